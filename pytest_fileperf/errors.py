@@ -1,0 +1,136 @@
+"""Every error the package raises on purpose.
+
+    FilePerfError
+    ├── PlanError (ValueError)        what was asked for makes no sense; lists every problem
+    ├── ServerError
+    │   ├── AppLoadError              the app cannot be imported, or is not an ASGI app
+    │   ├── ServerStartError          the server did not become ready
+    │   └── ServerDiedError           the server ended, or stopped answering, under load
+    ├── LoadError
+    │   ├── FileLimitError            more connections than open files allowed
+    │   └── GeneratorError            the load generator's own process failed
+    └── BaselineError                 a stored baseline is damaged or too new
+
+    PerformanceError (AssertionError)
+    ├── RequestsFailedError           requests failed, or none was made
+    ├── LimitExceededError            an absolute limit does not hold
+    ├── RegressionError               slower than the baseline by more than the tolerance
+    └── NotMeasuredError              NEW or INCONCLUSIVE where that must fail
+
+A class builds its message from facts: what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = (
+    "AppLoadError",
+    "BaselineError",
+    "FileLimitError",
+    "FilePerfError",
+    "GeneratorError",
+    "LimitExceededError",
+    "LoadError",
+    "NotMeasuredError",
+    "PerformanceError",
+    "PlanError",
+    "RegressionError",
+    "RequestsFailedError",
+    "ServerDiedError",
+    "ServerError",
+    "ServerStartError",
+)
+
+
+class FilePerfError(Exception):
+    """Base of everything that keeps a measurement from being made."""
+
+
+class PlanError(FilePerfError, ValueError):
+    """What was asked for makes no sense; `problems` names each thing that is wrong."""
+
+    def __init__(self, *problems: str, where: str | None = None) -> None:
+        self.problems: tuple[str, ...] = problems
+        self.where = where
+        prefix = f"{where}: " if where else ""
+        if len(problems) == 1:
+            super().__init__(prefix + problems[0])
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in problems)
+            super().__init__(f"{prefix}{len(problems)} problems:{lines}")
+
+
+class ServerError(FilePerfError):
+    """A server under test could not be used."""
+
+
+class AppLoadError(ServerError):
+    """The app cannot be imported, or what was found is not an ASGI app."""
+
+
+class ServerStartError(ServerError):
+    """The server did not become ready; the message ends with its last log lines."""
+
+    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
+        self.log: tuple[str, ...] = tuple(log)
+        super().__init__(what + log_block(log))
+
+
+class ServerDiedError(ServerError):
+    """The server ended or stopped answering under load; the message ends with its last log lines."""
+
+    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
+        self.log: tuple[str, ...] = tuple(log)
+        super().__init__(what + log_block(log))
+
+
+class LoadError(FilePerfError):
+    """The load could not be made."""
+
+
+class FileLimitError(LoadError):
+    """More connections were asked for than this process may open files."""
+
+    def __init__(self, *, connections: int, limit: int) -> None:
+        self.connections = connections
+        self.limit = limit
+        super().__init__(
+            f"{connections} connections need more open files than the {limit} this process may have; "
+            f"raise the limit (`ulimit -n {connections + 256}`) or ask for fewer connections"
+        )
+
+
+class GeneratorError(LoadError):
+    """The load generator's own process failed; the message holds its traceback or last lines."""
+
+
+class BaselineError(FilePerfError):
+    """A stored baseline cannot be used as it is; the message names the file and the reason."""
+
+
+class PerformanceError(AssertionError):
+    """Base of the verdicts that fail a test."""
+
+
+class RequestsFailedError(PerformanceError):
+    """More requests failed than allowed, or none succeeded."""
+
+
+class LimitExceededError(PerformanceError):
+    """An absolute limit (`min_rps`, `max_p99` …) does not hold."""
+
+
+class RegressionError(PerformanceError):
+    """A metric is worse than its baseline by more than the tolerance."""
+
+
+class NotMeasuredError(PerformanceError):
+    """A metric is NEW or INCONCLUSIVE where that must fail (`--fileperf-strict`, or NEW in CI)."""
+
+
+def log_block(lines: Sequence[str]) -> str:
+    """Returns the lines as an indented block for the end of a message; empty for none."""
+    if not lines:
+        return ""
+    return "\nlast lines of its log:\n" + "\n".join(f"  | {line}" for line in lines)

@@ -1,0 +1,121 @@
+"""Parses and formats durations, sizes, rates and shares; the only place that knows their spelling.
+
+Inside the package durations are integer nanoseconds and sizes integer bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = (
+    "format_bytes",
+    "format_duration",
+    "format_rate",
+    "format_share",
+    "parse_duration_ns",
+    "parse_share",
+    "parse_size_bytes",
+)
+
+_DURATION_UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_SIZE_UNITS_BYTES = {
+    "": 1,
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "KiB": 1 << 10,
+    "MB": 1000**2,
+    "MiB": 1 << 20,
+    "GB": 1000**3,
+    "GiB": 1 << 30,
+}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*")
+
+
+def _split(text: str) -> tuple[float, str] | None:
+    match = _QUANTITY.fullmatch(text)
+    return (float(match[1]), match[2]) if match else None
+
+
+def parse_duration_ns(value: str | float) -> int:
+    """Returns nanoseconds for `"80ms"`, `"10s"`, `"2m"` or a number of seconds.
+
+    Raises ValueError for anything else, and for negative or infinite numbers.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{value!r} is not a duration: it must be finite and not negative")
+        return round(value * 1_000_000_000)
+    parts = _split(value) if isinstance(value, str) else None
+    if parts is None or parts[1] not in _DURATION_UNITS_NS:
+        raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
+    return round(parts[0] * _DURATION_UNITS_NS[parts[1]])
+
+
+def parse_size_bytes(value: str | int) -> int:
+    """Returns bytes for `"256KiB"`, `"100MB"` or a whole number of bytes; raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    parts = _split(value) if isinstance(value, str) else None
+    if parts is None or parts[1] not in _SIZE_UNITS_BYTES or not (parts[0] * _SIZE_UNITS_BYTES[parts[1]]).is_integer():
+        raise ValueError(f'{value!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB, as in "256KiB"')
+    return round(parts[0] * _SIZE_UNITS_BYTES[parts[1]])
+
+
+def parse_share(value: str | float) -> float:
+    """Returns 0.05 for `"5%"` or `0.05`; raises ValueError for anything that is not a share of 0 or more."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value) and value >= 0:
+            return float(value)
+    else:
+        parts = _split(value) if isinstance(value, str) else None
+        if parts is not None and parts[1] in ("%", ""):
+            return parts[0] / 100 if parts[1] == "%" else parts[0]
+    raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+
+
+def _three_digits(number: float) -> str:
+    if number >= 999.5:
+        return f"{number:.0f}"
+    rounded = float(f"{number:.3g}")
+    digits = 2 - math.floor(math.log10(rounded)) if rounded >= 0.01 else 3
+    return f"{rounded:.{digits}f}"
+
+
+def format_duration(duration_ns: float) -> str:
+    """Returns the duration with three digits in the unit that suits it: `812 µs`, `5.02 ms`, `1.20 s`."""
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if duration_ns >= size_ns * 0.9995:
+            return f"{_three_digits(duration_ns / size_ns)} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Returns the size with three digits in a binary unit: `256 KiB`, `1.50 GiB`."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= size:
+            return f"{_three_digits(size_bytes / size)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def format_rate(per_second: float) -> str:
+    """Returns a rate with its thousands marked: `12,200`, `315`, `9.97`, `0`."""
+    if per_second == 0:
+        return "0"
+    return f"{per_second:,.0f}" if per_second >= 100 else _three_digits(per_second)
+
+
+def format_share(share: float, *, signed: bool = False) -> str:
+    """Returns a share as a percentage with one decimal: `4.9 %`, and with `signed` `+4.9 %`."""
+    sign = "+" if signed else ""
+    return f"{share * 100:{sign}.1f} %"
