@@ -1,0 +1,1 @@
+"""What to do: payloads, operations with what a good answer is, pacing and rounds. Pure."""

@@ -1,0 +1,150 @@
+"""Request bodies of a declared size, kind and seed: content changes a parser's cost, so it is part of a result.
+
+Decides what the bytes are; `wire` decides how they travel (from memory, or from a file by `sendfile`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.units import parse_size_bytes
+
+__all__ = ("KINDS", "Payload", "payload")
+
+KINDS = ("random", "text", "crlf")
+"""Kinds of generated content: incompressible bytes, lines of words, and a form parser's worst case (dense CR LF)."""
+
+_BLOCK_BYTES = 1 << 20
+_WORDS = ("upload", "latency", "of", "a", "file", "server", "queue", "throughput", "the", "round", "byte", "stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """A body that is the same every time. Made by `payload()`; give it to httpx as `content=` or in `files=`."""
+
+    size_bytes: int
+    kind: str
+    """One of `KINDS`, or `file`."""
+    seed: int = 0
+    path: Path | None = None
+    """The file that holds the content, for kind `file`."""
+    filename: str = "payload.bin"
+    """The name a form gives the file."""
+    content_type: str = "application/octet-stream"
+    """The type a form gives the file."""
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yields the content in blocks of up to 1 MiB."""
+        if self.path is not None:
+            yield from _file_blocks(self.path)
+            return
+        left = self.size_bytes
+        generator = random.Random(self.seed)  # noqa: S311 - reproducible content, not a secret
+        while left > 0:
+            block = _generate(self.kind, generator)[:left]
+            left -= len(block)
+            yield block
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yields the content in blocks, so that any `httpx.AsyncClient` takes a payload as `content=`."""
+        for block in self.blocks():
+            yield block
+
+    def sha256(self) -> str:
+        """Returns the hexadecimal digest of the content."""
+        return _sha256(self)
+
+    def identity(self) -> dict[str, object]:
+        """Returns size, kind, seed and digest as JSON values: part of a result's identity."""
+        return {"size_bytes": self.size_bytes, "kind": self.kind, "seed": self.seed, "sha256": self.sha256()}
+
+
+def payload(
+    what: str | int | os.PathLike[str],
+    *,
+    kind: str = "random",
+    seed: int = 0,
+    filename: str | None = None,
+    content_type: str = "application/octet-stream",
+) -> Payload:
+    """Returns a payload of that size (`"256KiB"`, `100_000`), or with the content of that file (a path).
+
+    `kind` is `random` (incompressible), `text` (lines of words) or `crlf` (dense CR LF, the worst case of a form
+    parser); `seed` chooses the content. `filename` and `content_type` are what a form says of it.
+    Raises PlanError for a size or kind that makes no sense and for a file that cannot be read.
+    """
+    problems = []
+    size_bytes: int | None = None
+    path: Path | None = None
+    if kind not in KINDS:
+        problems.append(f"payload kind {kind!r} is unknown: use one of {', '.join(KINDS)}, or give the path of a file")
+    try:
+        # bool is an int and float looks like one: neither is a size, and neither is a path.
+        size_bytes = None if isinstance(what, os.PathLike) else parse_size_bytes(what)
+    except ValueError as error:
+        if not isinstance(what, str):
+            problems.append(f"payload size: {error}")
+    if size_bytes is None and isinstance(what, str | os.PathLike):
+        path = Path(what)
+        problems += _file_problems(path)
+    if problems:
+        raise PlanError(*problems)
+    if path is not None:
+        return Payload(
+            size_bytes=path.stat().st_size,
+            kind="file",
+            path=path.resolve(),
+            filename=filename or path.name,
+            content_type=content_type,
+        )
+    assert size_bytes is not None
+    return Payload(
+        size_bytes=size_bytes, kind=kind, seed=seed, filename=filename or "payload.bin", content_type=content_type
+    )
+
+
+def _file_problems(path: Path) -> list[str]:
+    """Returns why the file cannot be a payload; empty when it can."""
+    if not path.is_file():
+        return [
+            f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor a file that exists, '
+            f"seen from {Path.cwd()}"
+        ]
+    return [] if os.access(path, os.R_OK) else [f"payload file {os.fspath(path)!r} may not be read"]
+
+
+def _generate(kind: str, generator: random.Random) -> bytes:
+    if kind == "random":
+        return generator.randbytes(_BLOCK_BYTES)
+    if kind == "text":
+        lines = []
+        length = 0
+        while length < _BLOCK_BYTES:
+            line = " ".join(generator.choices(_WORDS, k=10)) + "\n"
+            lines.append(line)
+            length += len(line)
+        return "".join(lines).encode("ascii")[:_BLOCK_BYTES]
+    # A CR or LF every few bytes: form parsers look for the boundary at each.
+    noise = generator.randbytes(_BLOCK_BYTES // 2)
+    return b"".join(b"\r\n" + noise[i : i + 2] for i in range(0, len(noise), 2))[:_BLOCK_BYTES]
+
+
+def _file_blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+
+@lru_cache(maxsize=64)
+def _sha256(content: Payload) -> str:
+    digest = hashlib.sha256()
+    for block in content.blocks():
+        digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,139 @@
+"""Request bodies are exactly as declared, and the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.payload import KINDS, payload
+
+BLOCK = 1 << 20
+
+
+@settings(max_examples=40)
+@given(
+    size_bytes=st.one_of(st.integers(0, 3000), st.integers(BLOCK - 2, BLOCK + 2)),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 1 << 32),
+)
+def test_content_has_the_declared_size_and_digest_and_repeats(size_bytes: int, kind: str, seed: int) -> None:
+    body = payload(size_bytes, kind=kind, seed=seed)
+    content = b"".join(body.blocks())
+    assert len(content) == body.size_bytes == size_bytes
+    assert body.sha256() == hashlib.sha256(content).hexdigest()
+    assert b"".join(payload(size_bytes, kind=kind, seed=seed).blocks()) == content
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_of_up_to_1_mib(kind: str) -> None:
+    assert [len(block) for block in payload("2.5MiB", kind=kind).blocks()] == [BLOCK, BLOCK, BLOCK // 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_seed_is_other_content(kind: str) -> None:
+    assert payload(1000, kind=kind).sha256() != payload(1000, kind=kind, seed=1).sha256()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shorter_payload_is_the_start_of_a_longer_one(kind: str) -> None:
+    assert b"".join(payload(5000, kind=kind).blocks()).startswith(b"".join(payload(100, kind=kind).blocks()))
+
+
+# A change here makes every stored baseline one of something else.
+@pytest.mark.parametrize(
+    "kind,digest",
+    [
+        ("random", "fbdc0b37423e95a739359d6110c7791a5d3f063a5816fb184c8b624ee2b5a0ce"),
+        ("text", "25f2416eda5146e81da2eebd4a3dea78edcd5e41af75e89cc40b1d6e7de907a9"),
+        ("crlf", "42b40cc79d254b179dad5e2d1846697a8f5de08363633e22b91e3e9d0c6d10d3"),
+    ],
+)
+def test_content_never_changes_between_versions(kind: str, digest: str) -> None:
+    assert payload("256KiB", kind=kind).sha256() == digest
+
+
+def test_text_is_lines_of_words() -> None:
+    lines = b"".join(payload(10_000, kind="text").blocks()).decode("ascii").splitlines()
+    assert all(len(line.split(" ")) == 10 for line in lines[:-1])
+
+
+def test_crlf_has_a_line_end_every_four_bytes() -> None:
+    content = b"".join(payload(10_000, kind="crlf").blocks())
+    assert {content[position : position + 2] for position in range(0, len(content), 4)} == {b"\r\n"}
+
+
+@pytest.mark.parametrize("given_as", [str, Path])
+def test_a_path_gives_the_content_of_the_file(tmp_path: Path, given_as: type) -> None:
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(os.urandom(BLOCK + 7))
+    body = payload(given_as(file), content_type="image/jpeg")
+    assert b"".join(body.blocks()) == file.read_bytes()
+    assert (body.size_bytes, body.kind, body.filename, body.content_type) == (
+        BLOCK + 7,
+        "file",
+        "photo.jpg",
+        "image/jpeg",
+    )
+    assert body.sha256() == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_relative_path_stays_the_same_file_when_the_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "body.txt").write_bytes(b"here")
+    monkeypatch.chdir(tmp_path)
+    body = payload("body.txt")
+    monkeypatch.chdir(tmp_path.parent)
+    assert b"".join(body.blocks()) == b"here"
+
+
+def test_identity_says_size_kind_seed_and_digest_but_not_where_a_file_lies(tmp_path: Path) -> None:
+    file = tmp_path / "body.txt"
+    file.write_bytes(b"here")
+    assert payload(file).identity() == {
+        "size_bytes": 4,
+        "kind": "file",
+        "seed": 0,
+        "sha256": hashlib.sha256(b"here").hexdigest(),
+    }
+    assert payload("1KiB", kind="text", seed=3).identity()["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    "what,message",
+    [
+        ("256QiB", r"'256QiB' is neither a size \(as in \"256KiB\"\) nor a file that exists, seen from "),
+        ("missing.bin", r"'missing.bin' is neither a size"),
+        (Path("missing.bin"), r"'missing.bin' is neither a size"),
+        (".", r"'.' is neither a size"),
+        (-1, r"payload size: -1 is not a size"),
+        (True, r"payload size: True is not a size"),
+        (1.5, r"payload size: 1.5 is not a size"),
+        (None, r"payload size: None is not a size"),
+    ],
+)
+def test_what_is_neither_size_nor_file_is_refused(what: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        payload(what)
+
+
+def test_every_problem_is_said_at_once() -> None:
+    with pytest.raises(PlanError) as caught:
+        payload("missing.bin", kind="zeros")
+    assert len(caught.value.problems) == 2
+    assert "payload kind 'zeros' is unknown: use one of random, text, crlf" in str(caught.value)
+
+
+def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"x")
+    # As root every file may be read, whatever its mode.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PlanError, match="may not be read"):
+        payload(file)
