@@ -1,0 +1,115 @@
+"""Opens connections: TCP, Unix socket or TLS, each with a time limit and httpx's error classes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+
+__all__ = ("Origin", "open_socket")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connection goes."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+async def open_socket(
+    origin: Origin, *, uds: str | None, tls: Callable[[], ssl.SSLContext], timeout_s: float | None
+) -> socket.socket:
+    """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
+
+    Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            sock = await _connected(origin, uds)
+            return await _encrypted(sock, origin, tls()) if origin.scheme == "https" else sock
+    except TimeoutError as error:
+        raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} within {timeout_s} s") from error
+    except OSError as error:
+        raise httpx.ConnectError(f"{error} ({uds or f'{origin.host}:{origin.port}'})") from error
+
+
+async def _connected(origin: Origin, uds: str | None) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    if uds is not None:
+        return await _try(loop, socket.AF_UNIX, uds)
+    failure: OSError | None = None
+    for family, _, _, _, address in await _addresses(loop, origin):
+        try:
+            sock = await _try(loop, family, address)
+        except OSError as error:
+            failure = error
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    raise failure or OSError(f"{origin.host} has no address")
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
+    """Returns what getaddrinfo does; for a numeric address without asking a thread."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, origin.host)
+        except OSError:
+            continue
+        return [(family, socket.SOCK_STREAM, 0, "", (origin.host, origin.port))]
+    return list(await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM))
+
+
+async def _try(loop: asyncio.AbstractEventLoop, family: int, address: object) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, address)  # type: ignore[arg-type]
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _encrypted(sock: socket.socket, origin: Origin, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Returns the socket after the TLS handshake."""
+    loop = asyncio.get_running_loop()
+    try:
+        wrapped = context.wrap_socket(sock, server_hostname=origin.host, do_handshake_on_connect=False)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+            except ssl.SSLWantReadError:
+                await _ready(loop.add_reader, loop.remove_reader, wrapped.fileno())
+            except ssl.SSLWantWriteError:
+                await _ready(loop.add_writer, loop.remove_writer, wrapped.fileno())
+            else:
+                return wrapped
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _ready(add: Callable[..., object], remove: Callable[[int], object], fd: int) -> None:
+    """Returns when the file descriptor is ready for what `add` waits for."""
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(fd, tell)
+    try:
+        await ready
+    finally:
+        remove(fd)

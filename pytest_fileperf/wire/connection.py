@@ -1,0 +1,400 @@
+"""One HTTP/1.1 connection on the running event loop: a raw non-blocking socket, one request at a time, callbacks only.
+
+There is no asyncio transport in between: a request is one `send` (or `sendfile`), an answer is parsed in the callback
+that read it, and a body that nobody wants is dropped in the kernel (`MSG_TRUNC`) or overwritten in one shared buffer.
+When to send, how long to wait and what to make of the answer is the owner's business (`transport`, and `drive`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import socket
+import ssl
+import sys
+from time import monotonic_ns
+from typing import Protocol
+
+import httpx
+
+from pytest_fileperf.wire.framing import (
+    CHUNKED,
+    HEAD_END,
+    UNTIL_CLOSE,
+    ChunkedReader,
+    HeadCache,
+    ResponseHead,
+    checked_partial_head,
+)
+from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
+from pytest_fileperf.wire.sending import NOT_NOW, Sender
+
+__all__ = ("Connection", "Exchange", "Scratch")
+
+READ_BYTES = 256 * 1024
+_SKIP_AT_LEAST_BYTES = 64 * 1024
+"""Bodies with less to come are read: a kernel-side skip saves nothing on them."""
+_SKIP_MOST_BYTES = 16 * 1024 * 1024
+_CAN_SKIP = sys.platform == "linux"
+"""Only Linux discards TCP data for `MSG_TRUNC`."""
+
+
+class Exchange(Protocol):
+    """Who is told about the answer to one request."""
+
+    def on_head(self, head: ResponseHead) -> bool:
+        """Takes the final response head; returns whether the body shall be handed out."""
+        ...
+
+    def on_body(self, data: memoryview) -> None:
+        """Takes a piece of the body; the memory is overwritten after the call."""
+        ...
+
+    def on_end(self) -> None:
+        """The answer is complete; the connection is free, or closed when it cannot be used again."""
+        ...
+
+    def on_failure(self, error: httpx.TransportError) -> None:
+        """The answer will not be complete; the connection is closed."""
+        ...
+
+
+class Scratch:
+    """What the connections of one event loop share: a read buffer, unread memory to skip into, parsed heads."""
+
+    __slots__ = ("buffer", "heads", "nowhere", "view")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(READ_BYTES)
+        self.view = memoryview(self.buffer)
+        self.nowhere = mmap.mmap(-1, _SKIP_MOST_BYTES)
+        """Never touched, so it costs address space but no memory."""
+        self.heads = HeadCache()
+
+
+class Connection:
+    """A connected socket. `start` sends a request; its exchange hears of the answer from the event loop."""
+
+    __slots__ = (
+        "_body",
+        "_chunks",
+        "_discard",
+        "_exchange",
+        "_fd",
+        "_head",
+        "_last",
+        "_left",
+        "_loop",
+        "_method_is_head",
+        "_paused",
+        "_pending",
+        "_plain",
+        "_recv_into",
+        "_scratch",
+        "_send",
+        "_sender",
+        "_sock",
+        "_streaming",
+        "body_bytes",
+        "closed",
+        "ended_ns",
+        "first_byte_ns",
+        "started_ns",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, scratch: Scratch) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._scratch = scratch
+        self._recv_into = sock.recv_into
+        self._send = sock.send
+        self._sender = Sender(loop, sock, self.fail)
+        self._plain = not isinstance(sock, ssl.SSLSocket)
+        self._exchange: Exchange | None = None
+        self._head: ResponseHead | None = None
+        self._pending = b""
+        self._chunks: ChunkedReader | None = None
+        self._left = 0
+        self._discard = True
+        self._body = 0
+        self._method_is_head = False
+        self._last = False
+        self._streaming = False
+        self._paused = False
+        self.closed = False
+        self.started_ns = 0
+        """When the first byte of the current request was written; this and the next two on the monotonic clock."""
+        self.first_byte_ns = 0
+        self.ended_ns = 0
+        self.body_bytes = 0
+        """Content received of the current answer, without framing."""
+        loop.add_reader(self._fd, self._readable)
+
+    # --- sending
+
+    def start(self, request: WireRequest, exchange: Exchange) -> None:
+        """Sends a request; what the socket does not take now follows when it can. The connection must be free."""
+        self._begin(request.is_head, request.is_last, exchange)
+        whole = request.whole
+        if whole is not None:
+            try:
+                sent = self._send(whole)
+            except NOT_NOW:
+                sent = 0
+            except OSError:
+                return  # as httpx does: an answer may be there already; reading tells
+            if sent < len(whole):
+                self._sender.send_later(whole[sent:])
+            return
+        self._sender.send(request.segments)
+
+    def start_streamed(self, request: httpx.Request, exchange: Exchange) -> None:
+        """Sends a request's head; its body follows through `write`, and ends with `finish_stream`."""
+        head = head_of(request)
+        self._begin(request.method == "HEAD", asks_for_close(request), exchange)
+        self._streaming = True
+        self._sender.send((memoryview(head),))
+
+    def _begin(self, is_head: bool, is_last: bool, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._method_is_head = is_head
+        self._last = is_last
+        self._streaming = False
+        self._head = None
+        self._left = 0
+        self.body_bytes = self.first_byte_ns = 0
+        self.started_ns = monotonic_ns()
+
+    async def write(self, data: bytes) -> None:
+        """Sends a piece of a streamed body; returns when the socket has taken it, or will take no more."""
+        if self._exchange is not None:
+            self._sender.send((memoryview(data),))
+            await self._sender.drained()
+
+    def finish_stream(self) -> None:
+        """Notes that a streamed body is complete: only then can the connection be used again."""
+        self._streaming = False
+
+    async def drained(self) -> None:
+        """Returns when the socket has taken the whole request, or will take no more."""
+        await self._sender.drained()
+
+    # --- receiving
+
+    def _readable(self) -> None:
+        left = self._left
+        try:
+            if left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain:
+                received = self._recv_into(self._scratch.nowhere, min(left, _SKIP_MOST_BYTES), socket.MSG_TRUNC)
+            else:
+                received = self._recv_into(self._scratch.buffer)
+        except NOT_NOW:
+            return
+        except OSError as error:
+            self.fail(httpx.ReadError(str(error)))
+            return
+        if received == 0:
+            self._at_eof()
+            return
+        self.ended_ns = monotonic_ns()
+        if self._exchange is None:
+            self.close()  # an answer to nothing: the connection is out of step
+            return
+        try:
+            if left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain:
+                self._skipped(received)
+            elif self._head is None:
+                self._take_head(received)
+            else:
+                self._take_body(self._scratch.view[:received])
+        except httpx.RemoteProtocolError as error:
+            self.fail(error)
+            return
+        if not self._plain and not self.closed and self._sock.pending():  # type: ignore[attr-defined]
+            self._loop.call_soon(self._readable_again)
+
+    def _readable_again(self) -> None:
+        """Reads what TLS has decrypted already; the socket will not become readable for it."""
+        if not self.closed and not self._paused:
+            self._readable()
+
+    def _skipped(self, received: int) -> None:
+        self.body_bytes += received
+        self._left -= received
+        if self._chunks is not None:
+            self._chunks.skip(received)
+        elif self._left == 0:
+            self._end()
+
+    def _take_head(self, received: int) -> None:
+        if not self.first_byte_ns:
+            self.first_byte_ns = self.ended_ns
+        if self._pending:
+            data = self._pending + bytes(self._scratch.view[:received])
+            stop = data.find(b"\r\n\r\n")
+            raw = data[: stop + 4]
+            rest = memoryview(data)
+        else:
+            stop = self._scratch.buffer.find(b"\r\n\r\n", 0, received)
+            rest = self._scratch.view[:received]
+            raw = bytes(rest[: stop + 4])
+        if stop < 0:
+            bare = HEAD_END.search(rest)
+            if bare is None:
+                self._pending = checked_partial_head(bytes(rest))
+                return
+            raw = bytes(rest[: bare.end()])
+        self._pending = b""
+        head = self._scratch.heads.get(raw)
+        if head.informational:
+            if len(raw) < len(rest):
+                self._take_more_heads(bytes(rest[len(raw) :]))
+            return
+        self._begin_body(head, rest[len(raw) :])
+
+    def _take_more_heads(self, data: bytes) -> None:
+        """Takes what followed an informational response (100, 103) in the same read."""
+        end = HEAD_END.search(data)
+        if end is None:
+            self._pending = checked_partial_head(data)
+            return
+        head = self._scratch.heads.get(data[: end.end()])
+        rest = data[end.end() :]
+        if not head.informational:
+            self._begin_body(head, memoryview(rest))
+        elif rest:
+            self._take_more_heads(rest)
+
+    def _begin_body(self, head: ResponseHead, rest: memoryview) -> None:
+        self._head = head
+        assert self._exchange is not None
+        self._discard = not self._exchange.on_head(head)
+        length = 0 if self._method_is_head else head.body
+        self._body = length
+        if length >= 0:
+            self._chunks = None
+            self._left = length
+            if length == 0:
+                self._end(leftover=len(rest))
+            elif rest:
+                self._take_body(rest)
+            return
+        self._chunks = ChunkedReader() if length == CHUNKED else None
+        if rest:
+            self._take_body(rest)
+
+    def _take_body(self, data: memoryview) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        if self._body >= 0:
+            size = min(len(data), self._left)
+            self._left -= size
+            self.body_bytes += size
+            if not self._discard:
+                exchange.on_body(data[:size])
+            if self._left == 0:
+                self._end(leftover=len(data) - size)
+            return
+        if self._body == UNTIL_CLOSE:
+            self.body_bytes += len(data)
+            if not self._discard:
+                exchange.on_body(data)
+            return
+        chunks = self._chunks
+        assert chunks is not None
+        used = chunks.feed(data, None if self._discard else exchange.on_body)
+        self._left = chunks.left
+        self.body_bytes = chunks.received
+        if used >= 0:
+            self._end(leftover=len(data) - used)
+
+    def _at_eof(self) -> None:
+        self.ended_ns = monotonic_ns()
+        if self._exchange is None:
+            self.close()
+        elif self._head is not None and self._body == UNTIL_CLOSE:
+            self._end()
+        elif self._head is not None:
+            self.fail(httpx.RemoteProtocolError("peer closed connection without sending complete message body"))
+        elif self.first_byte_ns:
+            self.fail(httpx.RemoteProtocolError("peer closed connection in the middle of the response head"))
+        else:
+            self.fail(httpx.RemoteProtocolError("Server disconnected without sending a response."))
+
+    # --- ending
+
+    def _end(self, leftover: int = 0) -> None:
+        exchange, head = self._exchange, self._head
+        assert exchange is not None
+        assert head is not None
+        self._exchange = None
+        self.resume()
+        unsent = self._streaming or self._sender.unfinished
+        if unsent or leftover or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
+            self.close()
+        exchange.on_end()
+
+    def fail(self, error: httpx.TransportError) -> None:
+        """Closes the connection and tells the exchange why its answer will not come."""
+        exchange, self._exchange = self._exchange, None
+        self.close()
+        if exchange is not None:
+            exchange.on_failure(error)
+
+    def close(self) -> None:
+        """Closes the socket; nobody is told. Closing twice is fine."""
+        if self.closed:
+            return
+        self.closed = True
+        self._exchange = None
+        self._sender.drop()
+        if not self._paused:
+            self._loop.remove_reader(self._fd)
+        self._sock.close()
+
+    def abandon(self) -> None:
+        """Closes the socket of a connection whose event loop is gone."""
+        self.closed = True
+        self._exchange = None
+        self._sock.close()
+
+    # --- flow control and state
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._exchange is not None
+
+    @property
+    def sending(self) -> bool:
+        """Whether part of the request has not been taken by the socket yet."""
+        return self._sender.unfinished
+
+    def pause(self) -> None:
+        """Stops reading: whoever takes the body is behind."""
+        if not self._paused and not self.closed:
+            self._paused = True
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Reads on."""
+        if self._paused and not self.closed:
+            self._paused = False
+            self._loop.add_reader(self._fd, self._readable)
+            if not self._plain:
+                self._loop.call_soon(self._readable_again)
+
+    def stale(self) -> bool:
+        """Returns whether a free connection was closed by the server, or sent something nobody asked for."""
+        if self.closed:
+            return True
+        if not self._plain:
+            return False
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except NOT_NOW:
+            return False
+        except OSError:
+            return True
+        return True

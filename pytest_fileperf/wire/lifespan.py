@@ -1,0 +1,117 @@
+"""Starts an ASGI app up and shuts it down; holds what this and the calls to it (`asgi`) have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
+from typing import Any, Self
+
+from pytest_fileperf.errors import ServerStartError
+
+__all__ = ("ASGI_VERSION", "CLOSE_GRACE_S", "ASGIApp", "Lifespan", "Message", "ended")
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+"""An ASGI 3 app; messages and scopes have any values, as in ASGI's own types."""
+
+ASGI_VERSION = "3.0"
+
+CLOSE_GRACE_S = 1.0
+"""What an app still does when everything is said, background tasks for example, may take this long."""
+
+_log = logging.getLogger(__name__)
+
+
+class Lifespan:
+    """Starts an app up on entry and shuts it down on exit, as a server does; an async context manager.
+
+    `state` is what the app stored in its lifespan's state. An app without a lifespan is served without one.
+    Raises ServerStartError when the app says, or shows by an exception, that it cannot start. A failing shutdown is
+    logged. How long either may take is the caller's business (`asyncio.timeout`).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.state: dict[str, Any] = {}
+        self._app = app
+        self._task: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._received: list[str] = []
+        self._answers: dict[str, str] = {}
+        self._answered = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            await self._answered.wait()
+        except BaseException:
+            await ended(self._task)
+            raise
+        if "lifespan.startup.failed" in self._answers:
+            await ended(self._task)
+            self._fail(self._answers["lifespan.startup.failed"])
+        error = self._task.exception() if self._task.done() else None
+        if error is not None and "lifespan.startup.complete" not in self._answers:
+            if self._received:
+                self._fail(f"{type(error).__name__}: {error}", error)
+            _log.info("the app has no lifespan (%s: %s)", type(error).__name__, error)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        try:
+            if not self._task.done():
+                self._answered.clear()
+                self._asked.set()
+                await self._answered.wait()
+                await asyncio.wait((self._task,), timeout=CLOSE_GRACE_S)
+        finally:
+            await ended(self._task)
+        if "lifespan.shutdown.failed" in self._answers:
+            _log.error("the app's shutdown failed: %s", self._answers["lifespan.shutdown.failed"])
+        elif not self._task.cancelled() and self._received and (error := self._task.exception()):
+            _log.error("exception in the app's lifespan", exc_info=error)
+
+    async def _run(self) -> None:
+        scope = {
+            "type": "lifespan",
+            "asgi": {"version": ASGI_VERSION, "spec_version": "2.0"},
+            "state": self.state,
+        }
+        try:
+            await self._app(scope, self._receive, self._send)
+        except SystemExit as error:  # would end the process of whoever runs the event loop
+            raise RuntimeError(f"the app called sys.exit({error.code!r})") from error
+        finally:
+            self._answered.set()
+
+    async def _receive(self) -> Message:
+        if self._received:
+            await self._asked.wait()
+        self._received.append("lifespan.shutdown" if self._received else "lifespan.startup")
+        return {"type": self._received[-1]}
+
+    async def _send(self, message: Message) -> None:
+        stage = "shutdown" if self._asked.is_set() else "startup"
+        kind = message["type"]
+        if kind not in (f"lifespan.{stage}.complete", f"lifespan.{stage}.failed"):
+            raise RuntimeError(f"ASGI message {kind!r} during the {stage}")
+        self._answers[kind] = str(message.get("message", ""))
+        self._answered.set()
+
+    def _fail(self, message: str, cause: BaseException | None = None) -> None:
+        lines = message.rstrip().splitlines() or ["it gave no reason"]
+        raise ServerStartError(f"the app's lifespan failed at startup: {lines[-1]}", log=lines[:-1]) from cause
+
+
+async def ended(*tasks: asyncio.Task[None]) -> None:
+    """Returns when the tasks, which are cancelled if need be, have ended; what they raise is left in them."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

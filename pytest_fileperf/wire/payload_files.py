@@ -1,0 +1,73 @@
+"""Turns payloads into what can be sent: small ones into memory, large ones into files that `sendfile` reads."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pytest_fileperf.errors import LoadError
+from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.wire.segment import FileSegment
+
+__all__ = ("PayloadFiles",)
+
+IN_MEMORY_BYTES = 1 << 20
+"""Larger payloads are sent from a file."""
+
+
+class PayloadFiles:
+    """The sendable form of each payload, made once. A context manager.
+
+    Large generated payloads live in a temporary directory until it is closed, or collected.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._parent = directory
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
+
+    def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
+        """Returns the payload in pieces; raises LoadError when its file cannot be written or read."""
+        known = self._segments.get(content)
+        if known is None:
+            known = self._segments[content] = self._make(content)
+        return known
+
+    def close(self) -> None:
+        """Closes and removes the files."""
+        for pieces in self._segments.values():
+            for piece in pieces:
+                if isinstance(piece, FileSegment):
+                    os.close(piece.fd)
+        self._segments.clear()
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+
+    def __enter__(self) -> PayloadFiles:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _make(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
+        if content.size_bytes <= IN_MEMORY_BYTES:
+            return (b"".join(content.blocks()),)
+        try:
+            path = content.path or self._written(content)
+            return (FileSegment(path, os.open(path, os.O_RDONLY), 0, content.size_bytes),)
+        except OSError as error:
+            raise LoadError(
+                f"cannot make a file for a payload of {content.size_bytes} bytes: {error}; "
+                "make room in the temporary directory, or name another with TMPDIR"
+            ) from error
+
+    def _written(self, content: Payload) -> Path:
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="fileperf-payload-", dir=self._parent)
+        path = Path(self._directory.name) / f"{len(self._segments)}.bin"
+        with path.open("wb") as file:
+            for block in content.blocks():
+                file.write(block)
+        return path

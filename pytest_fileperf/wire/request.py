@@ -1,0 +1,187 @@
+"""From an httpx request to the bytes on the wire: a head, and a body of pieces in memory and pieces of files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.wire.payload_files import PayloadFiles
+from pytest_fileperf.wire.segment import FileSegment
+
+__all__ = ("LoadClient", "SegmentStream", "WireRequest", "asks_for_close", "compile_request", "head_of")
+
+_IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
+"""Up to this size head and body are joined, so that a small request is one `send`."""
+_ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BLOCK_BYTES = 256 * 1024
+
+
+class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """A request body of known pieces. Any httpx transport can send it; ours sends its files by `sendfile`."""
+
+    def __init__(self, segments: tuple[bytes | FileSegment, ...]) -> None:
+        self.segments = segments
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the whole body."""
+        return sum(_size(segment) for segment in self.segments)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for segment in self.segments:
+            if isinstance(segment, bytes):
+                yield segment
+                continue
+            rest: FileSegment | None = segment
+            while rest is not None:
+                block = rest.read(_BLOCK_BYTES)
+                if not block:
+                    raise httpx.ReadError(f"{rest.path} became shorter while it was sent")
+                yield block
+                rest = rest.after(len(block)) if len(block) < rest.size_bytes else None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for block in self:
+            yield block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRequest:
+    """A request as bytes, ready to be sent any number of times."""
+
+    is_head: bool
+    """Whether the method is HEAD, so that no body answers."""
+    is_last: bool
+    """Whether the request asks for the connection to be closed."""
+    whole: memoryview | None
+    """Head and body in one piece; None when part of the body is a file or it is very large."""
+    segments: tuple[memoryview | FileSegment, ...]
+    """Head and body in pieces; empty when there is a `whole`."""
+    body_bytes: int
+    """Length of the body."""
+
+
+def head_of(request: httpx.Request) -> bytes:
+    """Returns the request line and headers; raises httpx.LocalProtocolError where they cannot be put on the wire."""
+    method = request.method.encode("ascii", "replace")
+    target = request.url.raw_path
+    lines = [method + b" " + target + b" HTTP/1.1"]
+    if not _TOKEN.fullmatch(method) or not target or b" " in target:
+        raise httpx.LocalProtocolError(f"Illegal request line {lines[0]!r}")
+    for name, value in request.headers.raw:
+        if not _TOKEN.fullmatch(name):
+            raise httpx.LocalProtocolError(f"Illegal header name {name!r}")
+        if _ILLEGAL_IN_VALUE.search(value):
+            raise httpx.LocalProtocolError(f"Illegal header value {value!r}")
+        line = name + b": " + value
+        # RFC 9112, section 3.2: Host goes first; httpx puts one that the user set at the end.
+        if len(lines) > 1 and name.lower() == b"host":
+            lines.insert(1, line)
+        else:
+            lines.append(line)
+    lines.append(b"\r\n")
+    return b"\r\n".join(lines)
+
+
+def asks_for_close(request: httpx.Request) -> bool:
+    """Returns whether the client wants the connection closed after the answer."""
+    return "close" in request.headers.get("Connection", "").lower()
+
+
+def compile_request(request: httpx.Request) -> WireRequest | None:
+    """Returns the request as bytes, or None when its body has to be streamed.
+
+    Raises httpx.LocalProtocolError for what cannot be sent, a wrong content-length among it.
+    """
+    if "Transfer-Encoding" in request.headers:
+        return None
+    if isinstance(request.stream, SegmentStream):
+        segments = request.stream.segments
+    elif isinstance(request.stream, httpx.ByteStream):
+        segments = (request.read(),)
+    else:
+        return None
+    head = head_of(request)
+    is_head = request.method == "HEAD"
+    is_last = asks_for_close(request)
+    size = sum(_size(segment) for segment in segments)
+    declared = request.headers.get("Content-Length", "0")
+    if declared != str(size):
+        raise httpx.LocalProtocolError(f"the body has {size} bytes where Content-Length declares {declared}")
+    if size <= _IN_ONE_PIECE_BYTES and all(isinstance(segment, bytes) for segment in segments):
+        joined = b"".join([head, *(segment for segment in segments if isinstance(segment, bytes))])
+        return WireRequest(is_head=is_head, is_last=is_last, whole=memoryview(joined), segments=(), body_bytes=size)
+    pieces = tuple(
+        memoryview(segment) if isinstance(segment, bytes) else segment
+        for segment in (head, *segments)
+        if _size(segment)
+    )
+    return WireRequest(is_head=is_head, is_last=is_last, whole=None, segments=pieces, body_bytes=size)
+
+
+class LoadClient(httpx.AsyncClient):
+    """An `httpx.AsyncClient` that takes a `Payload` wherever httpx takes bytes: as `content=` and in `files=`."""
+
+    def __init__(self, *, payload_files: PayloadFiles | None = None, **options: Any) -> None:
+        self._payload_files = payload_files or PayloadFiles()
+        super().__init__(**options)
+
+    def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
+        """Builds the request as httpx does; payloads keep their place but stay out of memory when they are large."""
+        placeholders: dict[bytes, Payload] = {}
+        for name in ("content", "files"):
+            if arguments.get(name) is not None:
+                arguments[name] = _with_placeholders(arguments[name], placeholders)
+        request = super().build_request(method, url, **arguments)
+        return _fill(request, placeholders, self._payload_files) if placeholders else request
+
+
+def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
+    """Returns the argument with a unique token of bytes for each payload; notes which stands for which."""
+    if isinstance(value, Payload):
+        token = b"<" + uuid4().hex.encode() + b">"
+        placeholders[token] = value
+        return token
+    if isinstance(value, Mapping):
+        return {name: _file_with_placeholder(item, placeholders) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [(name, _file_with_placeholder(item, placeholders)) for name, item in value]
+    return value
+
+
+def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
+    """Does the same for one entry of `files=`: a payload, or a tuple (filename, payload, …)."""
+    if isinstance(item, Payload):
+        return (item.filename, _with_placeholders(item, placeholders), item.content_type)
+    if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):
+        content_type = item[2:] or (item[1].content_type,)
+        return (item[0], _with_placeholders(item[1], placeholders), *content_type)
+    return item
+
+
+def _fill(request: httpx.Request, placeholders: dict[bytes, Payload], files: PayloadFiles) -> httpx.Request:
+    """Returns the request with the payloads in the places of their tokens and the right content-length."""
+    stream = request.stream
+    if not isinstance(stream, httpx.SyncByteStream):
+        raise TypeError("a payload cannot be combined with an asynchronous body")
+    rest = b"".join(stream)
+    segments: list[bytes | FileSegment] = []
+    for token, content in placeholders.items():
+        before, _, rest = rest.partition(token)
+        segments += [before, *files.segments(content)]
+    segments.append(rest)
+    body = SegmentStream(tuple(segment for segment in segments if _size(segment)))
+    headers = request.headers.copy()
+    headers["Content-Length"] = str(body.size_bytes)
+    return httpx.Request(request.method, request.url, headers=headers, stream=body, extensions=dict(request.extensions))
+
+
+def _size(segment: bytes | FileSegment) -> int:
+    return len(segment) if isinstance(segment, bytes) else segment.size_bytes

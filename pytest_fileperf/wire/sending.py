@@ -1,0 +1,123 @@
+"""The sending half of a connection: what the socket has not taken yet, in memory or in files, and when to go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import httpx
+
+from pytest_fileperf.wire.segment import FileSegment
+
+__all__ = ("NOT_NOW", "Sender")
+
+NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a non-blocking socket raises instead of waiting."""
+_COPY_BYTES = 256 * 1024
+"""Step of a file body where `sendfile` cannot be used (TLS, Windows)."""
+_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
+"""Lets the kernel put a head and the file behind it into the same packets."""
+
+
+class Sender:
+    """Sends pieces in order, as fast as the socket takes them; `on_failure` hears when a file cannot be read."""
+
+    __slots__ = ("_fd", "_loop", "_on_failure", "_pieces", "_plain", "_sock", "_waiter", "_waiting")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_failure: Callable[[httpx.TransportError], None],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._plain = not isinstance(sock, ssl.SSLSocket)
+        self._on_failure = on_failure
+        self._pieces: deque[memoryview | FileSegment] = deque()
+        self._waiting = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the socket has not taken everything yet."""
+        return bool(self._pieces)
+
+    def send(self, pieces: Iterable[memoryview | FileSegment]) -> None:
+        """Sends the pieces after all earlier ones: at once as far as possible, the rest when the socket takes it."""
+        self._pieces.extend(pieces)
+        if not self._waiting:
+            self._go_on()
+
+    def send_later(self, piece: memoryview) -> None:
+        """Sends a piece that the socket did not take just now."""
+        self._pieces.append(piece)
+        self._wait_for_socket()
+
+    async def drained(self) -> None:
+        """Returns when the socket has taken everything, or will take no more."""
+        if self._pieces:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def drop(self) -> None:
+        """Forgets what is not sent yet."""
+        self._pieces.clear()
+        self._stop_waiting()
+
+    def _go_on(self) -> None:
+        pieces = self._pieces
+        try:
+            while pieces:
+                rest = self._send_once(pieces[0], more=len(pieces) > 1)
+                if rest is None:
+                    pieces.popleft()
+                else:
+                    pieces[0] = rest
+                    self._wait_for_socket()
+                    return
+        except NOT_NOW:
+            self._wait_for_socket()
+            return
+        except EOFError as error:
+            self._on_failure(httpx.WriteError(str(error)))
+            return
+        except OSError:
+            # As in httpx: the server takes no more, but its answer may be there already; reading tells.
+            pieces.clear()
+        self._stop_waiting()
+
+    def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
+        """Sends from one piece; returns what is left of it. Raises EOFError when a file has become too short."""
+        if not isinstance(piece, FileSegment):
+            sent = self._sock.send(piece, _MORE_FOLLOWS if more and self._plain else 0)
+            return piece[sent:] if sent < len(piece) else None
+        if self._plain and hasattr(os, "sendfile"):
+            sent = os.sendfile(self._fd, piece.fd, piece.offset, piece.size_bytes)
+        else:
+            block = piece.read(_COPY_BYTES)
+            sent = self._sock.send(block) if block else 0
+        if sent == 0:
+            raise EOFError(f"{piece.path} became shorter while it was sent")
+        return piece.after(sent) if sent < piece.size_bytes else None
+
+    def _wait_for_socket(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._loop.add_writer(self._fd, self._go_on)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._fd)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,336 @@
+"""An httpx transport made for load: `httpx.AsyncClient(transport=LoadTransport())`.
+
+It speaks HTTP/1.1 over `Connection`s and keeps what httpx's own transport promises: keep-alive, streaming both ways,
+timeouts, TLS, IPv6, Unix sockets, error classes. What it leaves out says so: HTTP/2, proxies and upgrades.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator
+from time import monotonic_ns
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from pytest_fileperf.wire.connect import Origin, open_socket
+from pytest_fileperf.wire.connection import Connection, Scratch
+from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.request import compile_request
+
+__all__ = ("LoadTransport",)
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_QUEUED_BYTES = 1 << 20
+"""A body's unread part may grow to this before the connection stops reading."""
+_TIMER_SLACK_S = 0.005
+"""Event loops round timers; one that fires this early is not early."""
+
+
+class LoadTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of any `httpx.AsyncClient` over lean connections of its own.
+
+    `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
+    `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
+    its own concurrency. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    """
+
+    def __init__(
+        self, *, uds: str | None = None, verify: ssl.SSLContext | bool = True, max_connections: int | None = None
+    ) -> None:
+        self._uds = uds
+        self._verify = verify
+        self._context: ssl.SSLContext | None = None
+        self._max_connections = max_connections
+        self._places: asyncio.Semaphore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._scratch = Scratch()
+        self._free: dict[Origin, deque[Connection]] = {}
+        self._open: set[Connection] = set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends the request and returns the response when its head has arrived."""
+        self._enter_loop()
+        origin = _origin(request)
+        timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+        await self._take_place(timeout.get("pool"))
+        exchange = _Exchange(self)
+        try:
+            connection = self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
+            exchange.bind(origin, connection, timeout.get("read"))
+            await self._send(request, connection, exchange, timeout.get("write"))
+            head = await exchange.head()
+        except BaseException:
+            exchange.close()
+            raise
+        return httpx.Response(
+            head.status,
+            headers=head.headers,
+            stream=exchange,
+            extensions={"http_version": head.version, "reason_phrase": head.reason},
+        )
+
+    async def aclose(self) -> None:
+        """Closes all connections, also those in use."""
+        for connection in tuple(self._open):
+            connection.close()
+        self._open.clear()
+        self._free.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.aclose()
+
+    def release(self, origin: Origin, connection: Connection) -> None:
+        """Takes back a connection whose answer has ended, for the next request."""
+        if not connection.closed and not connection.busy:
+            self._free.setdefault(origin, deque()).append(connection)
+        else:
+            connection.close()
+            self._open.discard(connection)
+        if self._places is not None:
+            self._places.release()
+
+    def give_up_place(self) -> None:
+        """Takes back the place of a request that never had a connection."""
+        if self._places is not None:
+            self._places.release()
+
+    def _enter_loop(self) -> None:
+        """Forgets connections of an earlier event loop: they cannot be used in this one."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if not hasattr(loop, "add_reader") or type(loop).__name__ == "ProactorEventLoop":
+            raise RuntimeError(
+                "LoadTransport needs an event loop with add_reader; on Windows run "
+                "asyncio.run(main(), loop_factory=asyncio.SelectorEventLoop)"
+            )
+        for connection in self._open:
+            connection.abandon()
+        self._open.clear()
+        self._free.clear()
+        self._loop = loop
+        self._places = asyncio.Semaphore(self._max_connections) if self._max_connections is not None else None
+
+    async def _take_place(self, timeout_s: float | None) -> None:
+        if self._places is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise httpx.PoolTimeout(f"no free connection within {timeout_s} s") from error
+
+    def _free_connection(self, origin: Origin) -> Connection | None:
+        """Returns the most recently used free connection that is still good."""
+        free = self._free.get(origin)
+        while free:
+            connection = free.pop()
+            if not connection.stale():
+                return connection
+            connection.close()
+            self._open.discard(connection)
+        return None
+
+    async def _connect(self, origin: Origin, timeout_s: float | None) -> Connection:
+        sock = await open_socket(origin, uds=self._uds, tls=self._tls, timeout_s=timeout_s)
+        assert self._loop is not None
+        connection = Connection(self._loop, sock, self._scratch)
+        self._open.add(connection)
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            if isinstance(self._verify, ssl.SSLContext):
+                self._context = self._verify
+            else:
+                self._context = httpx.create_ssl_context(verify=self._verify)
+                self._context.set_alpn_protocols(["http/1.1"])
+        return self._context
+
+    async def _send(
+        self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
+    ) -> None:
+        compiled = compile_request(request)
+        if compiled is not None:
+            connection.start(compiled, exchange)
+            if not connection.sending:
+                return
+        try:
+            if compiled is None:
+                await self._send_stream(request, connection, exchange, timeout_s)
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await connection.drained()
+        except TimeoutError as error:
+            raise httpx.WriteTimeout(f"the server took no data for {timeout_s} s") from error
+
+    async def _send_stream(
+        self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
+    ) -> None:
+        """Sends a body that can be read once; in chunks, unless its length is declared."""
+        if not isinstance(request.stream, httpx.AsyncByteStream):
+            raise RuntimeError("Attempted to send a sync request with an AsyncClient instance.")
+        chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+        left = None if chunked else int(request.headers.get("Content-Length", 0))
+        connection.start_streamed(request, exchange)
+        async for block in request.stream:
+            if not connection.busy:
+                return  # an early answer: the rest is of no use
+            if left is not None:
+                left -= len(block)
+                if left < 0:
+                    raise httpx.LocalProtocolError("Too much data for declared Content-Length")
+            if block:
+                await self._write(connection, b"%x\r\n%b\r\n" % (len(block), block) if chunked else block, timeout_s)
+        if left:
+            raise httpx.LocalProtocolError("Too little data for declared Content-Length")
+        if chunked:
+            await self._write(connection, b"0\r\n\r\n", timeout_s)
+        connection.finish_stream()
+
+    async def _write(self, connection: Connection, data: bytes, timeout_s: float | None) -> None:
+        async with asyncio.timeout(timeout_s):
+            await connection.write(data)
+
+
+class _Exchange(httpx.AsyncByteStream):
+    """One request under way: hears of the answer from the connection, and is the response's stream."""
+
+    def __init__(self, transport: LoadTransport) -> None:
+        self._transport = transport
+        self._origin: Origin | None = None
+        self._connection: Connection | None = None
+        self._timeout_s: float | None = None
+        self._head: ResponseHead | None = None
+        self._blocks: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._complete = False
+        self._error: httpx.TransportError | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._silent_since_ns = 0
+
+    def bind(self, origin: Origin, connection: Connection, read_timeout_s: float | None) -> None:
+        """Says over which connection the answer comes."""
+        self._origin, self._connection, self._timeout_s = origin, connection, read_timeout_s
+
+    # --- what the connection says
+
+    def on_head(self, head: ResponseHead) -> bool:
+        self._head = head
+        self._wake()
+        return True
+
+    def on_body(self, data: memoryview) -> None:
+        self._blocks.append(bytes(data))
+        self._queued_bytes += len(data)
+        if self._queued_bytes > _QUEUED_BYTES and self._connection is not None:
+            self._connection.pause()
+        self._wake()
+
+    def on_end(self) -> None:
+        self._complete = True
+        self._give_back()
+        self._wake()
+
+    def on_failure(self, error: httpx.TransportError) -> None:
+        self._error = error
+        self._give_back()
+        self._wake()
+
+    # --- what the client asks
+
+    async def head(self) -> ResponseHead:
+        """Returns the response head when it is there; raises the httpx error that prevents it."""
+        while self._head is None:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        return self._head
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                while self._blocks:
+                    block = self._blocks.popleft()
+                    self._queued_bytes -= len(block)
+                    yield block
+                if self._error is not None:
+                    raise self._error
+                if self._complete:
+                    return
+                if self._connection is not None:
+                    self._connection.resume()
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    async def aclose(self) -> None:
+        """Lets go of the connection; one whose answer is not complete is closed."""
+        self.close()
+
+    def close(self) -> None:
+        """Does the same at once."""
+        connection = self._connection
+        if connection is None:
+            if self._origin is None:
+                self._origin = Origin("", "", 0)
+                self._transport.give_up_place()
+            return
+        connection.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None or self._origin is None:
+            return
+        self._transport.release(self._origin, connection)
+
+    async def _wait(self) -> None:
+        """Returns when the connection has said something new; raises httpx.ReadTimeout after too long a silence."""
+        loop = asyncio.get_running_loop()
+        news = self._news = loop.create_future()
+        self._silent_since_ns = monotonic_ns()
+        if self._timeout_s is not None:
+            self._timer = loop.call_later(self._timeout_s, self._check_silence, loop, self._timeout_s)
+        try:
+            await news
+        finally:
+            self._news = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _check_silence(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        """Fails the exchange when nothing was read for too long; part of a head counts as something."""
+        if self._connection is None:
+            return
+        silent_s = (monotonic_ns() - max(self._silent_since_ns, self._connection.ended_ns)) / 1e9
+        if silent_s < timeout_s - _TIMER_SLACK_S:
+            self._timer = loop.call_later(timeout_s - silent_s, self._check_silence, loop, timeout_s)
+        else:
+            self._connection.fail(httpx.ReadTimeout(f"the server sent nothing for {timeout_s} s"))
+
+    def _wake(self) -> None:
+        news = self._news
+        if news is not None and not news.done():
+            news.set_result(None)
+
+
+def _origin(request: httpx.Request) -> Origin:
+    url = request.url
+    if url.scheme not in _DEFAULT_PORTS:
+        raise httpx.UnsupportedProtocol(f"Request URL has an unsupported protocol {url.scheme!r}: use http or https.")
+    return Origin(url.scheme, url.host, url.port or _DEFAULT_PORTS[url.scheme])

@@ -1,0 +1,652 @@
+"""The in-process transport and the lifespan, as an app and as a client see them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import BackgroundTasks, FastAPI, Request, UploadFile
+from fastapi.responses import StreamingResponse
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.responses import Response
+
+from pytest_fileperf.errors import ServerStartError
+from pytest_fileperf.wire.asgi import ASGIApp, Lifespan, StreamingASGITransport
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS_OWN = ContextVar("CLIENTS_OWN", default="unset")
+
+
+def client_of(app: ASGIApp, **options: Any) -> httpx.AsyncClient:
+    transport = StreamingASGITransport(app, **options)
+    return httpx.AsyncClient(transport=transport, base_url="http://in-process", timeout=5)
+
+
+async def read_body(receive: Any) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body += message["body"]
+        more = message["more_body"]
+    return body
+
+
+async def start(send: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    body = await read_body(receive)
+    await start(send, headers=((b"X-Digest", hashlib.sha256(body).hexdigest().encode()),))
+    await send({"type": "http.response.body", "body": body})
+
+
+class Numbers:
+    """A raw app that sends numbered blocks for ever, and notes how it went."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.error: BaseException | None = None
+        self.ended = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await start(send)
+            while True:
+                await send({"type": "http.response.body", "body": b"%d" % self.sent, "more_body": True})
+                self.sent += 1
+        except BaseException as error:
+            self.error = error
+            self.ended.set()
+            raise
+
+
+# --- requests
+
+
+async def test_scope_is_what_a_server_gives() -> None:
+    seen: dict[str, Any] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.update(scope)
+        await echo(scope, receive, send)
+
+    async with client_of(app, state={"pool": 1}, root_path="/api", client=("10.0.0.1", 7)) as client:
+        await client.post("https://example.org:8443/a%20b/ü?q=%2F&r", content=b"x", headers={b"X-Upper": "Vé".encode()})
+    headers = dict(seen.pop("headers"))
+    assert headers[b"x-upper"] == "Vé".encode()
+    assert headers[b"host"] == b"example.org:8443"
+    assert headers[b"content-length"] == b"1"
+    assert seen == {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "https",
+        "path": "/api/a b/ü",
+        "raw_path": b"/api/a%20b/%C3%BC",
+        "query_string": b"q=%2F&r",
+        "root_path": "/api",
+        "server": ("example.org", 8443),
+        "client": ("10.0.0.1", 7),
+        "state": {"pool": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    "url, server", [("http://h/", ("h", 80)), ("https://h/", ("h", 443)), ("http://[::1]:9/", ("::1", 9))]
+)
+async def test_server_of_the_scope(url: str, server: tuple[str, int]) -> None:
+    seen: list[object] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["server"])
+        await echo(scope, receive, send)
+
+    async with client_of(app) as client:
+        await client.get(url)
+    assert seen == [server]
+
+
+async def test_each_request_has_its_own_copy_of_the_state() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"]["n"] = scope["state"].get("n", 0) + 1
+        await start(send)
+        await send({"type": "http.response.body", "body": b"%d" % scope["state"]["n"]})
+
+    async with client_of(app, state={}) as client:
+        assert [(await client.get("/")).text for _ in range(2)] == ["1", "1"]
+
+
+async def test_apps_do_not_see_the_clients_context_variables() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": CLIENTS_OWN.get().encode()})
+
+    token = CLIENTS_OWN.set("set by the client")
+    async with client_of(app) as client:
+        assert (await client.get("/")).text == "unset"
+    CLIENTS_OWN.reset(token)
+
+
+async def test_empty_request_is_one_empty_message() -> None:
+    messages: list[object] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        messages.append(await receive())
+        await start(send, 204)
+        await send({"type": "http.response.body"})
+        messages.append(await receive())
+
+    async with client_of(app) as client:
+        assert (await client.get("/")).content == b""
+    assert messages == [{"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}]
+
+
+async def test_large_body_arrives_in_pieces() -> None:
+    sizes: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            sizes.append(len(message["body"]))
+            more = message["more_body"]
+        await start(send)
+        await send({"type": "http.response.body"})
+
+    async with client_of(app) as client:
+        await client.post("/", content=bytes(200_000))
+    assert sum(sizes) == 200_000
+    assert max(sizes) == 65_536
+
+
+async def test_streamed_request_is_read_as_the_app_reads_it() -> None:
+    made: list[int] = []
+    seen: list[list[int]] = []
+
+    async def blocks() -> AsyncIterator[bytes]:
+        for number in range(3):
+            made.append(number)
+            yield b"%d" % number
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(2):
+            await receive()
+            seen.append(made.copy())
+        await start(send)
+        await send({"type": "http.response.body", "body": await read_body(receive)})
+
+    async with client_of(app) as client:
+        assert (await client.post("/", content=blocks())).content == b"2"
+    assert seen == [[0], [0, 1]]
+
+
+async def test_error_in_the_clients_body_reaches_the_client_and_disconnects_the_app() -> None:
+    seen: list[object] = []
+
+    async def blocks() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ZeroDivisionError
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend([(await receive())["type"], (await receive())["type"]])
+
+    async with client_of(app) as client:
+        with pytest.raises(ZeroDivisionError):
+            await client.post("/", content=blocks())
+    assert seen == ["http.request", "http.disconnect"]
+
+
+async def test_app_that_gives_up_reading_never_sees_a_body_cut_short() -> None:
+    seen: list[object] = []
+
+    async def blocks() -> AsyncIterator[bytes]:
+        yield b"x"
+        await asyncio.Event().wait()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await receive()
+        seen.append((await receive())["type"])
+
+    async with client_of(app) as client:
+        with pytest.raises(httpx.WriteError):
+            await client.post("/", content=blocks())
+    assert seen == ["http.disconnect"]
+
+
+async def test_multipart() -> None:
+    app = FastAPI()
+
+    @app.post("/")
+    async def upload(file: UploadFile) -> dict[str, object]:
+        return {"name": file.filename, "size": len(await file.read())}
+
+    async with client_of(app) as client:
+        answer = await client.post("/", files={"file": ("a.bin", bytes(300_000))})
+    assert answer.json() == {"name": "a.bin", "size": 300_000}
+
+
+# --- responses
+
+
+async def test_body_and_header_case_come_through() -> None:
+    body = bytes(range(256)) * 4096
+    async with client_of(echo) as client:
+        answer = await client.post("/", content=body)
+    assert answer.content == body
+    assert answer.headers.raw == [(b"X-Digest", hashlib.sha256(body).hexdigest().encode())]
+    assert answer.http_version == "HTTP/1.1"
+
+
+@pytest.mark.parametrize("method, status", [("HEAD", 200), ("GET", 204), ("GET", 304)])
+async def test_answers_without_body(method: str, status: int) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send, status, headers=((b"content-length", b"5"),))
+        for more in (True, False):
+            await send({"type": "http.response.body", "body": b"12345", "more_body": more})
+
+    async with client_of(app) as client:
+        answer = await client.request(method, "/")
+    assert (answer.status_code, answer.content, answer.headers["content-length"]) == (status, b"", "5")
+
+
+async def test_first_byte_is_there_before_the_app_ends() -> None:
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"second"})
+
+    async with client_of(app) as client, client.stream("GET", "/") as answer:
+        blocks = answer.aiter_raw()
+        assert await anext(blocks) == b"first"
+        go_on.set()
+        assert [block async for block in blocks] == [b"second"]
+
+
+async def test_send_waits_until_the_client_took_the_block() -> None:
+    app = Numbers()
+    async with client_of(app) as client, client.stream("GET", "/") as answer:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert app.sent == 0
+        blocks = answer.aiter_raw()
+        for number in range(3):
+            assert await anext(blocks) == b"%d" % number
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert app.sent == number + 1
+
+
+async def test_blocks_from_several_tasks_of_the_app_all_arrive() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        async with asyncio.TaskGroup() as tasks:
+            for letter in b"abcd":
+                message = {"type": "http.response.body", "body": bytes([letter]), "more_body": True}
+                tasks.create_task(send(message))
+        await send({"type": "http.response.body"})
+
+    async with client_of(app) as client:
+        assert sorted((await client.get("/")).text) == ["a", "b", "c", "d"]
+
+
+async def test_closing_early_is_a_disconnect_for_the_app(caplog: pytest.LogCaptureFixture) -> None:
+    app = Numbers()
+    async with client_of(app) as client:
+        async with client.stream("GET", "/") as answer:
+            await anext(answer.aiter_raw())
+        await asyncio.wait_for(app.ended.wait(), 5)
+    assert isinstance(app.error, OSError)
+    assert not caplog.records
+
+
+async def test_closing_early_wakes_an_app_that_listens() -> None:
+    heard = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await start(send)
+        both = await asyncio.gather(receive(), receive())
+        assert [message["type"] for message in both] == ["http.disconnect"] * 2
+        heard.set()
+
+    async with client_of(app) as client:
+        async with client.stream("GET", "/"):
+            pass
+        await asyncio.wait_for(heard.wait(), 5)
+
+
+async def test_background_work_goes_on_after_the_answer() -> None:
+    app, done = FastAPI(), asyncio.Event()
+
+    async def work() -> None:
+        await asyncio.sleep(0.01)
+        done.set()
+
+    @app.get("/")
+    async def handler(tasks: BackgroundTasks) -> str:
+        tasks.add_task(work)
+        return "answered"
+
+    async with client_of(app) as client:
+        assert (await client.get("/")).json() == "answered"
+        assert not done.is_set()
+    assert done.is_set()
+
+
+# --- failures
+
+
+async def raises(scope: Any, receive: Any, send: Any) -> None:
+    raise ZeroDivisionError("before the answer")
+
+
+async def exits(scope: Any, receive: Any, send: Any) -> None:
+    raise SystemExit(3)
+
+
+async def says_nothing(scope: Any, receive: Any, send: Any) -> None:
+    return
+
+
+async def out_of_order(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("app", [raises, exits, says_nothing, out_of_order])
+async def test_failure_before_the_answer_is_a_500(app: ASGIApp, caplog: pytest.LogCaptureFixture) -> None:
+    async with client_of(app) as client:
+        answer = await client.get("/where")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert answer.headers["content-type"].startswith("text/plain")
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    if app is raises:
+        assert "/where" in record.getMessage()
+        assert record.exc_info
+
+
+async def raises_late(scope: Any, receive: Any, send: Any) -> None:
+    await start(send)
+    await send({"type": "http.response.body", "body": b"half", "more_body": True})
+    raise ZeroDivisionError
+
+
+async def stops_late(scope: Any, receive: Any, send: Any) -> None:
+    await start(send)
+    await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+
+async def sends_too_little(scope: Any, receive: Any, send: Any) -> None:
+    await start(send, headers=((b"Content-Length", b"5"),))
+    await send({"type": "http.response.body", "body": b"half"})
+
+
+async def sends_too_much(scope: Any, receive: Any, send: Any) -> None:
+    await start(send, headers=((b"Content-Length", b"3"),))
+    await send({"type": "http.response.body", "body": b"half"})
+
+
+@pytest.mark.parametrize("app", [raises_late, stops_late, sends_too_little, sends_too_much])
+async def test_failure_after_the_start_is_a_protocol_error(app: ASGIApp, caplog: pytest.LogCaptureFixture) -> None:
+    async with client_of(app) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/")
+    assert len(caplog.records) == 1
+
+
+async def test_exception_after_a_complete_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await echo(scope, receive, send)
+        with pytest.raises(RuntimeError, match="complete"):
+            await send({"type": "http.response.body", "body": b"more"})
+        raise ZeroDivisionError
+
+    async with client_of(app) as client:
+        assert (await client.get("/")).status_code == 200
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_read_timeout(started: bool) -> None:
+    ended = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        if started:
+            await start(send)
+        await receive()
+        ended.set()
+
+    async with client_of(app) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get("/", timeout=0.05)
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_read_timeout_does_not_run_while_the_client_is_late() -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            await asyncio.sleep(0.06)
+            yield b"x"
+
+    async with client_of(echo) as client:
+        assert (await client.post("/", content=slow(), timeout=0.04)).text == "xxx"
+
+
+async def test_read_timeout_counts_silence_and_not_the_whole_answer() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        for more in (True, True, True, False):
+            await asyncio.sleep(0.04)
+            await send({"type": "http.response.body", "body": b"x", "more_body": more})
+
+    async with client_of(app) as client:
+        assert (await client.get("/", timeout=0.12)).text == "xxxx"
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_cancelling_the_client_disconnects_the_app(started: bool) -> None:
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        if scope["path"] == "/again":
+            await echo(scope, says_end, send)
+            return
+        if started:
+            await start(send)
+        reached.set()
+        assert (await receive())["type"] == "http.disconnect"
+        ended.set()
+
+    async def says_end() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"fine", "more_body": False}
+
+    async with client_of(app) as client:
+        request = asyncio.ensure_future(client.get("/"))
+        await reached.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await asyncio.wait_for(ended.wait(), 5)
+        assert (await client.get("/again")).text == "fine"
+
+
+async def test_closing_the_transport_ends_what_is_under_way() -> None:
+    reached = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.set()
+        await receive()
+        await receive()
+
+    transport = StreamingASGITransport(app)
+    request = asyncio.ensure_future(transport.handle_async_request(httpx.Request("GET", "http://h/")))
+    await reached.wait()
+    await transport.aclose()
+    with pytest.raises(httpx.ReadError):
+        await request
+
+
+async def test_fifty_at_once() -> None:
+    async with client_of(echo) as client:
+        answers = await asyncio.gather(*(client.post("/", content=b"%d" % number * 1000) for number in range(50)))
+    assert [answer.content for answer in answers] == [b"%d" % number * 1000 for number in range(50)]
+
+
+# --- frameworks
+
+
+async def test_base_http_middleware_streams_both_ways() -> None:
+    app, go_on = FastAPI(), asyncio.Event()
+
+    async def middleware(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        response = await call_next(request)
+        response.headers["x-seen"] = "yes"
+        return response
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=middleware)
+
+    @app.post("/")
+    async def handler(request: Request) -> StreamingResponse:
+        body = await request.body()
+
+        async def content() -> AsyncIterator[bytes]:
+            yield body[:4]
+            await go_on.wait()
+            yield body[4:]
+
+        return StreamingResponse(content())
+
+    async with client_of(app) as client, client.stream("POST", "/", content=b"12345678") as answer:
+        blocks = answer.aiter_raw()
+        assert answer.headers["x-seen"] == "yes"
+        assert await anext(blocks) == b"1234"
+        go_on.set()
+        assert b"".join([block async for block in blocks]) == b"5678"
+
+
+async def test_fastapi_exception_is_a_500() -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    def handler() -> None:
+        raise ZeroDivisionError
+
+    async with client_of(app) as client:
+        assert (await client.get("/")).status_code == 500
+
+
+# --- lifespan
+
+
+async def test_lifespan_starts_and_stops_the_app_and_its_state_reaches_requests() -> None:
+    told: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
+        told.append("up")
+        yield {"pool": "a pool"}
+        told.append("down")
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/")
+    async def handler(request: Request) -> str:
+        return str(request.state.pool)
+
+    async with Lifespan(app) as started, client_of(app, state=started.state) as client:
+        assert told == ["up"]
+        assert (await client.get("/")).json() == "a pool"
+    assert told == ["up", "down"]
+
+
+async def refuses_lifespan(scope: Any, receive: Any, send: Any) -> None:
+    assert scope["type"] == "http"
+
+
+@pytest.mark.parametrize("app", [refuses_lifespan, says_nothing])
+async def test_app_without_lifespan(app: ASGIApp, caplog: pytest.LogCaptureFixture) -> None:
+    async with Lifespan(app) as started:
+        assert started.state == {}
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def refuses_to_start(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": "no database at db:5432"})
+
+
+async def crashes_at_start(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    raise ConnectionError("no database at db:5432")
+
+
+async def exits_at_start(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    raise SystemExit("no database at db:5432")
+
+
+@contextlib.asynccontextmanager
+async def broken(app: FastAPI) -> AsyncIterator[None]:
+    if app.title:
+        raise ConnectionError("no database at db:5432")
+    yield
+
+
+@pytest.mark.parametrize(
+    "app",
+    [refuses_to_start, crashes_at_start, exits_at_start, FastAPI(lifespan=broken)],
+    ids=["refuses", "crashes", "exits", "fastapi"],
+)
+async def test_failing_start_says_the_apps_own_reason(app: ASGIApp) -> None:
+    with pytest.raises(ServerStartError, match="no database at db:5432"):
+        async with Lifespan(app):
+            pytest.fail("it started")
+
+
+async def test_start_that_takes_too_long_can_be_cancelled() -> None:
+    ended: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02), Lifespan(app):
+            pytest.fail("it started")
+    assert ended == ["ended"]
+
+
+@pytest.mark.parametrize("how", ["says so", "raises"])
+async def test_failing_shutdown_is_logged(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if how == "raises":
+            raise ZeroDivisionError
+        await send({"type": "lifespan.shutdown.failed", "message": "stuck"})
+
+    async with Lifespan(app):
+        pass
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]

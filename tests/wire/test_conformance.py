@@ -1,0 +1,80 @@
+"""Every case of the table through httpx's own transport and through ours: the same, or a documented difference."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import httpx
+import pytest
+import trustme
+from wire import cases_connections, cases_requests, cases_responses
+from wire.conformance import Case, Certificates, Expected, Seen, matches, run_case
+
+from pytest_fileperf.wire.transport import LoadTransport
+
+pytestmark = pytest.mark.anyio
+
+CASES: tuple[Case, ...] = cases_responses.CASES + cases_connections.CASES + cases_requests.CASES
+
+
+def theirs(*, uds: str | None, verify: ssl.SSLContext | bool, max_connections: int | None) -> httpx.AsyncBaseTransport:
+    limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=None)
+    return httpx.AsyncHTTPTransport(uds=uds, verify=verify, trust_env=False, limits=limits)
+
+
+def ours(*, uds: str | None, verify: ssl.SSLContext | bool, max_connections: int | None) -> httpx.AsyncBaseTransport:
+    return LoadTransport(uds=uds, verify=verify, max_connections=max_connections)
+
+
+@pytest.fixture(scope="session")
+def certificates() -> Certificates:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return Certificates(server=server, client=client)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_case(case: Case, certificates: Certificates) -> None:
+    if case.over == "ipv6" and not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    reference = await run_case(case, theirs, certificates)
+    assert _all_match(reference.answers, case.expect), f"httpx's own transport gave {reference.answers}"
+    assert case.served in (None, reference.served), "httpx's own transport"
+
+    outcome = await run_case(case, ours, certificates)
+    difference = case.difference
+    if difference is None or difference.expect is None:
+        assert outcome.answers == reference.answers
+    else:
+        assert _all_match(outcome.answers, difference.expect), f"ours gave {outcome.answers}"
+    if difference is not None and difference.served is not None:
+        assert outcome.served == difference.served
+    elif case.served is not None:
+        assert outcome.served == reference.served
+    if difference is not None:
+        assert (outcome.answers, outcome.served) != (reference.answers, reference.served), "no difference any more"
+    if case.same_bytes and outcome.served == reference.served:
+        assert outcome.requests == reference.requests
+    if case.request is not None:
+        assert outcome.requests[0].startswith(case.request)
+
+
+def _all_match(answers: tuple[Seen | str, ...], expect: tuple[Expected, ...]) -> bool:
+    return len(answers) == len(expect) and all(map(matches, answers, expect))
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_names_are_unique() -> None:
+    names = [case.name for case in CASES]
+    assert len(names) == len(set(names))
