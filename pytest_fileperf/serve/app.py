@@ -1,0 +1,162 @@
+"""Which app to serve: an import string where there is one, else the object itself, sent by value to one process."""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+
+from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.serve.loading import check_app, load_app, make_app, takes
+
+__all__ = ("AppSpec", "app_spec")
+
+_HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
+
+
+@dataclass(frozen=True, slots=True)
+class AppSpec:
+    """An app to serve, or the zero-argument factory that makes it."""
+
+    target: object
+    """`"package.module:attribute"`, or an app or factory that no importable module holds."""
+    factory: bool = False
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        if isinstance(self.target, str):
+            return f"{self.target}()" if self.factory else self.target
+        return str(getattr(self.target, "__name__", None) or f"{type(self.target).__name__} object")
+
+    @property
+    def key(self) -> tuple[object, bool]:
+        """What tells two specs apart: the import string, or which object it is. Hashable, unlike some apps."""
+        return (self.target if isinstance(self.target, str) else id(self.target), self.factory)
+
+    def load(self) -> object:
+        """Returns the app, imported or made in this process; raises AppLoadError."""
+        if isinstance(self.target, str):
+            return load_app(self.target, factory=self.factory)
+        return make_app(self.target, self.name) if self.factory else check_app(self.target, self.name)
+
+    def pickled(self, *, workers: int) -> bytes:
+        """Returns the object for the process that will serve it.
+
+        Raises AppLoadError, saying how to give it by name, where it does not pickle or more than one worker needs it.
+        """
+        if workers > 1:
+            raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
+        import cloudpickle
+
+        try:
+            with _test_modules_by_value(), _starlette_state_by_value():
+                data: bytes = cloudpickle.dumps(self.target)
+        except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
+            reason = f"{type(error).__name__}: {error}"
+            raise AppLoadError(f"{self.name} cannot be sent to a server process ({reason}): {_HOW}") from error
+        return data
+
+
+def app_spec(app: object) -> AppSpec:
+    """Returns the spec for an import string, an app object or a zero-argument factory function.
+
+    An object that is an attribute of an imported module (not of a test module, a conftest or `__main__`) becomes its
+    import string, so that any number of workers can load it. Raises AppLoadError for what cannot be an app.
+    """
+    if isinstance(app, AppSpec):
+        return app
+    if isinstance(app, str):
+        return _from_text(app)
+    factory = _is_factory(app)
+    if not factory:
+        check_app(app, AppSpec(app).name)
+    found = _import_string(app)
+    return AppSpec(found or app, factory)
+
+
+def _from_text(text: str) -> AppSpec:
+    target = text.strip().removesuffix("()")
+    module, colon, path = target.partition(":")
+    if not (colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))):
+        raise AppLoadError(f'{text!r} does not name an app: write "module:attribute", or "module:factory()"')
+    return AppSpec(target, text.strip().endswith("()"))
+
+
+def _is_factory(app: object) -> bool:
+    """A function that can be called with nothing makes the app; a class that can is a mistake for its instance."""
+    return callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
+
+
+def _import_string(app: object) -> str | None:
+    found = [
+        (_is_under_tests(module_name), attribute.startswith("_"), module_name.count("."), module_name, attribute)
+        for module_name, module in _modules()
+        if not _is_test_module(module_name, module)
+        for attribute, value in list(vars(module).items())
+        if value is app and str.isidentifier(attribute)
+    ]
+    return "{3}:{4}".format(*min(found)) if found else None
+
+
+@contextmanager
+def _test_modules_by_value() -> Iterator[None]:
+    """Within it, cloudpickle sends the code of test modules itself, not their names."""
+    import cloudpickle
+
+    known = cloudpickle.list_registry_pickle_by_value()
+    added = [module for name, module in _modules() if _is_test_module(name, module) and name not in known]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextmanager
+def _starlette_state_by_value() -> Iterator[None]:
+    """Within it, an `app.state` can be rebuilt; its `__getattr__` alone would run in circles."""
+    state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
+    if state is None or state in copyreg.dispatch_table:
+        yield
+        return
+    copyreg.pickle(state, lambda value: (type(value), (dict(vars(value)["_state"]),)))
+    try:
+        yield
+    finally:
+        del copyreg.dispatch_table[state]
+
+
+def _modules() -> Iterator[tuple[str, ModuleType]]:
+    modules: dict[str, object] = dict(sys.modules)  # anything can be in there: None, and objects that play a module
+    for name, module in modules.items():
+        if isinstance(module, ModuleType) and module.__name__ == name:
+            yield name, module
+
+
+def _is_under_tests(module_name: str) -> bool:
+    return not {"test", "tests", "testing"}.isdisjoint(module_name.split("."))
+
+
+def _is_test_module(name: str, module: ModuleType) -> bool:
+    """Whether another process cannot, or should not, import it: a test's module, or one that only pytest can find."""
+    last = name.rpartition(".")[2]
+    if name in ("__main__", "__mp_main__") or last == "conftest" or last.startswith("test_") or last.endswith("_test"):
+        return True
+    loader = getattr(module.__spec__, "loader", None)  # pytest also loads packages of plugins, which anybody can import
+    return type(loader).__module__.startswith("_pytest.") and not _is_importable(name)
+
+
+def _is_importable(name: str) -> bool:
+    """Whether Python finds the module without pytest's help."""
+    parent = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", None)
+    if parent and (path is None or not _is_importable(parent)):
+        return False
+    finders = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_pytest.")]
+    return any(finder.find_spec(name, path) is not None for finder in finders)

@@ -1,0 +1,40 @@
+"""Which cores the server gets and which the load generator, so that neither takes time from the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ("split_cores",)
+
+
+def split_cores(workers: int) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Returns the server's cores, one for each worker, and the generator's one.
+
+    None where this process may use fewer cores than workers + 1, or where the system has no affinity. Two threads of
+    one physical core are used only when there is no other way.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_rank_on_its_core(core), core))
+    if len(cores) < workers + 1:
+        return None
+    return frozenset(cores[1 : workers + 1]), frozenset(cores[:1])
+
+
+def _rank_on_its_core(core: int) -> int:
+    """0 for the first hardware thread of a physical core, 1 for the second; 0 where the system does not tell."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    try:
+        return sorted(_parse_core_list(path.read_text(encoding="ascii"))).index(core)
+    except (OSError, ValueError):
+        return 0
+
+
+def _parse_core_list(text: str) -> set[int]:
+    """Returns the cores of a list as Linux writes it, such as `0-1,4`."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores

@@ -1,0 +1,111 @@
+"""A server that already runs on this machine: reached, and its processes looked at, but neither started nor ended."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Container
+from urllib.parse import urlsplit
+
+import psutil
+
+from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.serve.tree import process_tree
+
+__all__ = ("RunningUrl", "UrlLaunch")
+
+_CONNECT_TIMEOUT_S = 5.0
+_ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may show, nothing is bound here
+
+
+class RunningUrl(RunningServer):
+    """A server somebody else started."""
+
+    def __init__(self, spec: Url) -> None:
+        self.url = spec.url.rstrip("/")
+        self.title = self.url
+        parts = urlsplit(spec.url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._roots: tuple[int, ...] = ()
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The processes that listen on its port with all their children; empty where the system does not tell."""
+        trees = self._trees()
+        if not trees:
+            self._roots = _listeners(self._host, self._port)
+            trees = self._trees()
+        return tuple(trees.values())
+
+    def identity(self) -> dict[str, object]:
+        """Returns its kind: nothing else about it is known, so that such runs compare only with each other."""
+        return {"kind": "url", "workers": None, "loop": None, "http": None, "stabilised": []}
+
+    def connect(self) -> None:
+        """Opens a connection and closes it. Raises OSError, and PlanError when it leads to another machine."""
+        with socket.create_connection((self._host, self._port), timeout=_CONNECT_TIMEOUT_S) as connection:
+            address = connection.getpeername()[0]
+        if not ipaddress.ip_address(address).is_loopback:
+            raise PlanError(f"{self.url!r} leads to {address}: load only goes to this machine", where="Url")
+
+    def check(self) -> None:
+        """Raises ServerDiedError when it accepts no connection any more."""
+        try:
+            self.connect()
+        except OSError as error:
+            raise ServerDiedError(f"{self.url} does not answer any more ({error})") from error
+
+    def _trees(self) -> dict[int, psutil.Process]:
+        return {process.pid: process for root in self._roots for process in process_tree(root)}
+
+
+class UrlLaunch:
+    """Makes sure that the server is there; starts and ends nothing."""
+
+    def __init__(self, spec: Url) -> None:
+        self._running = RunningUrl(spec)
+
+    def start(self) -> None:
+        """Does nothing: it runs already."""
+
+    def ready(self) -> RunningUrl:
+        """Returns the server; raises ServerStartError when it does not answer."""
+        try:
+            self._running.connect()
+        except OSError as error:
+            raise ServerStartError(
+                f"nothing answers at {self._running.url} ({error}): start the server, or let fileperf boot the app"
+            ) from error
+        return self._running
+
+    def ask_to_stop(self) -> None:
+        """Does nothing: it is not ours to end."""
+
+    def stop(self) -> None:
+        """Does nothing: it is not ours to end."""
+
+
+def _listeners(host: str, port: int) -> tuple[int, ...]:
+    """Returns the topmost processes that listen there; empty where the system shows it to an administrator only."""
+    try:
+        hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        found = psutil.net_connections(kind="tcp")
+    except (OSError, psutil.Error):
+        return ()
+    addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
+    listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
+    return tuple(sorted({_topmost(one.pid, addresses) for one in listening if one.pid is not None}))
+
+
+def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
+    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of those."""
+    try:
+        parent = psutil.Process(pid).parent()
+        found = parent.net_connections(kind="tcp") if parent is not None else []
+    except psutil.Error:
+        return pid
+    shares = any(one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses for one in found)
+    return _topmost(parent.pid, addresses) if parent is not None and shares else pid

@@ -1,0 +1,163 @@
+"""Runs an app in the test process: a thread with its own event loop, the app's lifespan, and a transport to the app."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import psutil
+
+from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.wire.eventloop import new_event_loop
+
+if TYPE_CHECKING:
+    import httpx
+
+    from pytest_fileperf.wire.asgi import ASGIApp
+
+__all__ = ("InProcessLaunch", "RunningInProcess")
+
+T = TypeVar("T")
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 10.0
+_LOOK_S = 0.25
+"""How often a wait looks whether the loop is still there; on Windows a Ctrl-C is noticed only then."""
+
+
+class RunningInProcess(RunningServer):
+    """An app behind a streaming ASGI transport, on an event loop of its own."""
+
+    url = "http://in-process"
+
+    def __init__(
+        self, thread: threading.Thread, loop: asyncio.AbstractEventLoop, transport: httpx.AsyncBaseTransport
+    ) -> None:
+        self._thread = thread
+        self._loop = loop
+        self._loop_name = type(loop).__module__.partition(".")[0]
+        self.transport = transport
+        """Use it on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
+        self.title = f"in-process ({self._loop_name})"
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The test process itself: the app, the client and the test run share it."""
+        return (psutil.Process(os.getpid()),)
+
+    def identity(self) -> dict[str, object]:
+        """Returns kind and loop, and the rest as empty: no workers, no HTTP implementation, nothing stabilised."""
+        return {"kind": "in-process", "workers": None, "loop": self._loop_name, "http": None, "stabilised": []}
+
+    def check(self) -> None:
+        """Raises ServerDiedError when the event loop has ended."""
+        if not self._thread.is_alive():
+            raise ServerDiedError("the event loop of the in-process app has ended")
+
+    def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs the function on the server's event loop and returns its result; blocks.
+
+        Whatever interrupts the wait, such as KeyboardInterrupt, cancels it there before it is raised here.
+        Raises what the function raises, and ServerDiedError when the loop has ended.
+        """
+        self.check()
+        coroutine = function()
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            while not concurrent.futures.wait((future,), timeout=_LOOK_S).done:
+                self.check()
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                self._let_cancelled_settle()
+            raise
+
+    def _let_cancelled_settle(self) -> None:
+        """Gives what was cancelled the time to close its connections; a coroutine that refuses is left behind."""
+        settled = asyncio.run_coroutine_threadsafe(_others_done(), self._loop)
+        concurrent.futures.wait((settled,), timeout=_LOOK_S * 4)
+
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        return self.transport
+
+
+class InProcessLaunch:
+    """One in-process app, with the same steps as a server: `start`, `ready`, `stop`."""
+
+    def __init__(self, app: AppSpec) -> None:
+        self._app = app
+        self._thread = threading.Thread(target=self._main, name="fileperf in-process app", daemon=True)
+        self._settled = threading.Event()
+        self._failure: BaseException | None = None
+        self._running: RunningInProcess | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._end: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def ready(self) -> RunningInProcess:
+        """Waits for the end of the app's start-up; raises AppLoadError, or ServerStartError with the app's error."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._settled.wait(_LOOK_S):
+            if time.monotonic() > deadline:
+                raise ServerStartError(f"{self._app.name} was not ready to serve within {_START_TIMEOUT_S:g} s")
+        if isinstance(self._failure, FilePerfError):
+            raise self._failure
+        if self._failure is not None or self._running is None:
+            raise ServerStartError(f"{self._app.name} failed to start: {self._failure!r}") from self._failure
+        return self._running
+
+    def ask_to_stop(self) -> None:
+        """Asks the app to shut down, and does not wait for it."""
+        if self._loop is None or not self._thread.is_alive():
+            return
+        wake = self._end.set if self._end is not None else self._task.cancel if self._task is not None else None
+        if wake is not None:
+            try:
+                self._loop.call_soon_threadsafe(wake)
+            except RuntimeError:  # the loop closed in between
+                return
+
+    def stop(self) -> None:
+        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon."""
+        self.ask_to_stop()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # handed to the thread that waits in `ready`
+            self._failure = error
+        finally:
+            self._settled.set()
+
+    async def _serve(self) -> None:
+        from pytest_fileperf.wire.asgi import Lifespan, StreamingASGITransport
+
+        self._loop = loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        app = cast("ASGIApp", self._app.load())  # checked to be one
+        async with Lifespan(app) as lifespan:
+            transport = StreamingASGITransport(app, state=lifespan.state)
+            end = asyncio.Event()
+            self._running = RunningInProcess(self._thread, loop, transport)
+            self._end = end
+            self._settled.set()
+            await end.wait()
+
+
+async def _others_done() -> None:
+    """Yields to the loop long enough for cancelled tasks to unwind."""
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -1,0 +1,58 @@
+"""Turns a server spec into a running server: one launcher per kind, all with the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.external import UrlLaunch
+from pytest_fileperf.serve.inprocess import InProcessLaunch
+from pytest_fileperf.serve.process import UvicornLaunch
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url
+
+__all__ = ("Launch", "launch", "prepare")
+
+
+class Launch(Protocol):
+    """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""
+
+    def start(self) -> None:
+        """Starts it and returns at once."""
+
+    def ready(self) -> RunningServer:
+        """Waits until it answers requests; raises AppLoadError or ServerStartError."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Asks it to end, and does not wait for it."""
+
+    def stop(self) -> None:
+        """Ends it for good. Can be repeated."""
+
+
+def prepare(spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None) -> Launch:
+    """Returns the launcher for a boot, not started yet; raises PlanError where an app is needed and there is none."""
+    if isinstance(spec, Url):
+        return UrlLaunch(spec)
+    if app is None:
+        raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
+    if isinstance(spec, InProcess):
+        return InProcessLaunch(app)
+    return UvicornLaunch(spec, app, boot=boot, cores=cores)
+
+
+@contextmanager
+def launch(
+    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None
+) -> Iterator[RunningServer]:
+    """Boots the server, on the given cores where there are any, and ends it at the end of the block."""
+    starting = prepare(spec, app, boot=boot, cores=cores)
+    try:
+        starting.start()
+        yield starting.ready()
+    finally:
+        starting.stop()

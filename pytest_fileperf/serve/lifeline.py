@@ -1,0 +1,62 @@
+"""Ends a server process when the process that started it is gone, however that went: the last guard against orphans.
+
+The pipe on standard input is never written to: its end of file means that nobody holds the other end any more. (Linux's
+PDEATHSIG is no help: it fires when the *thread* that started the child ends.)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ("follow_starter", "follow_supervisor")
+
+
+def follow_starter(run_directory: Path, *, grace_s: float) -> None:
+    """Ends this process when standard input ends, and gives it an empty standard input in exchange.
+
+    The run directory goes first: its owner cannot remove it any more. What has not ended `grace_s` after SIGTERM is
+    killed, with the whole process group.
+    """
+    pipe = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+
+    def wait() -> None:
+        while os.read(pipe, 1):
+            pass
+        shutil.rmtree(run_directory, ignore_errors=True)
+
+    _end_after(wait, grace_s)
+
+
+def follow_supervisor(*, grace_s: float) -> None:
+    """Ends this process when the supervisor that spawned it is gone; does nothing where there is none."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        _end_after(supervisor.join, grace_s)
+
+
+def _end_after(wait: Callable[[], None], grace_s: float) -> None:
+    def follow() -> None:
+        wait()
+        _end_self(grace_s)
+
+    threading.Thread(target=follow, name="fileperf lifeline", daemon=True).start()
+
+
+def _end_self(grace_s: float) -> None:
+    if os.name == "posix":
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace_s)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(grace_s)
+        os._exit(1)

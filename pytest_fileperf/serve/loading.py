@@ -1,0 +1,145 @@
+"""Imports an app and tells whether it is one: runs in the process that will serve it, and says what it saw there."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+from pytest_fileperf.errors import AppLoadError
+
+__all__ = ("check_app", "load_app", "make_app", "takes", "why_not_asgi")
+
+_TRACEBACK_FRAMES = 5
+"""The innermost frames say where it went wrong; the outer ones are import machinery."""
+
+
+def load_app(target: str, *, factory: bool) -> object:
+    """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.
+
+    Raises AppLoadError with the import error, the end of its traceback, or what was found instead of an app.
+    """
+    found = _find(target)
+    return make_app(found, target) if factory else check_app(found, target)
+
+
+def make_app(factory: object, name: str) -> object:
+    """Returns the app a zero-argument factory makes; raises AppLoadError where it fails or makes something else."""
+    if not callable(factory):
+        raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
+    try:
+        app = _call(factory)
+    except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
+        raise AppLoadError(f'app factory "{name}()" failed: {_describe(error)}') from error
+    if inspect.iscoroutine(app):
+        app.close()
+        raise AppLoadError(f'app factory "{name}()" is an async function: a factory must be a plain one')
+    return check_app(app, f"{name}()")
+
+
+def check_app(app: object, name: str) -> object:
+    """Returns the app as it is; raises AppLoadError, saying what it is, where it cannot be an ASGI app."""
+    problem = why_not_asgi(app)
+    if problem:
+        raise AppLoadError(f'"{name}" is not an ASGI app: {problem}')
+    return app
+
+
+def why_not_asgi(app: object) -> str | None:
+    """Returns what keeps the object from being an ASGI app, or None where nothing seems to.
+
+    An ASGI app is a callable of (scope, receive, send), or of (scope) in its old form. What has no readable
+    signature is believed.
+    """
+    if isinstance(app, types.ModuleType):
+        return f'it is a module: name the app in it, as in "{app.__name__}:app"'
+    if not callable(app):
+        return f"it is {_kind(app)}, which cannot be called"
+    if isinstance(app, type):
+        fits = hasattr(app, "__await__") or _takes_scope_only(app)
+        return None if fits else f"it is the class {app.__name__} and not an instance: write {app.__name__}(…)"
+    if takes(app, 3) is not False or _takes_scope_only(app):
+        return None
+    found = f"it is {_kind(app)} that takes {_parameters(app)}"
+    if takes(app, 2):
+        return f"{found}, as a WSGI app does: wrap it (a2wsgi.WSGIMiddleware), or name an ASGI app"
+    if takes(app, 0):
+        return f'{found}: if it makes the app, write it as a factory, with "()" at the end'
+    return f"{found}, where an ASGI app takes (scope, receive, send)"
+
+
+def takes(function: object, count: int) -> bool | None:
+    """Whether the callable can be called with so many positional arguments; None where its signature is unknown."""
+    try:
+        signature = inspect.signature(function)  # type: ignore[arg-type]  # a TypeError says that it is not callable
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _takes_scope_only(app: object) -> bool:
+    """Whether it looks like the first form of ASGI, `app(scope)(receive, send)`: one parameter, called scope."""
+    if not takes(app, 1) or inspect.iscoroutinefunction(app):
+        return False
+    return list(inspect.signature(app).parameters) == ["scope"]  # type: ignore[arg-type]  # `takes` says it is callable
+
+
+def _call(factory: Callable[[], object]) -> object:
+    return factory()
+
+
+def _find(target: str) -> object:
+    module_name, _, path = target.partition(":")
+    try:
+        found: object = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
+        raise AppLoadError(f'app "{target}" does not import: {_describe(error, wanted=module_name)}') from error
+    where = f'module "{module_name}"'
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            near = difflib.get_close_matches(name, dir(found), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AppLoadError(f'app "{target}" was not found: {where} has no attribute "{name}"{hint}') from None
+        where = f'"{name}" of {where}'
+    return found
+
+
+def _describe(error: BaseException, wanted: str | None = None) -> str:
+    """Returns the error with the end of its traceback, as seen from the user's own code."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
+    ]
+    text = "".join(traceback.format_exception_only(error)).strip()
+    summary = text.splitlines()[-1]
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{wanted}.".startswith(f"{error.name}."):
+        return f'{summary} on the sys.path of the test run, in {Path.cwd()} (does pytest\'s "pythonpath" lead to it?)'
+    lines = "".join(traceback.format_list(frames[-_TRACEBACK_FRAMES:])).rstrip() + "\n" + text
+    return summary + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
+
+
+def _kind(value: object) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    if inspect.isroutine(value):
+        kind = "an async function" if inspect.iscoroutinefunction(value) else "a function"
+        return f"{kind} ({getattr(value, '__name__', '?')})"
+    if value is None:
+        return "None"
+    return f"an object of type {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _parameters(function: object) -> str:
+    parameters = list(inspect.signature(function).parameters)  # type: ignore[arg-type]  # only asked of what `takes` read
+    return f"({', '.join(parameters)})" if parameters else "no arguments"

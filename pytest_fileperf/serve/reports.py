@@ -1,0 +1,63 @@
+"""How server processes tell the test process how their start went: a small JSON file per kind and process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+__all__ = ("Failed", "Ready", "Started", "reports_of", "write_report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A process begins to load the app. More of them than workers means that one has died and was replaced."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A process answers requests, and says what it really runs on."""
+
+    pid: int
+    port: int
+    loop: str
+    http: str
+    stabilised: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A process gave up before it was ready."""
+
+    pid: int
+    stage: str
+    """`app` (it does not load), `port` (it is taken) or `lifespan` (the app's start-up failed)."""
+    message: str
+
+
+_Report = TypeVar("_Report", Started, Ready, Failed)
+
+
+def write_report(run_directory: Path, report: Started | Ready | Failed) -> None:
+    """Writes the report under a name of its own, complete from the first moment it is seen.
+
+    Does nothing where the run directory is gone: then nobody waits any more.
+    """
+    path = run_directory / f"{type(report).__name__.lower()}.{report.pid}"
+    unfinished = path.with_name(f"unfinished.{os.getpid()}")
+    try:
+        unfinished.write_text(json.dumps(asdict(report)), encoding="utf-8")
+        unfinished.replace(path)
+    except FileNotFoundError:
+        return
+
+
+def reports_of(kind: type[_Report], run_directory: Path) -> tuple[_Report, ...]:
+    """Returns the reports of a kind, by process id."""
+    paths = run_directory.glob(f"{kind.__name__.lower()}.*")
+    return tuple(sorted((kind(**json.loads(path.read_text(encoding="utf-8"))) for path in paths), key=lambda r: r.pid))

@@ -1,0 +1,73 @@
+"""What every running server offers to the rest of the package, and to tests as `fileperf_server`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+if TYPE_CHECKING:
+    from http.cookiejar import CookieJar
+
+    import httpx
+    import psutil
+
+__all__ = ("ClientOptions", "RunningServer")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keywords of `httpx.AsyncClient` that make sense for a server that is already chosen."""
+
+    auth: httpx.Auth | tuple[str, str] | Callable[[httpx.Request], httpx.Request]
+    params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
+    headers: Mapping[str, str] | Sequence[tuple[str, str]]
+    cookies: httpx.Cookies | CookieJar | dict[str, str]
+    timeout: httpx.Timeout | float | None
+    follow_redirects: bool
+    max_redirects: int
+    event_hooks: Mapping[str, list[Callable[..., object]]]
+
+
+class RunningServer(ABC):
+    """One boot of a served app."""
+
+    url: str
+    """Without a slash at its end."""
+    title: str
+    """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
+    stabilised: tuple[str, ...] = ()
+    """What is really held equal between boots: a subset of `hash seed`, `addresses`, `allocator`."""
+
+    @property
+    @abstractmethod
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The live process tree, supervisor and workers; empty where it cannot be found out."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the live process tree."""
+        return tuple(process.pid for process in self.processes)
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines of its output; empty where it is not ours to read."""
+        return ()
+
+    @abstractmethod
+    def identity(self) -> dict[str, object]:
+        """Returns what a comparison with another run depends on, as JSON values. The port is not in it."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises ServerDiedError, with how it ended and the end of its log, when it is no longer alive."""
+
+    def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
+        """Returns an httpx client with this server as its base URL, over the transport made for load."""
+        import httpx
+
+        return httpx.AsyncClient(base_url=self.url, transport=self._transport(), **options)
+
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        from pytest_fileperf.wire.transport import LoadTransport
+
+        return LoadTransport()

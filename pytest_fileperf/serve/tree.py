@@ -1,0 +1,70 @@
+"""A process with everything below it: who is in it, how it ended, how to end it for good."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+
+import psutil
+
+__all__ = ("collect", "exit_text", "is_alive", "kill_all", "kill_group", "process_tree")
+
+_KILL_WAIT_S = 5.0
+
+
+def process_tree(root: int) -> tuple[psutil.Process, ...]:
+    """Returns the live processes of the tree, root first; empty when the root is gone."""
+    try:
+        process = psutil.Process(root)
+        return tuple(one for one in (process, *process.children(recursive=True)) if is_alive(one))
+    except psutil.Error:
+        return ()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs: not gone, not a zombie that waits to be collected, not another one under its number."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def collect(process: subprocess.Popen[bytes], *, wait_s: float = 0) -> int | None:
+    """Returns how the leader of a process group ended, or None when it still runs after the time to wait.
+
+    What is left of the group is killed when the end is first seen: later the number may be another group's.
+    """
+    if process.returncode is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+            kill_group(process.pid)
+    return process.returncode
+
+
+def kill_group(group: int) -> None:
+    """Kills every process of the group; does nothing where there are no groups, or nobody is left in it."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError, PermissionError):  # macOS says PermissionError for zombies
+            os.killpg(group, signal.SIGKILL)
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """Kills the processes that still run, and waits until they are gone."""
+    remaining = [process for process in processes if is_alive(process)]
+    for process in remaining:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(remaining, timeout=_KILL_WAIT_S)
+
+
+def exit_text(returncode: int) -> str:
+    """Returns how a process ended: `exit code 3` or `signal SIGKILL`."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"signal {-returncode}"

@@ -1,0 +1,47 @@
+"""How cores are shared out between server and generator."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_fileperf.serve import cores
+
+Split = tuple[frozenset[int], frozenset[int]] | None
+
+TWO_THREADS_A_CORE = {0: "0,4", 1: "1,5", 2: "2,6", 3: "3,7", 4: "0,4", 5: "1,5", 6: "2,6", 7: "3,7"}
+NEIGHBOURS = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+
+SPLITS: dict[str, tuple[set[int], dict[int, str], int, Split]] = {
+    "two": ({0, 1}, {}, 1, (frozenset({1}), frozenset({0}))),
+    "one": ({0}, {}, 1, None),
+    "too few for two workers": ({0, 1}, {}, 2, None),
+    "two workers": ({2, 3, 5}, {}, 2, (frozenset({3, 5}), frozenset({2}))),
+    "spare ones stay free": (set(range(8)), {}, 2, (frozenset({1, 2}), frozenset({0}))),
+    "own physical cores first": ({0, 4, 5, 1}, TWO_THREADS_A_CORE, 1, (frozenset({1}), frozenset({0}))),
+    "neighbouring threads": ({0, 1, 2, 3}, NEIGHBOURS, 1, (frozenset({2}), frozenset({0}))),
+    "second threads when there is no other way": ({0, 1, 2, 3}, NEIGHBOURS, 2, (frozenset({2, 1}), frozenset({0}))),
+}
+
+
+@pytest.mark.parametrize("available,siblings,workers,split", SPLITS.values(), ids=SPLITS)
+def test_split(
+    available: set[int], siblings: dict[int, str], workers: int, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rank(core: int) -> int:
+        return sorted(cores._parse_core_list(siblings.get(core, str(core)))).index(core)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: available, raising=False)
+    monkeypatch.setattr(cores, "_rank_on_its_core", rank)
+    assert cores.split_cores(workers) == split
+
+
+def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert cores.split_cores(1) is None
+
+
+@pytest.mark.parametrize("text,parsed", [("0", {0}), ("0-1\n", {0, 1}), ("0,4", {0, 4}), ("1-2,8-9", {1, 2, 8, 9})])
+def test_core_lists(text: str, parsed: set[int]) -> None:
+    assert cores._parse_core_list(text) == parsed

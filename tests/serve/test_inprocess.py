@@ -1,0 +1,120 @@
+"""Apps that run in the test process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from fastapi import FastAPI, Request
+
+from pytest_fileperf.errors import AppLoadError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve import inprocess
+from pytest_fileperf.serve.app import AppSpec, app_spec
+from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.spec import InProcess
+
+events: list[str] = []
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, str]]:
+    events.append("up")
+    yield {"thread": threading.current_thread().name}
+    events.append("down")
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.get("/")
+async def where(request: Request) -> dict[str, str]:
+    return {"lifespan": request.state.thread, "request": threading.current_thread().name}
+
+
+@pytest.fixture
+def server() -> Iterator[RunningInProcess]:
+    events.clear()
+    with launch(InProcess(), app_spec(app), boot=0, cores=None) as server:
+        assert isinstance(server, RunningInProcess)
+        yield server
+
+
+def test_requests_run_on_the_loop_of_the_lifespan(server: RunningInProcess) -> None:
+    async def ask() -> object:
+        async with server.client() as client:
+            return (await client.get("/")).json()
+
+    assert server.run(ask) == {"lifespan": "fileperf in-process app", "request": "fileperf in-process app"}
+    assert server.url == "http://in-process"
+    assert server.pids == (os.getpid(),)
+    assert server.identity()["kind"] == "in-process"
+    assert server.title.startswith("in-process (")
+    server.check()
+
+
+def test_the_lifespan_ends_with_the_block() -> None:
+    events.clear()
+    with launch(InProcess(), app_spec(app), boot=0, cores=None) as server:
+        assert events == ["up"]
+        assert isinstance(server, RunningInProcess)
+    assert events == ["up", "down"]
+    with pytest.raises(ServerDiedError, match="event loop"):
+        server.run(lambda: asyncio.sleep(0))
+
+
+def test_what_a_function_raises_is_raised(server: RunningInProcess) -> None:
+    async def fail() -> None:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError, match="nothing there"):
+        server.run(fail)
+
+
+def test_an_interrupt_cancels_what_runs(server: RunningInProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inprocess, "_LOOK_S", 0.05)
+    checks = iter([lambda: None, lambda: None, interrupted])
+    monkeypatch.setattr(server, "check", lambda: next(checks)())
+    with pytest.raises(KeyboardInterrupt):
+        server.run(wait)
+    assert cancelled.wait(5)
+
+
+STARTS_THAT_FAIL = {
+    "import": ("serve_nowhere:app", AppLoadError, "No module named 'serve_nowhere'"),
+    "not an app": ("serve.apps:number", AppLoadError, "not an ASGI app"),
+    "lifespan": ("serve.apps:failing_lifespan", ServerStartError, "no database here"),
+}
+
+
+@pytest.mark.parametrize("target,kind,said", STARTS_THAT_FAIL.values(), ids=STARTS_THAT_FAIL)
+def test_a_failed_start_says_why(target: str, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said), launch(InProcess(), AppSpec(target), boot=0, cores=None):
+        pass
+
+
+def test_a_hanging_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "_START_TIMEOUT_S", 0.3)
+    before = threading.active_count()
+    with (
+        pytest.raises(ServerStartError, match="was not ready to serve within"),
+        launch(InProcess(), AppSpec("serve.apps:hanging_lifespan"), boot=0, cores=None),
+    ):
+        pass
+    assert threading.active_count() == before

@@ -1,0 +1,90 @@
+"""A server that already runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve.app import app_spec
+from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import Url, Uvicorn
+
+
+@pytest.fixture(scope="module")
+def uvicorn() -> Iterator[RunningServer]:
+    with launch(Uvicorn(workers=2), app_spec("serve.apps:app"), boot=0, cores=None) as server:
+        yield server
+
+
+def test_its_address_is_kept_without_the_last_slash(uvicorn: RunningServer) -> None:
+    with launch(Url(f"{uvicorn.url}/api/"), None, boot=0, cores=None) as server:
+        assert server.url == server.title == f"{uvicorn.url}/api"
+        assert server.identity()["kind"] == "url"
+        assert server.log == server.stabilised == ()
+        server.check()
+
+
+def test_its_processes_are_found_by_the_port(uvicorn: RunningServer) -> None:
+    with launch(Url(uvicorn.url), None, boot=0, cores=None) as server:
+        if not server.pids:
+            pytest.skip("this system shows listening processes to an administrator only")
+        assert set(server.pids) == set(uvicorn.pids)
+
+
+def test_without_permission_there_are_no_processes(uvicorn: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(kind: str) -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "net_connections", denied)
+    with launch(Url(uvicorn.url), None, boot=0, cores=None) as server:
+        assert server.pids == ()
+
+
+def test_it_goes_on_after_the_end_of_the_block(uvicorn: RunningServer) -> None:
+    with launch(Url(uvicorn.url), None, boot=0, cores=None):
+        pass
+    uvicorn.check()
+
+
+def test_nothing_there_is_an_error_that_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+    with (
+        pytest.raises(ServerStartError, match=rf"nothing answers at {url} .*start the server"),
+        launch(Url(url), None, boot=0, cores=None),
+    ):
+        pass
+
+
+def test_its_end_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        with launch(Url(url), None, boot=0, cores=None) as server:
+            server.check()
+            other.close()
+            with pytest.raises(ServerDiedError, match="does not answer any more"):
+                server.check()
+
+
+def test_a_name_that_leads_to_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere:
+        def __enter__(self) -> Elsewhere:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            """Nothing to close."""
+
+        def getpeername(self) -> tuple[str, int]:
+            return ("10.0.0.1", 80)
+
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: Elsewhere())
+    with (
+        pytest.raises(PlanError, match=r"leads to 10\.0\.0\.1: load only goes to this machine"),
+        launch(Url("http://localhost"), None, boot=0, cores=None),
+    ):
+        pass
