@@ -1,0 +1,112 @@
+"""The generator process, `python -m pytest_fileperf.drive.generator`: makes stint after stint until its input ends.
+
+It has a process of its own so that its CPU time is its own, and so that nothing in the test process can delay it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import queue
+import shutil
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx
+
+from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
+from pytest_fileperf.drive.stint import StintResult, run_stint
+from pytest_fileperf.errors import FileLimitError, FilePerfError, PlanError
+from pytest_fileperf.serve.cpu import cpu_times_ns
+from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+__all__ = ("main",)
+
+_SPARE_FILES = 128
+"""Open files a generator needs besides its connections."""
+
+
+def main() -> None:
+    """Reads jobs from standard input and writes answers to standard output, until the input ends."""
+    commands, answers = _take_pipes()
+    jobs: queue.SimpleQueue[object] = queue.SimpleQueue()
+    setup = read_message(commands)
+    assert isinstance(setup, Setup)
+    threading.Thread(target=_read_all, args=(commands, jobs, setup.scratch), daemon=True).start()
+    sys.path[:] = setup.path
+    with PayloadFiles(Path(setup.scratch)) as files:
+        while True:
+            job = jobs.get()
+            assert isinstance(job, StintJob)
+            write_message(answers, _answer(job, files, answers))
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Returns the two pipes; whatever a journey reads or prints goes elsewhere."""
+    commands = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return commands, answers
+
+
+def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str) -> None:
+    """Passes messages on; ends the process at once when the test process wants no more, or was killed."""
+    while (message := read_message(commands)) is not None:
+        jobs.put(message)
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)
+
+
+def _answer(job: StintJob, files: PayloadFiles, answers: BinaryIO) -> StintResult | Refusal:
+    """Makes the stint; every failure becomes a refusal that says whose fault it is."""
+    try:
+        _allow_files(job.plan.connections)
+        if job.cores is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, job.cores)
+        work = pickle.loads(job.work)  # noqa: S301 - from our own process
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(
+                run_stint(
+                    work,
+                    job.plan,
+                    job.target,
+                    files=files,
+                    server_cpu=lambda: cpu_times_ns(job.pids),
+                    progress=lambda progress: write_message(answers, progress),
+                )
+            )
+    except FileLimitError as error:
+        return Refusal(kind="files", message=str(error), connections=error.connections, limit=error.limit)
+    except PlanError as error:
+        return Refusal(kind="plan", message=str(error))
+    except FilePerfError as error:
+        return Refusal(kind="load", message=str(error))
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        return Refusal(kind="connect", message=str(error))
+    except Exception:  # the rim of the process: the test process shows it
+        return Refusal(kind="crash", message=traceback.format_exc())
+
+
+def _allow_files(connections: int) -> None:
+    """Raises the limit of open files as far as needed; raises FileLimitError where that is not allowed."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise FileLimitError(connections=connections, limit=hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+if __name__ == "__main__":
+    main()

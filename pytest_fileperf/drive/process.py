@@ -1,0 +1,219 @@
+"""The test process's side of a generator: starts it, hands it stints, listens to it, ends it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import IO, Self
+
+import httpx
+
+from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
+from pytest_fileperf.drive.stint import Progress, StintResult, Target
+from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Journey, Work
+
+__all__ = ("Generator",)
+
+_CHECK_S = 0.25
+"""How often the server is looked after while waiting for the generator."""
+_GRACE_S = 30.0
+"""A generator that is silent for this long past the end of its stint and every time limit is ended."""
+_END_S = 5.0
+_LOG_LINES = 30
+
+
+class Generator:
+    """A generator process; a context manager. It starts with the first stint and serves any number of them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._log: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        target: Target,
+        *,
+        pids: tuple[int, ...],
+        cores: frozenset[int] | None,
+        progress: Callable[[Progress], None],
+        check: Callable[[], None],
+    ) -> StintResult:
+        """Makes one stint in the generator and returns what it found.
+
+        `check` is called a few times a second and may raise to end the stint (the server died). Raises PlanError,
+        LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
+        process is ended, and the next stint starts a new one.
+        """
+        try:
+            self._start()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            job = StintJob(work=_packed(work), plan=plan, target=target, pids=pids, cores=cores)
+            write_message(self._process.stdin, job)
+            answer = self._await_answer(plan, progress, check)
+        except BrokenPipeError as error:
+            message = self._died()
+            self.close()
+            raise GeneratorError(message) from error
+        except BaseException:
+            self.close()
+            raise
+        return _result(answer)
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+
+    def _start(self) -> None:
+        """Starts the process if it does not run."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
+        self._log = (Path(self._directory.name) / "generator.log").open("w+b")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest_fileperf.drive.generator"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
+        )
+        self._process = process
+        self._answers = queue.SimpleQueue()
+        threading.Thread(target=_listen, args=(process.stdout, self._answers), daemon=True).start()
+        assert process.stdin is not None
+        write_message(process.stdin, Setup(path=tuple(sys.path), scratch=self._directory.name))
+
+    def _await_answer(
+        self, plan: LoadPlan, progress: Callable[[Progress], None], check: Callable[[], None]
+    ) -> StintResult | Refusal:
+        longest_s = (plan.duration_ns + plan.timeout_ns) / 1e9 + _GRACE_S
+        deadline = monotonic() + longest_s
+        while True:
+            try:
+                message = self._answers.get(timeout=_CHECK_S)
+            except queue.Empty:
+                check()
+                if monotonic() > deadline:
+                    raise GeneratorError(
+                        f"the load generator did not end within {longest_s:.0f} s{self._log_tail()}"
+                    ) from None
+                continue
+            if isinstance(message, Progress):
+                progress(message)
+                check()
+            elif isinstance(message, StintResult | Refusal):
+                return message
+            else:
+                raise GeneratorError(self._died())
+
+    def _died(self) -> str:
+        process = self._process
+        code = process.wait(_END_S) if process is not None else None
+        return f"the load generator's process ended with exit code {code}{self._log_tail()}"
+
+    def _log_tail(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        lines = self._log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+        return "\n" + "\n".join(f"  | {line}" for line in lines) if lines else ""
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment of the generator: this one, with this package importable."""
+    root = str(Path(__file__).parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": (path + os.pathsep if path else "") + root}
+
+
+def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> None:
+    """Passes messages on, then one None when the process has ended."""
+    assert stdout is not None
+    try:
+        while (message := read_message(stdout)) is not None:
+            answers.put(message)
+    except (OSError, ValueError, pickle.UnpicklingError, EOFError):
+        pass  # cut off in the middle of a message: the process was killed
+    answers.put(None)
+
+
+def _packed(work: Work) -> bytes:
+    """Returns the work as a pickle; journeys travel by value, so they may be defined in a test module."""
+    import cloudpickle
+
+    module = sys.modules.get(work.function.__module__) if isinstance(work, Journey) else None
+    if module is not None and module.__name__ not in sys.builtin_module_names and _is_test_module(module.__name__):
+        cloudpickle.register_pickle_by_value(module)
+    else:
+        module = None
+    try:
+        raw: bytes = cloudpickle.dumps(work)
+    except Exception as error:  # whatever an object's own reduction raises
+        raise PlanError(
+            f"{work.name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
+            "a journey and a request's arguments must not hold open files, sockets, locks or fixtures that have them"
+        ) from error
+    finally:
+        if module is not None:
+            cloudpickle.unregister_pickle_by_value(module)
+    return raw
+
+
+def _is_test_module(name: str) -> bool:
+    """Returns whether another process may be unable to import the module: test modules and conftest files."""
+    last = name.rpartition(".")[2]
+    return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"
+
+
+def _result(answer: StintResult | Refusal) -> StintResult:
+    if isinstance(answer, StintResult):
+        return answer
+    if answer.kind == "plan":
+        raise PlanError(answer.message)
+    if answer.kind == "connect":
+        raise httpx.ConnectError(answer.message)
+    if answer.kind == "files":
+        raise FileLimitError(connections=answer.connections, limit=answer.limit)
+    if answer.kind == "load":
+        raise LoadError(answer.message)
+    raise GeneratorError(f"the load generator failed:\n{answer.message}")

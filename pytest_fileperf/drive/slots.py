@@ -1,0 +1,328 @@
+"""The two kinds of work: a compiled request replayed on a warm connection, and any code on an httpx client."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from time import monotonic_ns
+
+import httpx
+
+from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.plan.operation import Expectation, Operation
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.request import LoadClient, WireRequest
+
+__all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
+
+_EXCERPT_BYTES = 300
+_RECONNECT_PAUSE_S = 0.05
+"""A server that refuses connections is asked again after this, not in a busy loop."""
+
+
+class ReplaySlot:
+    """Replays one request on one connection, and connects anew when the server has closed it.
+
+    Is the connection's exchange itself: between the end of an answer and the next `send` there is no other layer.
+    """
+
+    __slots__ = (
+        "_connect",
+        "_connection",
+        "_digest",
+        "_excerpt",
+        "_expect",
+        "_good_head",
+        "_head",
+        "_load",
+        "_opening",
+        "_recorder",
+        "_request",
+        "_seen_body",
+    )
+
+    def __init__(
+        self,
+        *,
+        load: LoadLoop,
+        recorder: Recorder,
+        request: WireRequest,
+        expect: Expectation,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self._load = load
+        self._recorder = recorder
+        self._request = request
+        self._expect = expect
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._head: ResponseHead | None = None
+        self._good_head: ResponseHead | None = None
+        self._digest = hashlib.sha256() if expect.sha256 else None
+        self._excerpt = bytearray()
+        self._seen_body = False
+
+    async def open(self) -> None:
+        """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
+        self._connection = await self._connect()
+
+    def start(self) -> None:
+        """Sends the request."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            self._opening = asyncio.create_task(self._reopen())
+        else:
+            connection.start(self._request, self)
+
+    def expire(self, started_before_ns: int) -> None:
+        """Fails the request under way if it was sent before that instant."""
+        connection = self._connection
+        if connection is not None and connection.busy and connection.started_ns < started_before_ns:
+            connection.fail(httpx.ReadTimeout("no complete answer within the time limit"))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _reopen(self) -> None:
+        try:
+            self._connection = await self._connect()
+        except httpx.TransportError as error:
+            self._recorder.failure(*_kind_of(error), monotonic_ns())
+            await asyncio.sleep(_RECONNECT_PAUSE_S)
+            self._load.next(self)
+        else:
+            self._connection.start(self._request, self)
+
+    # --- the exchange
+
+    def on_head(self, head: ResponseHead) -> bool:
+        """Takes the head; asks for the body where it must be hashed or shown."""
+        self._head = head
+        if head is self._good_head:
+            return False
+        self._excerpt.clear()
+        if self._digest is not None:
+            self._digest = hashlib.sha256()
+            return True
+        expected = self._expect.size_bytes
+        fits = self._expect.allows_status(head.status) and (expected is None or head.body < 0 or head.body == expected)
+        if fits and self._seen_body:
+            self._good_head = head
+            return False
+        self._seen_body = True
+        return True
+
+    def on_body(self, data: memoryview) -> None:
+        """Takes a piece of the body."""
+        if self._digest is not None:
+            self._digest.update(data)
+        if len(self._excerpt) < _EXCERPT_BYTES:
+            self._excerpt += data[: _EXCERPT_BYTES - len(self._excerpt)]
+
+    def on_end(self) -> None:
+        """Judges the answer and goes on."""
+        connection, head, expect = self._connection, self._head, self._expect
+        assert connection is not None
+        assert head is not None
+        body_bytes = connection.body_bytes
+        if not expect.allows_status(head.status):
+            self._failed(f"status {head.status}", f"answer {head.status}", head.status)
+        elif expect.size_bytes is not None and body_bytes != expect.size_bytes:
+            self._failed("size", f"{body_bytes} bytes instead of {expect.size_bytes}", head.status)
+        elif self._digest is not None and self._digest.hexdigest() != expect.sha256:
+            self._failed("digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}", head.status)
+        else:
+            self._recorder.success(
+                connection.started_ns,
+                connection.first_byte_ns,
+                connection.ended_ns,
+                head.status,
+                self._request.body_bytes,
+                body_bytes,
+            )
+        self._load.next(self)
+
+    def on_failure(self, error: httpx.TransportError) -> None:
+        """Counts the failure and goes on."""
+        self._recorder.failure(*_kind_of(error), monotonic_ns())
+        # Not at once: this may be called from within a sweep over all slots.
+        asyncio.get_running_loop().call_soon(self._load.next, self)
+
+    def _failed(self, kind: str, what: str, status: int) -> None:
+        self._recorder.failure(kind, what + _shown(bytes(self._excerpt)), monotonic_ns(), status)
+
+
+class Sent:
+    """What one piece of client work moved."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "first_byte_ns", "problem", "status")
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        """The last answer's, or the first one of 500 or more."""
+        self.first_byte_ns: int | None = None
+        """When the first answer's head was there."""
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.problem: tuple[str, str] | None = None
+        """Kind and example of what was wrong although nothing was raised."""
+
+
+class ClientSlot:
+    """Runs a coroutine function on an httpx client of its own, again and again."""
+
+    def __init__(
+        self,
+        *,
+        load: LoadLoop,
+        recorder: Recorder,
+        client: LoadClient,
+        call: Callable[[LoadClient, Sent], Awaitable[object]],
+        unchecked: bool,
+    ) -> None:
+        """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
+        self._load = load
+        self._recorder = recorder
+        self._client = client
+        self._call = call
+        self._unchecked = unchecked
+        self._sent = Sent()
+        self._responses: list[httpx.Response] = []
+        self._task: asyncio.Task[None] | None = None
+        self._started_ns = 0
+        self._expired = False
+        client.event_hooks["response"].append(self._on_response)
+
+    def start(self) -> None:
+        """Starts the coroutine."""
+        self._task = asyncio.create_task(self._run())
+
+    def expire(self, started_before_ns: int) -> None:
+        """Cancels the coroutine if it began before that instant."""
+        if self._task is not None and not self._task.done() and self._started_ns < started_before_ns:
+            self._expired = True
+            self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Ends what is under way and closes the client."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _on_response(self, response: httpx.Response) -> None:
+        sent = self._sent
+        if sent.first_byte_ns is None:
+            sent.first_byte_ns = monotonic_ns()
+        if sent.status is None or sent.status < 500:
+            sent.status = response.status_code
+        self._responses.append(response)
+
+    async def _run(self) -> None:
+        sent = self._sent = Sent()
+        self._responses = []
+        self._expired = False
+        self._started_ns = monotonic_ns()
+        try:
+            await self._call(self._client, sent)
+        except asyncio.CancelledError:
+            if not self._expired:
+                raise
+            self._recorder.failure("timeout", "not done within the time limit", monotonic_ns())
+        except Exception as error:  # the user's code may raise anything; each failure is a sample
+            self._recorder.failure(*_kind_of(error), monotonic_ns(), sent.status)
+        else:
+            self._finished(sent)
+        self._load.next(self)
+
+    def _finished(self, sent: Sent) -> None:
+        ended_ns = monotonic_ns()
+        if sent.problem is not None:
+            self._recorder.failure(*sent.problem, ended_ns, sent.status)
+            return
+        if self._unchecked and sent.status is not None and sent.status >= 500:
+            self._recorder.failure(f"status {sent.status}", f"answer {sent.status}", ended_ns, sent.status)
+            return
+        for response in self._responses:
+            sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
+            sent.bytes_received += response.num_bytes_downloaded
+        self._recorder.success(
+            self._started_ns,
+            sent.first_byte_ns or ended_ns,
+            ended_ns,
+            sent.status or 0,
+            sent.bytes_sent,
+            sent.bytes_received,
+        )
+
+
+def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+    """Returns a coroutine function that makes the operation's request through httpx's client and checks the answer."""
+    arguments = dict(operation.arguments)
+    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
+    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
+    expect = operation.expect
+
+    async def call(client: LoadClient, sent: Sent) -> None:
+        request = client.build_request(operation.method, operation.url, **arguments)
+        response = await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
+        size = 0
+        excerpt = b""
+        digest = hashlib.sha256() if expect.sha256 else None
+        try:
+            async for block in response.aiter_raw():
+                size += len(block)
+                if digest is not None:
+                    digest.update(block)
+                if len(excerpt) < _EXCERPT_BYTES:
+                    excerpt += block[:_EXCERPT_BYTES]
+        finally:
+            await response.aclose()
+        if not expect.allows_status(response.status_code):
+            sent.problem = (f"status {response.status_code}", f"answer {response.status_code}{_shown(excerpt)}")
+        elif expect.size_bytes is not None and size != expect.size_bytes:
+            sent.problem = ("size", f"{size} bytes instead of {expect.size_bytes}{_shown(excerpt)}")
+        elif digest is not None and digest.hexdigest() != expect.sha256:
+            sent.problem = ("digest", f"{size} bytes whose SHA-256 is not {expect.sha256}{_shown(excerpt)}")
+
+    return call
+
+
+def _shown(excerpt: bytes) -> str:
+    """Returns the start of a body for a message."""
+    if not excerpt:
+        return ", without a body"
+    text = excerpt.decode("utf-8", "replace")
+    return ", body begins: " + "".join(char if char.isprintable() else "·" for char in text)[:_EXCERPT_BYTES]
+
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (httpx.ConnectTimeout, "connect"),
+    (httpx.TimeoutException, "timeout"),
+    (httpx.ConnectError, "connect"),
+    (httpx.RemoteProtocolError, "protocol"),
+    (httpx.NetworkError, "disconnected"),
+    (AssertionError, "assertion"),
+)
+
+
+def _kind_of(error: Exception) -> tuple[str, str]:
+    """Returns the kind of a failure and its message."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"status {error.response.status_code}", str(error)
+    if isinstance(error, httpx.RemoteProtocolError) and "closed connection" in str(error).lower():
+        return "disconnected", str(error)
+    if isinstance(error, httpx.RemoteProtocolError) and "disconnected" in str(error).lower():
+        return "disconnected", str(error)
+    for kind_class, kind in _KINDS:
+        if isinstance(error, kind_class):
+            return kind, str(error) or type(error).__name__
+    return type(error).__name__, str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Turns samples into rounds, rounds into a recording, and a recording into figures."""

@@ -1,0 +1,230 @@
+"""Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
+
+Counts live in a numpy array, so a block of samples is added in one step; the stored form is the standard
+HdrHistogram V2 text, written and read by the `hdrhistogram` package.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ("HIGHEST_NS", "Histogram", "highest_equivalent", "middle_of", "step_of")
+
+HIGHEST_NS = 4 * 3600 * 1_000_000_000
+"""Longer durations are counted as this one."""
+_LOWEST_NS = 1
+_DIGITS = 3
+_SUB_BITS = 11
+_SUB_COUNT = 1 << _SUB_BITS
+_SUB_HALF = _SUB_COUNT >> 1
+"""2048 steps a bucket: the least power of two that keeps three significant digits."""
+_COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
+"""Length of the counts array that HdrHistogram makes for this range and precision."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Counts of integer nanoseconds. Frozen: adding gives a new one.
+
+    A value is known to three digits: two values in one step (`lowest_equivalent` to `highest_equivalent`) are one.
+    """
+
+    steps: NDArray[np.int64]
+    """Indexes of the steps that were hit, ascending."""
+    counts: NDArray[np.int64]
+    """How often each was hit; same shape as `steps`."""
+    count: int
+    min_ns: int
+    """Exact; 0 when empty."""
+    max_ns: int
+    """Exact; 0 when empty."""
+    sum_ns: int
+    """Exact sum of all values, so the mean is exact."""
+    sum_squares: float
+    """Sum of squared nanoseconds, for the standard deviation."""
+
+    @classmethod
+    def of(cls, values_ns: ArrayLike) -> Histogram:
+        """Returns the histogram of these values (any integer sequence, nanoseconds, not negative)."""
+        values = np.asarray(values_ns, dtype=np.int64)
+        if values.size == 0:
+            return _EMPTY
+        if int(values.min()) < 0:
+            raise ValueError("a duration cannot be negative")
+        steps, counts = np.unique(step_of(np.minimum(values, HIGHEST_NS)), return_counts=True)
+        floats = values.astype(np.float64)
+        return cls(
+            steps=steps,
+            counts=counts.astype(np.int64),
+            count=int(values.size),
+            min_ns=int(values.min()),
+            max_ns=int(values.max()),
+            sum_ns=int(values.sum()),
+            sum_squares=float(np.dot(floats, floats)),
+        )
+
+    @classmethod
+    def merged(cls, histograms: Iterable[Histogram]) -> Histogram:
+        """Returns the sum of the histograms."""
+        parts = [histogram for histogram in histograms if histogram.count]
+        if not parts:
+            return _EMPTY
+        if len(parts) == 1:
+            return parts[0]
+        steps, where = np.unique(np.concatenate([part.steps for part in parts]), return_inverse=True)
+        counts = np.zeros(steps.size, dtype=np.int64)
+        np.add.at(counts, where, np.concatenate([part.counts for part in parts]))
+        return cls(
+            steps=steps,
+            counts=counts,
+            count=sum(part.count for part in parts),
+            min_ns=min(part.min_ns for part in parts),
+            max_ns=max(part.max_ns for part in parts),
+            sum_ns=sum(part.sum_ns for part in parts),
+            sum_squares=sum(part.sum_squares for part in parts),
+        )
+
+    def percentile_ns(self, percent: float) -> int:
+        """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
+
+        Rounded up to the end of its step (three digits), but never above the exact maximum. 0 when empty.
+        Raises ValueError outside 0 to 100.
+        """
+        if not 0 <= percent <= 100:
+            raise ValueError(f"percentile {percent!r} must lie between 0 and 100")
+        if self.count == 0:
+            return 0
+        # The guard keeps 99.9 % of 1000 at rank 999 although 99.9 / 100 * 1000 is 999.0000000000001.
+        rank = max(1, math.ceil(percent / 100 * self.count - 1e-9 * self.count))
+        position = int(np.searchsorted(np.cumsum(self.counts), rank))
+        return max(self.min_ns, min(highest_equivalent(int(self.steps[position])), self.max_ns))
+
+    def mean_ns(self) -> float:
+        """Returns the exact mean; 0 when empty."""
+        return self.sum_ns / self.count if self.count else 0.0
+
+    def stdev_ns(self) -> float:
+        """Returns the standard deviation (n - 1); 0 for fewer than two samples."""
+        if self.count < 2:
+            return 0.0
+        variance = (self.sum_squares - self.sum_ns * (self.sum_ns / self.count)) / (self.count - 1)
+        return math.sqrt(max(0.0, variance))
+
+    def encode(self) -> str:
+        """Returns the standard HdrHistogram V2 compressed base64 text, which any HdrHistogram library reads.
+
+        Lossless for steps and counts, so for every percentile up to the end of its step. The exact minimum, maximum,
+        sum and squares are not in it: they come back to three digits.
+        """
+        from hdrh.histogram import HdrHistogram
+
+        stored = HdrHistogram(_LOWEST_NS, HIGHEST_NS, _DIGITS)
+        if self.count:
+            # Recording value by value costs microseconds each; its counts array has the same indexes as our steps.
+            np.ctypeslib.as_array(stored.counts)[self.steps] = self.counts
+            stored.set_internal_tacking_values(int(self.steps[0]), int(self.steps[-1]), self.count)
+        text: bytes = stored.encode()
+        return text.decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str) -> Histogram:
+        """Returns the histogram that `encode` stored; minimum, maximum, mean and deviation come back to three digits.
+
+        Raises ValueError when the text is damaged, or a histogram of another range or precision.
+        """
+        from hdrh.codec import HdrCookieException, HdrHistogramEncoder, HdrLengthException
+
+        try:
+            payload = HdrHistogramEncoder.decode(text.encode("ascii"))
+        except (ValueError, TypeError, HdrCookieException, HdrLengthException, zlib.error) as error:
+            raise ValueError(f"not an HdrHistogram V2 text: {str(error) or type(error).__name__}") from error
+        head = payload.payload
+        found = (head.lowest_trackable_value, head.highest_trackable_value, head.significant_figures)
+        # Checked before the counts are made room for: a damaged range would ask for any amount of memory.
+        if found != (_LOWEST_NS, HIGHEST_NS, _DIGITS):
+            raise ValueError(
+                f"a histogram from {found[0]} to {found[1]} with {found[2]} digits,"
+                f" not from {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
+            )
+        if head.payload_len == 0:
+            return _EMPTY
+        try:
+            payload.init_counts(_COUNTS_SIZE)
+        except (IndexError, OverflowError, MemoryError, ValueError) as error:
+            raise ValueError(f"its counts are damaged: {error}") from error
+        counts = np.ctypeslib.as_array(payload.counts).astype(np.int64)
+        return cls._of_counts(counts)
+
+    @classmethod
+    def _of_counts(cls, all_counts: NDArray[np.int64]) -> Histogram:
+        """Returns the histogram of a counts array indexed by step, its values taken for the middle of their steps."""
+        steps = np.flatnonzero(all_counts).astype(np.int64)
+        if steps.size == 0:
+            return _EMPTY
+        counts = all_counts[steps]
+        if int(counts.min()) < 0:
+            raise ValueError("its counts are damaged: one is negative")
+        middles = np.minimum(middle_of(steps), HIGHEST_NS)
+        return cls(
+            steps=steps,
+            counts=counts,
+            count=int(counts.sum()),
+            min_ns=_span(int(steps[0]))[0],
+            max_ns=min(highest_equivalent(int(steps[-1])), HIGHEST_NS),
+            sum_ns=round(float(np.dot(middles, counts))),
+            sum_squares=float(np.dot(middles * middles, counts)),
+        )
+
+    def share_within(self, low_ns: float, high_ns: float) -> float:
+        """Returns the share of samples between the two values, to the precision of a step; 0 when empty."""
+        if self.count == 0:
+            return 0.0
+        middles = middle_of(self.steps)
+        inside = (middles >= low_ns) & (middles <= high_ns)
+        return float(self.counts[inside].sum()) / self.count
+
+
+def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the HDR counts index of each value (lowest discernible value 1, three digits)."""
+    # frexp's exponent of v is floor(log2(v)) + 1; exact, as the values stay below 2**53.
+    bits = np.frexp(values_ns.astype(np.float64))[1].astype(np.int64)
+    bucket = np.maximum(bits - _SUB_BITS, 0)
+    sub = values_ns >> bucket
+    return np.asarray(((bucket + 1) << (_SUB_BITS - 1)) + sub - _SUB_HALF, dtype=np.int64)
+
+
+def highest_equivalent(step: int) -> int:
+    """Returns the greatest value that falls in this step."""
+    low, width = _span(step)
+    return low + width - 1
+
+
+def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the middle of each step."""
+    return np.array([low + (width - 1) / 2 for low, width in map(_span, steps.tolist())], dtype=np.float64)
+
+
+def _span(step: int) -> tuple[int, int]:
+    """Returns the least value of the step and how many values it holds."""
+    bucket = (step >> (_SUB_BITS - 1)) - 1
+    sub = (step & (_SUB_HALF - 1)) + _SUB_HALF
+    if bucket < 0:
+        return sub - _SUB_HALF, 1
+    return sub << bucket, 1 << bucket
+
+
+_EMPTY = Histogram(
+    steps=np.empty(0, dtype=np.int64),
+    counts=np.empty(0, dtype=np.int64),
+    count=0,
+    min_ns=0,
+    max_ns=0,
+    sum_ns=0,
+    sum_squares=0.0,
+)

@@ -1,0 +1,185 @@
+"""What a verb of the `fileperf` fixture returns: the figures of one run in SI units, for plain asserts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Failure, Recording
+
+__all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of")
+
+SATURATED_CPU_SHARE = 0.90
+"""A generator busier than this sets the pace itself (wrk and locust warn at the same share)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySummary:
+    """A distribution of durations in seconds; all 0.0 when there was no successful request.
+
+    Percentiles are nearest-rank: the least value that at least that share of the requests did not exceed,
+    to three significant digits.
+    """
+
+    count: int
+    min: float
+    mean: float
+    stdev: float
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: float
+    within_one_stdev: float
+    """Share of requests within one standard deviation of the mean (wrk's `+/- Stdev`)."""
+    histogram: Histogram = field(repr=False, compare=False)
+
+    def percentile(self, percent: float) -> float:
+        """Returns any percentile in seconds; raises ValueError outside 0 to 100."""
+        return self.histogram.percentile_ns(percent) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUse:
+    """What the server's whole process tree used. None where the platform cannot tell."""
+
+    cpu_per_request: float | None
+    """CPU seconds per successful request."""
+    cpu_share: float | None
+    """CPU seconds per second of the rounds: 1.0 is one core."""
+    peak_rss: int | None
+    """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientUse:
+    """What the generator used."""
+
+    cpu_share: float
+    """CPU seconds per second of the rounds: 1.0 is its whole core."""
+    cpu_per_request: float | None
+    engine: str
+    """`replay`, `client` or `in-process`."""
+    why_engine: str
+    """Why the engine is not replay; empty for replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One run: counts, rates per second, bytes and seconds."""
+
+    rps: float
+    """Successful requests per second over the rounds."""
+    requests: int
+    """Successful requests, the drain included."""
+    errors: int
+    """Failed requests."""
+    success_ratio: float
+    """Successful over all; 0.0 when there were none."""
+    error_kinds: Mapping[str, int]
+    """Failed requests by kind, most frequent first."""
+    failures: tuple[Failure, ...] = field(repr=False)
+    """The same with the first example of each."""
+    statuses: Mapping[int, int]
+    """All answers by status code."""
+    latency: LatencySummary
+    ttfb: LatencySummary
+    """To the first byte of the answer."""
+    duration: float
+    """Seconds of the rounds together."""
+    wait: float
+    """Seconds spent waiting for what was in flight after the last rounds."""
+    bytes_sent: int
+    bytes_received: int
+    """Bodies of successful requests, without heads and framing."""
+    bytes_sent_per_second: float
+    bytes_received_per_second: float
+    server: ServerUse
+    client: ClientUse
+    connections: int
+    saturated: bool
+    """The generator used so much of its core that the figures are its own, not the server's."""
+
+    @property
+    def throughput(self) -> float:
+        """Bytes per second, both ways."""
+        return self.bytes_sent_per_second + self.bytes_received_per_second
+
+
+def measurement_of(recording: Recording) -> Measurement:
+    """Returns the figures of a recording."""
+    measured = recording.measured()
+    seconds = sum(round_.duration_ns for round_ in measured) / 1e9
+    requests = sum(round_.requests for round_ in recording.rounds)
+    errors = sum(round_.failed for round_ in recording.rounds)
+    failures = recording.failures()
+    statuses: dict[int, int] = {}
+    for round_ in recording.rounds:
+        for status, count in round_.statuses:
+            statuses[status] = statuses.get(status, 0) + count
+    in_rounds = sum(round_.requests for round_ in measured)
+    client_cpu = sum(round_.client_cpu_ns for round_ in measured) / 1e9
+    server_cpu = [round_.server_cpu_ns for round_ in measured if round_.server_cpu_ns is not None]
+    server_cpu_share = sum(server_cpu) / 1e9 / seconds if server_cpu and seconds else None
+    client_share = client_cpu / seconds if seconds else 0.0
+    whole_seconds = seconds if in_rounds else sum(round_.duration_ns for round_ in recording.rounds) / 1e9
+    counted = measured if in_rounds else recording.rounds
+    sent = sum(round_.bytes_sent for round_ in counted)
+    received = sum(round_.bytes_received for round_ in counted)
+    peak = METRICS["rss"].of_run(recording)
+    return Measurement(
+        rps=METRICS["rps"].of_run(recording) or 0.0,
+        requests=requests,
+        errors=errors,
+        success_ratio=requests / (requests + errors) if requests + errors else 0.0,
+        error_kinds={failure.kind: failure.count for failure in failures},
+        failures=failures,
+        statuses=dict(sorted(statuses.items())),
+        latency=_summary(recording.latency()),
+        ttfb=_summary(recording.ttfb()),
+        duration=seconds,
+        wait=recording.wait_ns / 1e9,
+        bytes_sent=sum(round_.bytes_sent for round_ in recording.rounds),
+        bytes_received=sum(round_.bytes_received for round_ in recording.rounds),
+        bytes_sent_per_second=sent / whole_seconds if whole_seconds else 0.0,
+        bytes_received_per_second=received / whole_seconds if whole_seconds else 0.0,
+        server=ServerUse(
+            cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
+            cpu_share=server_cpu_share,
+            peak_rss=int(peak) if peak is not None else None,
+        ),
+        client=ClientUse(
+            cpu_share=client_share,
+            cpu_per_request=client_cpu / in_rounds if in_rounds else None,
+            engine=recording.engine,
+            why_engine=recording.why_engine,
+        ),
+        connections=recording.connections,
+        saturated=recording.engine != "in-process" and client_share > SATURATED_CPU_SHARE,
+    )
+
+
+def _summary(histogram: Histogram) -> LatencySummary:
+    def at(percent: float) -> float:
+        return histogram.percentile_ns(percent) / 1e9
+
+    mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
+    return LatencySummary(
+        count=histogram.count,
+        min=histogram.min_ns / 1e9,
+        mean=mean_ns / 1e9,
+        stdev=stdev_ns / 1e9,
+        p50=at(50),
+        p75=at(75),
+        p90=at(90),
+        p95=at(95),
+        p99=at(99),
+        p999=at(99.9),
+        max=histogram.max_ns / 1e9,
+        within_one_stdev=histogram.share_within(mean_ns - stdev_ns, mean_ns + stdev_ns),
+        histogram=histogram,
+    )

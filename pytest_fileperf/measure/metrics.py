@@ -1,0 +1,183 @@
+"""The catalogue of metrics: each declares its unit, its direction and its usual noise once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.recording import Recording, Round
+
+__all__ = ("METRICS", "Direction", "Metric", "Unit")
+
+
+class Direction(StrEnum):
+    """Which way is better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Unit(StrEnum):
+    """What a metric's float is counted in."""
+
+    PER_SECOND = "1/s"
+    SECONDS = "s"
+    BYTES = "B"
+    BYTES_PER_SECOND = "B/s"
+    SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One figure of a run, in SI units."""
+
+    name: str
+    title: str
+    """Column heading."""
+    unit: Unit
+    direction: Direction
+    of_round: Callable[[Round], float | None]
+    """Its value in one round; None where the round cannot tell."""
+    of_run: Callable[[Recording], float | None]
+    """Its value over the whole run; None where it was not measured."""
+    tolerance: float = 0.10
+    """The change, as a share, that a gate lets pass when the test names none."""
+    least_requests: int = 1
+    """Fewer requests than this on one side cannot carry the metric."""
+    percentile: float | None = None
+    """For latency percentiles: which one."""
+
+
+def _rate(round_: Round) -> float | None:
+    return round_.requests / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None
+
+
+def _run_rate(recording: Recording, count: Callable[[Round], int]) -> float | None:
+    """Returns a count per second over the rounds; over the drains too when nothing ended inside a round."""
+    measured = recording.measured()
+    seconds = sum(round_.duration_ns for round_ in measured) / 1e9
+    total = sum(count(round_) for round_ in measured)
+    if total == 0:
+        seconds = sum(round_.duration_ns for round_ in recording.rounds) / 1e9
+        total = sum(count(round_) for round_ in recording.rounds)
+    return total / seconds if seconds > 0 else None
+
+
+def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric:
+    def pick(histogram: Histogram) -> float | None:
+        return histogram.percentile_ns(percent) / 1e9 if histogram.count else None
+
+    digits = f"{percent:g}".replace(".", "")
+    return Metric(
+        name=f"p{digits}",
+        title=f"p{percent:g}",
+        unit=Unit.SECONDS,
+        direction=Direction.LOWER,
+        of_round=lambda round_: pick(round_.latency),
+        of_run=lambda recording: pick(recording.latency()),
+        tolerance=tolerance,
+        least_requests=least_requests,
+        percentile=percent,
+    )
+
+
+def _mean(histogram: Histogram) -> float | None:
+    return histogram.mean_ns() / 1e9 if histogram.count else None
+
+
+def _cpu_per_request(rounds: tuple[Round, ...]) -> float | None:
+    known = [(round_.server_cpu_ns, round_.requests) for round_ in rounds if round_.server_cpu_ns is not None]
+    requests = sum(count for _, count in known)
+    return sum(cpu for cpu, _ in known) / 1e9 / requests if requests else None
+
+
+def _peak_rss(recording: Recording) -> float | None:
+    return max(
+        (float(boot.peak_rss_bytes) for boot in recording.boots if boot.peak_rss_bytes is not None), default=None
+    )
+
+
+def _error_rate(recording: Recording) -> float | None:
+    good = sum(round_.requests for round_ in recording.rounds)
+    failed = sum(round_.failed for round_ in recording.rounds)
+    return failed / (good + failed) if good + failed else None
+
+
+def _bytes_both_ways(round_: Round) -> int:
+    return round_.bytes_sent + round_.bytes_received
+
+
+_ALL = (
+    Metric(
+        name="rps",
+        title="requests/s",
+        unit=Unit.PER_SECOND,
+        direction=Direction.HIGHER,
+        of_round=_rate,
+        of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
+        tolerance=0.05,
+    ),
+    Metric(
+        name="throughput",
+        title="bytes/s",
+        unit=Unit.BYTES_PER_SECOND,
+        direction=Direction.HIGHER,
+        of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
+        of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
+        tolerance=0.05,
+    ),
+    _percentile(50, 0.10, 5),
+    _percentile(75, 0.10, 11),
+    _percentile(90, 0.15, 29),
+    _percentile(95, 0.20, 59),
+    _percentile(99, 0.25, 299),
+    _percentile(99.9, 0.40, 2995),
+    Metric(
+        name="mean",
+        title="mean",
+        unit=Unit.SECONDS,
+        direction=Direction.LOWER,
+        of_round=lambda round_: _mean(round_.latency),
+        of_run=lambda recording: _mean(recording.latency()),
+    ),
+    Metric(
+        name="latency",
+        title="max",
+        unit=Unit.SECONDS,
+        direction=Direction.LOWER,
+        of_round=lambda round_: round_.latency.max_ns / 1e9 if round_.latency.count else None,
+        of_run=lambda recording: histogram.max_ns / 1e9 if (histogram := recording.latency()).count else None,
+    ),
+    Metric(
+        name="cpu_per_request",
+        title="server CPU/request",
+        unit=Unit.SECONDS,
+        direction=Direction.LOWER,
+        of_round=lambda round_: _cpu_per_request((round_,)),
+        of_run=lambda recording: _cpu_per_request(recording.measured()),
+        tolerance=0.05,
+    ),
+    Metric(
+        name="rss",
+        title="server peak RSS",
+        unit=Unit.BYTES,
+        direction=Direction.LOWER,
+        of_round=lambda _: None,
+        of_run=_peak_rss,
+    ),
+    Metric(
+        name="error_rate",
+        title="error rate",
+        unit=Unit.SHARE,
+        direction=Direction.LOWER,
+        of_round=lambda round_: (
+            round_.failed / (round_.requests + round_.failed) if round_.requests + round_.failed else None
+        ),
+        of_run=_error_rate,
+    ),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
+"""All metrics by name. A limit is `min_` or `max_` and the name: `min_rps`, `max_p99`, `max_latency` (the maximum)."""

@@ -1,0 +1,209 @@
+"""Collects samples while a load runs: cuts time into rounds, sorts requests into them, hands out frozen rounds.
+
+The hot path is two appends to typed arrays; histograms are made from whole blocks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from time import process_time_ns
+
+import numpy as np
+
+from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram, step_of
+from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.serve.cpu import cpu_spent_ns
+
+__all__ = ("Recorder",)
+
+_BLOCK = 8192
+"""Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
+_STEPS = int(step_of(np.array([HIGHEST_NS]))[0]) + 1
+
+
+class _Durations:
+    """A histogram in the making."""
+
+    __slots__ = ("_counts", "_max", "_min", "_squares", "_sum", "append", "block")
+
+    def __init__(self) -> None:
+        self.block = array("q")
+        self.append = self.block.append
+        self._counts = np.zeros(_STEPS, dtype=np.int64)
+        self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
+
+    def fold(self) -> None:
+        """Moves the block into the counts."""
+        if not self.block:
+            return
+        values = np.minimum(np.array(self.block, dtype=np.int64), HIGHEST_NS)
+        del self.block[:]
+        self._counts += np.bincount(step_of(values), minlength=_STEPS)
+        self._min = min(self._min, int(values.min()))
+        self._max = max(self._max, int(values.max()))
+        self._sum += int(values.sum())
+        floats = values.astype(np.float64)
+        self._squares += float(floats @ floats)
+
+    def take(self) -> Histogram:
+        """Returns the histogram of everything so far and begins anew."""
+        self.fold()
+        steps = np.flatnonzero(self._counts)
+        if steps.size == 0:
+            return Histogram.of(())
+        counts = self._counts[steps]
+        histogram = Histogram(
+            steps=steps,
+            counts=counts,
+            count=int(counts.sum()),
+            min_ns=self._min,
+            max_ns=self._max,
+            sum_ns=self._sum,
+            sum_squares=self._squares,
+        )
+        self._counts[steps] = 0
+        self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
+        return histogram
+
+
+class Recorder:
+    """Takes every finished request of one stint; `finish` returns the rounds.
+
+    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
+    away; from there `rounds` rounds of `round_ns` follow; what ends later is the drain. With `round_ns` None there is
+    one round, up to `finish`. `server_cpu` reads the CPU time of each server process, in ns.
+    """
+
+    def __init__(
+        self,
+        *,
+        boot: int,
+        round_ns: int | None,
+        rounds: int,
+        server_cpu: Callable[[], Mapping[int, int]],
+    ) -> None:
+        self._boot = boot
+        self._round_ns = round_ns
+        self._rounds = rounds
+        self._server_cpu = server_cpu
+        self._done: list[Round] = []
+        self._index = -1
+        """-1 in the warm-up, then the number of the round; `rounds` in the drain."""
+        self._started_ns = 0
+        self._boundary_ns = _NEVER_NS
+        self._latency = _Durations()
+        self._ttfb = _Durations()
+        self._sent = self._received = 0
+        self._statuses: dict[int, int] = {}
+        self._failures: list[Failure] = []
+        self._server_cpu_mark: Mapping[int, int] = {}
+        self._client_cpu_mark = 0
+        self.requests = 0
+        """Successful requests of the current round."""
+        self.failed = 0
+        """Failed requests since the warm-up ended."""
+        self.finished_requests = 0
+        """Successful requests in the rounds that are over."""
+
+    def begin(self, first_round_ns: int) -> None:
+        """Says when the warm-up ends."""
+        self._boundary_ns = first_round_ns
+
+    def success(
+        self, started_ns: int, first_byte_ns: int, ended_ns: int, status: int, bytes_sent: int, bytes_received: int
+    ) -> None:
+        """Takes a good answer."""
+        if ended_ns >= self._boundary_ns:
+            self.advance(ended_ns)
+        self._latency.append(ended_ns - started_ns)
+        self._ttfb.append(first_byte_ns - started_ns)
+        self._sent += bytes_sent
+        self._received += bytes_received
+        self._statuses[status] = self._statuses.get(status, 0) + 1
+        self.requests += 1
+        if len(self._latency.block) >= _BLOCK:
+            self._latency.fold()
+            self._ttfb.fold()
+
+    def failure(self, kind: str, example: str, ended_ns: int, status: int | None = None) -> None:
+        """Takes a failed request, with its status when an answer came at all."""
+        if ended_ns >= self._boundary_ns:
+            self.advance(ended_ns)
+        self._failures.append(Failure(kind=kind, count=1, example=example))
+        if len(self._failures) >= _BLOCK:
+            self._failures = list(merge_failures(self._failures))
+        if status is not None:
+            self._statuses[status] = self._statuses.get(status, 0) + 1
+        if self._index >= 0:
+            self.failed += 1
+
+    def advance(self, now_ns: int) -> None:
+        """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
+        while now_ns >= self._boundary_ns:
+            if self._index >= 0:
+                self._close(self._boundary_ns, Phase.ROUND)
+            self._index += 1
+            self._open(self._boundary_ns)
+
+    def finish(self, now_ns: int) -> tuple[Round, ...]:
+        """Closes the last round, or the drain, and returns all rounds."""
+        self.advance(now_ns)
+        if self._index >= self._rounds:
+            self._close(now_ns, Phase.DRAIN)
+        elif self._round_ns is None:
+            self._close(now_ns, Phase.ROUND)
+        return tuple(self._done)
+
+    @property
+    def next_boundary_ns(self) -> int | None:
+        """When the current round ends; None when nothing ends it but `finish`."""
+        return self._boundary_ns if self._boundary_ns < _NEVER_NS else None
+
+    @property
+    def last_round(self) -> Round | None:
+        """The newest finished round."""
+        return self._done[-1] if self._done else None
+
+    @property
+    def phase(self) -> str:
+        """`warm-up`, `round` or `drain`."""
+        return "warm-up" if self._index < 0 else "round" if self._index < self._rounds else "drain"
+
+    def _open(self, start_ns: int) -> None:
+        """Begins the next round, or the drain, with empty counts."""
+        self._latency.take()
+        self._ttfb.take()
+        self._sent = self._received = self.requests = 0
+        self._statuses = {}
+        self._failures = []
+        self._started_ns = start_ns
+        in_rounds = self._index < self._rounds and self._round_ns is not None
+        self._boundary_ns = start_ns + self._round_ns if in_rounds and self._round_ns is not None else _NEVER_NS
+        self._server_cpu_mark = self._server_cpu()
+        self._client_cpu_mark = process_time_ns()
+
+    def _close(self, end_ns: int, phase: Phase) -> None:
+        """Turns the current counts into a round."""
+        self._done.append(
+            Round(
+                boot=self._boot,
+                index=self._index,
+                phase=phase,
+                started_ns=self._started_ns,
+                ended_ns=end_ns,
+                requests=self.requests,
+                latency=self._latency.take(),
+                ttfb=self._ttfb.take(),
+                bytes_sent=self._sent,
+                bytes_received=self._received,
+                statuses=tuple(sorted(self._statuses.items())),
+                failures=merge_failures(self._failures),
+                server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
+                client_cpu_ns=process_time_ns() - self._client_cpu_mark,
+            )
+        )
+        self.finished_requests += self.requests
+
+
+_NEVER_NS = 1 << 62

@@ -1,0 +1,57 @@
+"""A raw HTTP/1.1 server whose answers the test chooses; in a thread with its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+Handler = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+"""Gets the number of the request (from 0, over all connections) after its head and body were read."""
+
+
+def answer(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+@contextmanager
+def scripted(handler: Handler) -> Iterator[str]:
+    """Runs the server; gives its base URL."""
+    number = iter(range(1 << 30))
+    ready: Future[tuple[int, Callable[[], object]]] = Future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        await reader.readexactly(int(line.split(b":")[1]))
+                await handler(next(number), writer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        ready.set_result((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
+        await stop.wait()
+        server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    port, stop = ready.result(10)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop()
+        thread.join(10)

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from drive.scripted import answer, scripted
+
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.stint import Progress, StintResult, Target
+from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Journey, Operation, Work
+from pytest_fileperf.plan.payload import payload
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+
+
+def counted(requests: int, connections: int = 2) -> LoadPlan:
+    return LoadPlan(
+        connections=connections, warmup_ns=0, round_ns=20_000 * MS, rounds=1, timeout_ns=5000 * MS, requests=requests
+    )
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with scripted(hello) as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Generator]:
+    with Generator() as generator:
+        yield generator
+
+
+def run(
+    generator: Generator,
+    url: str,
+    work: Work = GET,
+    plan: LoadPlan | None = None,
+    tell: Callable[[Progress], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> StintResult:
+    target = Target(boot=1, url=url)
+    return generator.run(work, plan or counted(10), target, pids=(os.getpid(),), cores=None, progress=tell, check=check)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_a_stint_in_its_own_process(shared: Generator, url: str) -> None:
+    result = run(shared, url)
+
+    assert sum(r.requests for r in result.rounds) == 10
+    assert result.boot == 1
+    assert result.rounds[0].client_cpu_ns > 0
+
+
+def test_reads_the_cpu_time_of_the_processes_it_is_given(shared: Generator, url: str) -> None:
+    result = run(shared, url, plan=counted(200))
+
+    assert result.rounds[0].server_cpu_ns is not None
+    assert result.rounds[0].server_cpu_ns > 0
+
+
+def test_serves_many_stints_with_one_process(shared: Generator, url: str) -> None:
+    run(shared, url)
+    before = children()
+    run(shared, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
+
+    assert children() == before
+
+
+def test_a_journey_of_the_test_module_travels_by_value(shared: Generator, url: str) -> None:
+    wanted = "hello"
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        response = await client.get("/")
+        assert response.text == wanted
+
+    result = run(shared, url, Journey(name="journey", function=journey))
+
+    assert sum(r.requests for r in result.rounds) == 10
+
+
+def test_what_a_journey_prints_does_not_disturb(shared: Generator, url: str) -> None:
+    async def chatty(client: httpx.AsyncClient) -> None:
+        print("hello " * 1000)
+        sys.stdout.flush()
+        await client.get("/")
+
+    assert sum(r.requests for r in run(shared, url, Journey(name="chatty", function=chatty)).rounds) == 10
+
+
+def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator, url: str) -> None:
+    lock = threading.Lock()
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        with lock:
+            await client.get("/")
+
+    with pytest.raises(PlanError, match="cannot be carried to the generator process"):
+        run(shared, url, Journey(name="locked", function=journey))
+
+
+def test_no_server_is_a_connect_error(url: str) -> None:
+    with Generator() as generator, pytest.raises(httpx.ConnectError):
+        run(generator, "http://127.0.0.1:9")
+
+
+def test_more_connections_than_open_files_are_refused(url: str) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY:
+        hard = 1 << 20
+    with Generator() as generator, pytest.raises(FileLimitError, match="ulimit -n"):
+        run(generator, url, plan=counted(2 * hard, connections=2 * hard))
+
+
+def test_a_generator_that_is_killed_says_so_and_the_next_stint_has_a_new_one(url: str) -> None:
+    async def dies(client: httpx.AsyncClient) -> None:
+        print("last words", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    with Generator() as generator:
+        with pytest.raises(GeneratorError, match="exit code 7") as raised:
+            run(generator, url, Journey(name="dies", function=dies))
+        assert "last words" in str(raised.value)
+        assert sum(r.requests for r in run(generator, url).rounds) == 10
+
+
+def test_a_check_that_raises_ends_the_stint_and_the_process(url: str) -> None:
+    class DiedError(Exception):
+        pass
+
+    def check() -> None:
+        raise DiedError
+
+    before = children()
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=30_000 * MS, rounds=1, timeout_ns=5000 * MS)
+    with Generator() as generator, pytest.raises(DiedError):
+        run(generator, url, plan=plan, check=check)
+
+    assert children() == before
+
+
+def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = children()
+    with Generator() as generator:
+        run(generator, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
+        assert list(tmp_path.iterdir())
+
+    assert children() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(url: str, tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.stint import Target
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Operation
+import psutil
+generator = Generator()
+plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
+def tell(progress):
+    print(psutil.Process().children()[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+generator.run(Operation(method="GET", url="/"), plan, Target(boot=0, url={url!r}), pids=(), cores=None,
+              progress=tell, check=lambda: None)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    orphan = int(ran.stdout)
+    if psutil.pid_exists(orphan):
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(orphan).wait(10)
+
+    assert not psutil.pid_exists(orphan)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from drive.scripted import Handler, answer, scripted
+
+from pytest_fileperf.drive.stint import Progress, StintResult, Target, run_stint
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+
+
+def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> LoadPlan:
+    return LoadPlan(
+        connections=connections,
+        warmup_ns=0,
+        round_ns=20_000 * MS,
+        rounds=1,
+        timeout_ns=timeout_ms * MS,
+        requests=requests,
+    )
+
+
+def stint(
+    handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[Progress], None] | None = None
+) -> StintResult:
+    with scripted(handler) as url, PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(
+            run_stint(
+                work,
+                plan or counted(6),
+                Target(boot=0, url=url),
+                files=files,
+                server_cpu=dict,
+                progress=tell or (lambda _: None),
+            )
+        )
+
+
+def totals(result: StintResult) -> tuple[int, dict[str, int]]:
+    """Returns how many requests succeeded, and the failures by kind."""
+    failures = merge_failures(failure for round_ in result.rounds for failure in round_.failures)
+    return sum(r.requests for r in result.rounds), {failure.kind: failure.count for failure in failures}
+
+
+def first_failure(result: StintResult) -> Failure:
+    return merge_failures(failure for round_ in result.rounds for failure in round_.failures)[0]
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+def as_journey(operation: Operation) -> Operation:
+    """Returns the operation in a form that goes through httpx's client."""
+    return Operation(
+        method=operation.method,
+        url=operation.url,
+        arguments={**operation.arguments, "follow_redirects": True},
+        expect=operation.expect,
+    )
+
+
+ENGINES = pytest.mark.parametrize("through", [lambda operation: operation, as_journey], ids=["replay", "client"])
+
+
+@ENGINES
+def test_good_answers_are_counted(through: Callable[[Operation], Operation]) -> None:
+    result = stint(hello, through(GET), counted(20, connections=4))
+
+    assert totals(result) == (20, {})
+    assert [(r.bytes_received, r.statuses) for r in result.rounds] == [(100, ((200, 20),))]
+
+
+@ENGINES
+def test_a_status_that_is_not_2xx_fails_and_shows_the_body(through: Callable[[Operation], Operation]) -> None:
+    async def broken(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"database is down", "500 Internal Server Error"))
+
+    result = stint(broken, through(GET))
+
+    assert totals(result) == (0, {"status 500": 6})
+    assert "database is down" in first_failure(result).example
+
+
+@ENGINES
+def test_an_expected_status_is_good(through: Callable[[Operation], Operation]) -> None:
+    async def missing(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"", "404 Not Found"))
+
+    work = through(Operation(method="GET", url="/", expect=Expectation(statuses=(404,))))
+
+    assert totals(stint(missing, work)) == (6, {})
+
+
+@ENGINES
+def test_a_wrong_size_fails_and_shows_both_sizes_and_the_body(through: Callable[[Operation], Operation]) -> None:
+    work = through(Operation(method="GET", url="/", expect=Expectation(size_bytes=1000)))
+
+    result = stint(hello, work)
+
+    assert totals(result) == (0, {"size": 6})
+    assert "5 bytes instead of 1000" in first_failure(result).example
+    assert "hello" in first_failure(result).example
+
+
+@ENGINES
+def test_a_wrong_size_of_a_chunked_body_is_seen(through: Callable[[Operation], Operation]) -> None:
+    async def chunked(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+
+    right = Operation(method="GET", url="/", expect=Expectation(size_bytes=5))
+    wrong = Operation(method="GET", url="/", expect=Expectation(size_bytes=6))
+
+    assert totals(stint(chunked, through(right))) == (6, {})
+    assert totals(stint(chunked, through(wrong))) == (0, {"size": 6})
+
+
+@ENGINES
+def test_the_digest_is_checked_when_asked_for(through: Callable[[Operation], Operation]) -> None:
+    async def every_other(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"hello" if number % 2 else b"jello"))
+
+    work = through(
+        Operation(method="GET", url="/", expect=Expectation(sha256=hashlib.sha256(b"hello").hexdigest(), size_bytes=5))
+    )
+
+    assert totals(stint(every_other, work)) == (3, {"digest": 3})
+
+
+@ENGINES
+def test_a_status_that_changes_between_answers_is_noticed(through: Callable[[Operation], Operation]) -> None:
+    async def every_third(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"x", "503 Busy" if number % 3 == 2 else "200 OK"))
+
+    assert totals(stint(every_third, through(GET), counted(9))) == (6, {"status 503": 3})
+
+
+@ENGINES
+def test_a_silent_server_is_a_timeout(through: Callable[[Operation], Operation]) -> None:
+    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
+        if number:
+            writer.write(answer(b"x"))
+
+    assert totals(stint(silent, through(GET), counted(4, timeout_ms=200))) == (3, {"timeout": 1})
+
+
+@ENGINES
+def test_a_dropped_connection_is_a_failure_and_the_next_request_connects_anew(
+    through: Callable[[Operation], Operation],
+) -> None:
+    async def drops_one(number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 1:
+            writer.transport.abort()
+        else:
+            writer.write(answer(b"x"))
+
+    assert totals(stint(drops_one, through(GET))) == (5, {"disconnected": 1})
+
+
+@ENGINES
+def test_connection_close_is_honoured_without_a_failure(through: Callable[[Operation], Operation]) -> None:
+    async def closes(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"x", extra="Connection: close\r\n"))
+        writer.close()
+
+    assert totals(stint(closes, through(GET))) == (6, {})
+
+
+@ENGINES
+def test_garbage_is_a_protocol_failure(through: Callable[[Operation], Operation]) -> None:
+    async def garbage(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    good, failures = totals(stint(garbage, through(GET), counted(2)))
+
+    assert (good, set(failures)) == (0, {"protocol"})
+
+
+def test_a_server_that_is_not_there_is_told_at_once() -> None:
+    with PayloadFiles() as files, pytest.raises(httpx.ConnectError):
+        asyncio.run(
+            run_stint(
+                GET,
+                counted(5),
+                Target(boot=0, url="http://127.0.0.1:9"),
+                files=files,
+                server_cpu=dict,
+                progress=lambda _: None,
+            )
+        )
+
+
+def test_uploads_arrive_whole_from_memory_and_from_files(tmp_path: Path) -> None:
+    source = tmp_path / "source.bin"
+    source.write_bytes(b"z" * 3_000_000)
+    for content in (payload("10KiB"), payload("3MiB"), payload(source)):
+        result = stint(hello, Operation(method="POST", url="/", arguments={"content": content}), counted(4))
+
+        assert totals(result) == (4, {})
+        assert sum(r.bytes_sent for r in result.rounds) == 4 * content.size_bytes
+
+
+def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.01)
+        writer.write(answer(b"x"))
+
+    plan = LoadPlan(connections=3, warmup_ns=60 * MS, round_ns=100 * MS, rounds=3, timeout_ns=5000 * MS)
+    told: list[Progress] = []
+    result = stint(slow, GET, plan, told.append)
+
+    assert [(r.phase.value, r.index) for r in result.rounds] == [("round", 0), ("round", 1), ("round", 2), ("drain", 3)]
+    assert all(r.duration_ns == 100 * MS for r in result.rounds[:3])
+    assert all(r.requests > 0 for r in result.rounds[:3])
+    assert result.rounds[3].requests <= 3
+    assert told
+    assert {line.phase for line in told} <= {"warm-up", "round", "drain"}
+
+
+class TestJourneys:
+    def test_one_call_is_one_sample_with_all_its_requests(self) -> None:
+        async def two(client: httpx.AsyncClient) -> None:
+            first = await client.get("/")
+            second = await client.post("/", content=payload("2KiB"))
+            assert (first.text, second.text) == ("hello", "hello")
+
+        result = stint(hello, Journey(name="two", function=two), counted(5, connections=2))
+
+        assert totals(result) == (5, {})
+        assert [(r.bytes_sent, r.bytes_received) for r in result.rounds] == [(5 * 2048, 50)]
+        assert result.engine == "client"
+
+    def test_a_failed_assertion_is_a_failure_with_its_message(self) -> None:
+        async def wrong(client: httpx.AsyncClient) -> None:
+            response = await client.get("/")
+            assert response.text == "goodbye", "not what we wanted"
+
+        result = stint(hello, Journey(name="wrong", function=wrong))
+
+        assert totals(result) == (0, {"assertion": 6})
+        assert "not what we wanted" in first_failure(result).example
+
+    def test_an_exception_is_a_failure_of_its_class(self) -> None:
+        async def raises(client: httpx.AsyncClient) -> None:
+            raise KeyError("id")
+
+        assert totals(stint(hello, Journey(name="raises", function=raises))) == (0, {"KeyError": 6})
+
+    def test_raise_for_status_is_a_failure_with_the_status(self) -> None:
+        async def missing(number: int, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer(b"", "404 Not Found"))
+
+        async def strict(client: httpx.AsyncClient) -> None:
+            (await client.get("/")).raise_for_status()
+
+        assert totals(stint(missing, Journey(name="strict", function=strict))) == (0, {"status 404": 6})
+
+    def test_a_server_error_that_the_journey_overlooks_is_a_failure(self) -> None:
+        async def broken(number: int, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer(b"oops", "500 Internal Server Error"))
+
+        async def careless(client: httpx.AsyncClient) -> None:
+            await client.get("/")
+
+        assert totals(stint(broken, Journey(name="careless", function=careless))) == (0, {"status 500": 6})
+
+    def test_a_journey_that_takes_too_long_is_cancelled_and_counted(self) -> None:
+        async def stuck(client: httpx.AsyncClient) -> None:
+            await asyncio.sleep(30)
+
+        plan = counted(2, timeout_ms=150)
+
+        assert totals(stint(hello, Journey(name="stuck", function=stuck), plan)) == (0, {"timeout": 2})
+
+
+class TestEngine:
+    @pytest.mark.parametrize(
+        "arguments, why",
+        [
+            ({}, ""),
+            ({"json": {"a": 1}}, ""),
+            ({"data": {"a": "1"}, "files": {"f": payload("1KiB")}}, ""),
+            ({"auth": ("user", "password")}, ""),
+            ({"follow_redirects": True}, "redirects are followed"),
+            ({"auth": httpx.DigestAuth("user", "password")}, "the authentication may need several requests"),
+        ],
+    )
+    def test_replay_is_used_where_it_is_equivalent(self, arguments: dict[str, object], why: str) -> None:
+        result = stint(hello, Operation(method="POST", url="/", arguments=arguments), counted(2))
+
+        assert (result.engine, result.why_engine) == ("client" if why else "replay", why)
+        assert totals(result) == (2, {})
+
+    def test_a_request_that_httpx_cannot_build_is_a_plan_error(self) -> None:
+        with pytest.raises(PlanError, match="httpx cannot build POST /"):
+            stint(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
+
+
+def test_recordings_are_made_of_stints() -> None:
+    result = stint(hello, GET, counted(10))
+    recording = Recording(rounds=result.rounds, boots=(), connections=1, engine=result.engine)
+
+    assert recording.latency().count == 10
+    assert recording.latency().min_ns > 0
+    assert recording.ttfb().max_ns <= recording.latency().max_ns

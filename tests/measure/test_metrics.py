@@ -1,0 +1,130 @@
+"""Each metric's value over rounds and over a run, with what it says where it cannot tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+
+
+def round_of(
+    *latencies_ms: int, boot: int = 0, index: int = 0, phase: Phase = Phase.ROUND, cpu_ms: int | None = 100
+) -> Round:
+    latency = Histogram.of([value * MS for value in latencies_ms])
+    return Round(
+        boot=boot,
+        index=index,
+        phase=phase,
+        started_ns=index * SECOND,
+        ended_ns=(index + 1) * SECOND,
+        requests=latency.count,
+        latency=latency,
+        ttfb=latency,
+        bytes_sent=100 * latency.count,
+        bytes_received=300 * latency.count,
+        server_cpu_ns=None if cpu_ms is None else cpu_ms * MS,
+    )
+
+
+def recording_of(*rounds: Round, boots: tuple[Boot, ...] = (Boot(index=0),)) -> Recording:
+    return Recording(rounds=rounds, boots=boots, connections=4, engine="replay")
+
+
+DRAIN = round_of(50, 60, index=2, phase=Phase.DRAIN)
+RUN = recording_of(
+    round_of(10, 20, 30, 40),
+    replace(
+        round_of(10, 20, index=1, cpu_ms=200),
+        failures=(Failure(kind="timeout", count=2, example="after 30 s"),),
+    ),
+    DRAIN,
+    boots=(Boot(index=0, peak_rss_bytes=1000), Boot(index=1, peak_rss_bytes=3000), Boot(index=2)),
+)
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("rps", 3.0),  # six requests in two rounds of a second: the drain is in no rate
+        ("throughput", 1200.0),
+        ("p50", 0.020),  # of all eight: the drain is in the latencies
+        ("p99", 0.060),
+        ("mean", 0.030),
+        ("latency", 0.060),
+        ("cpu_per_request", 0.050),
+        ("rss", 3000.0),
+        ("error_rate", 0.2),
+    ],
+)
+def test_the_value_of_a_run(name: str, value: float) -> None:
+    assert METRICS[name].of_run(RUN) == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("rps", 2.0),
+        ("throughput", 800.0),
+        ("p50", 0.010),
+        ("mean", 0.015),
+        ("latency", 0.020),
+        ("cpu_per_request", 0.100),
+        ("rss", None),
+        ("error_rate", 0.5),
+    ],
+)
+def test_the_value_of_a_round(name: str, value: float | None) -> None:
+    found = METRICS[name].of_round(RUN.rounds[1])
+    assert found is None if value is None else found == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(set(METRICS) - {"rps", "throughput"}))
+def test_an_empty_run_tells_nothing(name: str) -> None:
+    assert METRICS[name].of_run(recording_of(round_of(cpu_ms=None))) is None
+    assert METRICS[name].of_round(round_of(cpu_ms=None)) is None
+
+
+def test_an_empty_run_has_a_rate_of_zero_and_no_rounds_have_none() -> None:
+    assert METRICS["rps"].of_run(recording_of(round_of())) == 0.0
+    assert METRICS["rps"].of_run(recording_of()) is None
+
+
+def test_a_round_of_no_length_has_no_rate() -> None:
+    instant = replace(round_of(10), ended_ns=0)
+    assert METRICS["rps"].of_round(instant) is None
+    assert METRICS["throughput"].of_round(instant) is None
+
+
+def test_requests_that_all_end_in_the_drain_still_have_a_rate() -> None:
+    assert METRICS["rps"].of_run(recording_of(round_of(), DRAIN)) == pytest.approx(1.0)
+
+
+def test_cpu_that_one_round_cannot_tell_is_left_out_with_its_requests() -> None:
+    run = recording_of(round_of(10, 10, cpu_ms=100), round_of(10, 10, 10, index=1, cpu_ms=None))
+    assert METRICS["cpu_per_request"].of_run(run) == pytest.approx(0.05)
+
+
+def test_names_are_the_keys_and_percentiles_say_which_they_are() -> None:
+    assert all(metric.name == name for name, metric in METRICS.items())
+    percentiles = {name: metric.percentile for name, metric in METRICS.items() if metric.percentile is not None}
+    assert percentiles == {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
+
+
+def test_more_is_better_for_rates_alone() -> None:
+    assert {name for name, metric in METRICS.items() if metric.direction is Direction.HIGHER} == {"rps", "throughput"}
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.percentile is not None])
+def test_the_least_requests_of_a_percentile_bound_it_with_95_percent(name: str) -> None:
+    """The chance that none of n requests lies above the percentile is q^n: at most 5 % from that n on."""
+    metric = METRICS[name]
+    assert metric.percentile is not None
+    share = metric.percentile / 100
+    assert share**metric.least_requests <= 0.05 < share ** (metric.least_requests - 1)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.measure.recording import Phase
+
+SECOND = 1_000_000_000
+
+
+class ServerCpu:
+    """CPU time of one server process, set by the test."""
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+
+    def __call__(self) -> Mapping[int, int]:
+        return {1: self.spent_ns}
+
+
+def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu | None = None) -> Recorder:
+    made = Recorder(boot=3, round_ns=round_ns, rounds=rounds, server_cpu=cpu or ServerCpu())
+    made.begin(10 * SECOND)
+    return made
+
+
+def good(into: Recorder, ended_s: float, latency_ns: int = 1000) -> None:
+    ended_ns = round(ended_s * SECOND)
+    into.success(ended_ns - latency_ns, ended_ns - latency_ns // 2, ended_ns, 200, 7, 11)
+
+
+def test_a_request_belongs_to_the_round_it_ends_in() -> None:
+    taken = recorder()
+    for ended_s in (9.9, 10.0, 10.999, 11.0, 11.5, 12.0, 12.3):
+        good(taken, ended_s, latency_ns=SECOND)
+
+    rounds = taken.finish(13 * SECOND)
+
+    assert [(r.phase, r.index, r.requests) for r in rounds] == [
+        (Phase.ROUND, 0, 2),
+        (Phase.ROUND, 1, 2),
+        (Phase.DRAIN, 2, 2),
+    ]
+    assert [(r.started_ns // SECOND, r.ended_ns // SECOND) for r in rounds] == [(10, 11), (11, 12), (12, 13)]
+    assert {r.boot for r in rounds} == {3}
+
+
+def test_the_warm_up_leaves_no_trace() -> None:
+    taken = recorder()
+    good(taken, 9.5)
+    taken.failure("size", "too short", round(9.6 * SECOND), 200)
+
+    assert taken.phase == "warm-up"
+    rounds = taken.finish(12 * SECOND)
+
+    assert [(r.requests, r.failed, r.statuses, r.latency.count) for r in rounds] == [(0, 0, (), 0)] * 3
+
+
+def test_a_silent_stretch_gives_empty_rounds_not_fewer() -> None:
+    taken = recorder(rounds=4)
+    good(taken, 13.5)
+
+    rounds = taken.finish(14 * SECOND)
+
+    assert [r.requests for r in rounds if r.phase is Phase.ROUND] == [0, 0, 0, 1]
+
+
+def test_a_fixed_count_is_one_round_up_to_the_last_answer() -> None:
+    taken = recorder(round_ns=None, rounds=1)
+    good(taken, 10.2)
+    good(taken, 15.5)
+
+    (only,) = taken.finish(round(15.5 * SECOND))
+
+    assert (only.phase, only.requests, only.duration_ns) == (Phase.ROUND, 2, round(5.5 * SECOND))
+
+
+def test_counts_bytes_statuses_and_durations() -> None:
+    taken = recorder()
+    good(taken, 10.1, latency_ns=4000)
+    good(taken, 10.2, latency_ns=2000)
+
+    first = taken.finish(12 * SECOND)[0]
+
+    assert (first.bytes_sent, first.bytes_received, first.statuses) == (14, 22, ((200, 2),))
+    assert (first.latency.min_ns, first.latency.max_ns, first.latency.sum_ns) == (2000, 4000, 6000)
+    assert (first.ttfb.min_ns, first.ttfb.max_ns) == (1000, 2000)
+
+
+def test_failures_stay_out_of_the_histograms_and_keep_their_first_example() -> None:
+    taken = recorder()
+    good(taken, 10.1)
+    for number in range(3):
+        taken.failure("status 500", f"body {number}", round(10.2 * SECOND), 500)
+    taken.failure("timeout", "too late", round(10.3 * SECOND))
+
+    first = taken.finish(12 * SECOND)[0]
+
+    assert [(f.kind, f.count, f.example) for f in first.failures] == [
+        ("status 500", 3, "body 0"),
+        ("timeout", 1, "too late"),
+    ]
+    assert first.statuses == ((200, 1), (500, 3))
+    assert (first.requests, first.latency.count, first.failed) == (1, 1, 4)
+
+
+def test_more_samples_than_a_block_are_all_counted() -> None:
+    taken = recorder()
+    for number in range(20_000):
+        taken.success(0, 500, 10 * SECOND + number, 200, 1, 1)
+
+    first = taken.finish(12 * SECOND)[0]
+
+    assert (first.requests, first.latency.count, first.bytes_sent) == (20_000, 20_000, 20_000)
+    assert first.latency.max_ns == 10 * SECOND + 19_999
+
+
+def test_many_failures_do_not_pile_up() -> None:
+    taken = recorder()
+    for _ in range(30_000):
+        taken.failure("connect", "refused", 10 * SECOND)
+
+    first = taken.finish(12 * SECOND)[0]
+
+    assert [(f.kind, f.count) for f in first.failures] == [("connect", 30_000)]
+
+
+def test_server_cpu_is_what_was_spent_inside_the_round() -> None:
+    cpu = ServerCpu()
+    taken = recorder(cpu=cpu)
+    cpu.spent_ns = 5000
+    good(taken, 10.1)
+    cpu.spent_ns = 7000
+    good(taken, 11.1)
+    cpu.spent_ns = 7500
+
+    rounds = taken.finish(12 * SECOND)
+
+    assert [r.server_cpu_ns for r in rounds] == [2000, 500, 0]
