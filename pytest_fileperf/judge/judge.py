@@ -1,0 +1,132 @@
+"""Judges a measurement against its baseline, and turns a verdict into the error that fails its test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pytest_fileperf.errors import (
+    LimitExceededError,
+    NotMeasuredError,
+    PerformanceError,
+    RegressionError,
+    RequestsFailedError,
+)
+from pytest_fileperf.judge.baseline import Entry, ForeignProfile
+from pytest_fileperf.judge.environment import Environment, changes
+from pytest_fileperf.judge.evidence import Evidence
+from pytest_fileperf.judge.gate import compare
+from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.message import failures_text, verdict_text
+from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.measure.metrics import METRICS, Metric
+
+__all__ = ("judge", "raise_for", "raise_for_failed_requests")
+
+_UPDATE = "--fileperf-update"
+_SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+
+
+def judge(
+    *,
+    gate: Iterable[str],
+    tolerances: Mapping[str, float],
+    alpha: float,
+    found: Entry | ForeignProfile | None,
+    now: Evidence,
+    identity: Mapping[str, object],
+    environment: Environment,
+    saturated: bool,
+) -> tuple[Comparison, ...]:
+    """Returns a comparison for each metric named in `gate` with what the baseline store found.
+
+    `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
+    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE; a regression stays one, and says
+    which installed packages changed since the baseline.
+    """
+    comparisons = []
+    for metric in (METRICS[name] for name in gate):
+        tolerance = tolerances.get(metric.name, metric.tolerance)
+        comparison = _compared(metric, tolerance, alpha, found, now, identity)
+        if saturated and comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
+            comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
+        elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
+            comparison = replace(comparison, reason=_package_changes(found, environment))
+        comparisons.append(comparison)
+    return tuple(comparisons)
+
+
+def _compared(
+    metric: Metric,
+    tolerance: float,
+    alpha: float,
+    found: Entry | ForeignProfile | None,
+    now: Evidence,
+    identity: Mapping[str, object],
+) -> Comparison:
+    level = level_of(metric, now)
+    alone = Comparison(
+        metric=metric.name, outcome=Outcome.NEW, tolerance=tolerance, now=level.value if level is not None else None
+    )
+    if found is None:
+        return replace(alone, reason=f"there is no baseline: store one with {_UPDATE}")
+    if isinstance(found, ForeignProfile):
+        different = "; ".join(found.differences)
+        return replace(
+            alone,
+            outcome=Outcome.INCONCLUSIVE,
+            reason=f"the baseline is of another machine ({different}): store one of this machine with {_UPDATE}",
+        )
+    # As JSON, so that a tuple is the list that the file gave back.
+    different = "; ".join(changes(found.identity, json.loads(json.dumps(identity))))
+    if different:
+        return replace(
+            alone,
+            outcome=Outcome.INCONCLUSIVE,
+            reason=f"the baseline is of something else ({different}): store a new baseline with {_UPDATE}",
+        )
+    return compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha)
+
+
+def _package_changes(base: Entry, environment: Environment) -> str:
+    different = "; ".join(changes(base.packages, environment.packages))
+    return f"since the baseline, {different}" if different else ""
+
+
+def raise_for(verdict: Verdict, *, strict: bool, ci: bool, title: str, limiting: str = "") -> None:
+    """Raises the error that the verdict asks for; returns when the test may pass.
+
+    RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
+    NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
+    everything that was judged, whichever comes first. `limiting` names what limited the run.
+    """
+    failure = _failure_of(verdict, strict=strict, ci=ci)
+    if failure is not None:
+        error, head = failure
+        notes = (_SATURATED,) if verdict.saturated and not verdict.comparisons else ()
+        raise error(verdict_text(verdict, title=title, head=head, limiting=limiting, notes=notes))
+
+
+def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
+    outcomes = {comparison.outcome for comparison in verdict.comparisons}
+    broken = [check.name for check in verdict.limits if not check.holds]
+    limits = f"{', '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold"
+    if Outcome.REGRESSED in outcomes:
+        return RegressionError, "worse than its baseline" + (f", and {limits}" if broken else "")
+    if broken:
+        return LimitExceededError, limits
+    if Outcome.NEW in outcomes and (strict or ci):
+        return NotMeasuredError, f"not compared, which fails {'under --fileperf-strict' if strict else 'in CI'}"
+    if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated):
+        return NotMeasuredError, "inconclusive, which fails under --fileperf-strict"
+    return None
+
+
+def raise_for_failed_requests(measurement: Measurement, max_error_rate: float, title: str) -> None:
+    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`."""
+    requests, errors = measurement.requests, measurement.errors
+    if requests == 0 or errors > max_error_rate * (requests + errors):
+        text = failures_text(measurement.failures, title=title, requests=requests, allowed=max_error_rate)
+        raise RequestsFailedError(text)

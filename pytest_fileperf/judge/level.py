@@ -1,0 +1,125 @@
+"""A side's level of one metric on the log scale: one value a boot, and how exactly each boot's value is known.
+
+On the log scale a change is a ratio, whatever the unit, and noise that grows with the level is even.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median
+
+from pytest_fileperf.judge.evidence import BootEvidence, Evidence
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import Metric
+
+__all__ = ("Level", "hodges_lehmann", "level_of", "quantile_variance", "spread_of", "variance_of_location")
+
+_HODGES_LEHMANN_COST = math.pi / 3
+"""Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
+_NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)
+"""The median absolute difference of two values of a normal distribution, in standard deviations."""
+_NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One side's level of a metric, in natural logarithms of its SI value."""
+
+    boots: tuple[float, ...]
+    """One value a boot; never empty."""
+    rounds: tuple[tuple[float, ...], ...]
+    """The round values of each of these boots, where a round could tell."""
+    sampling: float | None
+    """Mean over the boots of the variance that a boot's percentile has from the finite number of its requests."""
+
+    @property
+    def mean(self) -> float:
+        """The side's level: the mean of its boots."""
+        return fmean(self.boots)
+
+    @property
+    def value(self) -> float:
+        """The same in the metric's unit."""
+        return math.exp(self.mean)
+
+
+def level_of(metric: Metric, evidence: Evidence) -> Level | None:
+    """Returns the level of the metric on one side; None where no boot has a value above 0.
+
+    A percentile comes from the boot's pooled latencies, as single rounds have few requests; a metric of rounds is the
+    Hodges–Lehmann estimate of the boot's rounds, as a few rounds are far off; a metric of runs is the boot's own.
+    """
+    values, rounds, sampling = [], [], []
+    for boot in evidence.boots:
+        logs = tuple(math.log(of[metric.name]) for of in boot.rounds if of.get(metric.name, 0.0) > 0)
+        value = _boot_value(metric, boot, logs)
+        if value is None:
+            continue
+        values.append(value)
+        rounds.append(logs)
+        if metric.percentile is not None:
+            sampling.append(quantile_variance(boot.latency, metric.percentile))
+    if not values:
+        return None
+    return Level(boots=tuple(values), rounds=tuple(rounds), sampling=fmean(sampling) if sampling else None)
+
+
+def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> float | None:
+    if metric.percentile is not None:
+        value_ns = boot.latency.percentile_ns(metric.percentile)
+        return math.log(value_ns / 1e9) if value_ns > 0 else None
+    if not logs:
+        value = boot.runs.get(metric.name, 0.0)
+        return math.log(value) if value > 0 else None
+    told = [values[metric.name] for values in boot.rounds if metric.name in values]
+    # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
+    return hodges_lehmann(logs) if len(logs) == len(told) else math.log(fmean(told))
+
+
+def hodges_lehmann(values: Sequence[float]) -> float:
+    """Returns the median of the means of all pairs, each value with itself among them.
+
+    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
+    exact as the mean for normal values, and not moved far by up to 29 % of values that are far off.
+    """
+    ordered = sorted(values)
+    return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
+
+
+def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
+    """Returns the variance of one round within its boot and its degrees of freedom; None where no boot has two rounds.
+
+    From the median of the absolute differences of all pairs within a boot: far-off rounds hardly move it, and
+    it needs no centre, which few rounds would make too good.
+    """
+    boots = [rounds for level in levels for rounds in level.rounds]
+    gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
+    if not gaps:
+        return None
+    return (median(gaps) / _NORMAL_PAIR) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
+
+
+def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
+    """Returns the mean variance that the boots' values have from the finite number of their rounds."""
+    return fmean(
+        _HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
+    )
+
+
+def quantile_variance(latency: Histogram, percent: float) -> float:
+    """Returns the variance of the logarithm of a sample percentile, from the binomial interval of its rank.
+
+    The number of samples below the true percentile is binomial, so ranks n·q ± 1.96·sqrt(n·q·(1-q)) hold it with 95 %
+    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2); half their distance over 1.96 is the deviation.
+    It takes the requests for independent: autocorrelation comes in with the spread of the rounds.
+    """
+    count, share = latency.count, percent / 100
+    half = _NORMAL_95 * math.sqrt(count * share * (1 - share))
+    low, high = (
+        latency.percentile_ns(100 * min(max(rank, 1.0), count) / count)
+        for rank in (count * share - half, count * share + half)
+    )
+    return (math.log(max(high, 1) / max(low, 1)) / (2 * _NORMAL_95)) ** 2

@@ -1,0 +1,42 @@
+"""Checks absolute limits such as `min_rps` and `max_p99`: the plain figures of one run, no statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_fileperf.judge.verdict import LimitCheck
+from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.measure.recording import Recording
+
+__all__ = ("check_limits",)
+
+
+def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[LimitCheck, ...]:
+    """Returns one check a limit, in the order given: `min_` or `max_` and a metric's name, in the metric's SI unit.
+
+    A value equal to its limit holds; one that was not measured does not. Raises KeyError for an unknown metric: names
+    are checked where settings are read.
+    """
+    return tuple(_check(name, limit, recording) for name, limit in limits.items())
+
+
+def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
+    side, _, metric_name = name.partition("_")
+    metric = METRICS[metric_name]
+    value = metric.of_run(recording)
+    holds = value is not None and (value >= limit if side == "min" else value <= limit)
+    return LimitCheck(
+        name=name,
+        metric=metric_name,
+        limit=limit,
+        value=value,
+        holds=holds,
+        reason=f"{metric.title} was not measured in this run" if value is None else _caution(metric, recording),
+    )
+
+
+def _caution(metric: Metric, recording: Recording) -> str:
+    requests = sum(round_.requests for round_ in recording.rounds)
+    if metric.percentile is None or requests >= metric.least_requests:
+        return ""
+    return f"{metric.title} of only {requests} requests: it takes {metric.least_requests} to tell it from the maximum"

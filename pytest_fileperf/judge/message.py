@@ -1,0 +1,159 @@
+"""The texts of a failed verdict: small aligned tables, at most 80 columns wide: what, by how much, and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+
+from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
+
+__all__ = ("failures_text", "verdict_text")
+
+WIDTH = 72
+"""Of running text: pytest puts up to 8 columns before each line of an assertion's message."""
+TABLE_WIDTH = 80
+EXAMPLE_LENGTH = 300
+"""Characters kept of a failure's example: the start of a body tells, a page of HTML hides."""
+KINDS = 8
+"""Failure kinds listed; more are counted."""
+
+
+def verdict_text(verdict: Verdict, *, title: str, head: str, limiting: str, notes: Sequence[str] = ()) -> str:
+    """Returns the message: `title: head`, the comparisons, the limits, what limited the run, reasons and what to do."""
+    parts = [_wrapped(f"{title}: {head}")]
+    if verdict.comparisons:
+        parts.append(_comparison_table(verdict.comparisons))
+    if verdict.limits:
+        parts.append(_limit_table(verdict.limits))
+    lines = [f"limited by: {limiting}"] if limiting else []
+    lines += [f"{comparison.metric}: {comparison.reason}" for comparison in verdict.comparisons if comparison.reason]
+    lines += [f"{check.name}: {check.reason}" for check in verdict.limits if check.reason]
+    lines += notes
+    if any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons):
+        lines.append("if the new level is meant to stay, store it with --fileperf-update")
+    if lines:
+        parts.append("\n".join(map(_wrapped, dict.fromkeys(lines))))
+    return "\n\n".join(parts)
+
+
+def failures_text(failures: Sequence[Failure], *, title: str, requests: int, allowed: float) -> str:
+    """Returns the message for failed requests: how many, which kinds, and the first example of each."""
+    failed = sum(failure.count for failure in failures)
+    total = requests + failed
+    if total == 0:
+        return f"{title}: no request was made"
+    if requests == 0:
+        head = f"{title}: none of {total:,} requests succeeded"
+    else:
+        head = f"{title}: {failed:,} of {total:,} requests failed ({_share(failed / total)}, allowed {_share(allowed)})"
+    widest = max((len(f"{failure.count:,}") for failure in failures), default=0)
+    lines = []
+    for failure in failures[:KINDS]:
+        lines.append(f"{failure.count:>{widest},} × {failure.kind}")
+        lines += _example(failure.example, indent=widest + 3)
+    if len(failures) > KINDS:
+        rest = failures[KINDS:]
+        lines.append(f"and {sum(failure.count for failure in rest):,} of {len(rest)} further kinds")
+    return "\n\n".join([_wrapped(head), "\n".join(lines)])
+
+
+def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+    confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
+    at = f" ({100 * confidences.pop():.0f} %)" if len(confidences) == 1 else ""
+    rows = [("metric", "baseline", "now", f"change in %{at}", "tolerance", "outcome")]
+    for comparison in comparisons:
+        unit = METRICS[comparison.metric].unit
+        rows.append(
+            (
+                comparison.metric,
+                _quantity(comparison.base, unit),
+                _quantity(comparison.now, unit),
+                _change(comparison),
+                format_share(comparison.tolerance),
+                comparison.outcome.value,
+            )
+        )
+    return _aligned(rows, right=range(1, 5))
+
+
+def _limit_table(limits: Sequence[LimitCheck]) -> str:
+    rows = [("limit", "allowed", "measured", "")]
+    for check in limits:
+        unit = METRICS[check.metric].unit
+        rows.append(
+            (
+                check.name,
+                ("≥ " if check.name.startswith("min_") else "≤ ") + _quantity(check.limit, unit),
+                _quantity(check.value, unit),
+                "holds" if check.holds else "DOES NOT HOLD",
+            )
+        )
+    return _aligned(rows, right=(1, 2))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
+    """Returns lines of columns two spaces apart, or one where that would be too wide."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
+    return "\n".join(
+        gap.join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _change(comparison: Comparison) -> str:
+    if comparison.change is None:
+        return "–"
+    if comparison.low is None or comparison.high is None:
+        return _signed(comparison.change)
+    return f"{_signed(comparison.change)} ({_signed(comparison.low)}…{_signed(comparison.high)})"
+
+
+def _signed(share: float) -> str:
+    percent = 100 * share
+    digits = 1 if abs(percent) < 99.95 else 0
+    if abs(percent) >= 99_999.5:
+        return "> +99999"
+    return f"{percent:+.{digits}f}".replace("-", "−")
+
+
+def _quantity(value: float | None, unit: Unit) -> str:
+    if value is None:
+        return "–"
+    match unit:
+        case Unit.PER_SECOND:
+            return f"{format_rate(value)}/s"
+        case Unit.SECONDS:
+            return format_duration(value * 1e9)
+        case Unit.BYTES:
+            return format_bytes(value)
+        case Unit.BYTES_PER_SECOND:
+            return f"{format_bytes(value)}/s"
+        case Unit.SHARE:
+            return _share(value)
+
+
+def _share(value: float) -> str:
+    """Returns a share that is not shown as 0 when it is more."""
+    return format_share(value) if value == 0 or value >= 0.0005 else f"{value * 100:.2g} %"
+
+
+def _example(example: str, *, indent: int) -> list[str]:
+    shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
+    lines = []
+    for raw in shown.splitlines():
+        line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in raw.expandtabs())
+        lines += textwrap.wrap(
+            line, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent, break_on_hyphens=False
+        )
+    return lines
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,0 +1,267 @@
+"""Stored baselines: written whole, found for their machine alone, and never trusted when damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from judge.sides import MS
+
+from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.judge.baseline import SCHEMA, BaselineStore, Entry, ForeignProfile
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.evidence import BootEvidence, Evidence
+from pytest_fileperf.measure.histogram import Histogram
+
+HERE = Environment(
+    system="Linux",
+    machine="x86_64",
+    cpu="Some CPU",
+    cores=2,
+    python="CPython 3.11",
+    packages={"uvicorn": "0.34.0", "uvloop": "0.21.0"},
+)
+MODULE = "tests/api/test_upload.py"
+ENTRY = Entry(
+    identity={"load": {"connections": 32}, "work": {"method": "GET", "url": "/ünïcode"}},
+    evidence=Evidence(
+        boots=(
+            BootEvidence(
+                rounds=({"rps": 2000.12345, "p99": 0.0123456}, {"rps": 2010.0}),
+                latency=Histogram.of([5 * MS, 6 * MS]),
+                requests=2,
+                runs={"rss": 52_428_800.0},
+            ),
+        ),
+        stabilised=("hash seed", "addresses"),
+    ),
+    captured="2026-01-02T03:04:05+00:00",
+    commit={"id": "abc123", "dirty": False},
+)
+GOLDEN = """\
+{
+ "environment": {
+  "cores": 2,
+  "cpu": "Some CPU",
+  "machine": "x86_64",
+  "python": "CPython 3.11",
+  "system": "Linux"
+ },
+ "module": "tests/api/test_upload.py",
+ "schema": 1,
+ "tests": {
+  "test_upload[1]": {
+   "captured": "2026-01-02T03:04:05+00:00",
+   "commit": {
+    "dirty": false,
+    "id": "abc123"
+   },
+   "evidence": {
+    "boots": [
+     {
+      "latency": "%s",
+      "requests": 2,
+      "rounds": {
+       "p99": [0.012346, null],
+       "rps": [2000.1, 2010.0]
+      },
+      "runs": {
+       "rss": 52429000.0
+      }
+     }
+    ],
+    "stabilised": [
+     "hash seed",
+     "addresses"
+    ]
+   },
+   "identity": {
+    "load": {
+     "connections": 32
+    },
+    "work": {
+     "method": "GET",
+     "url": "/ünïcode"
+    }
+   },
+   "packages": {
+    "uvicorn": "0.34.0",
+    "uvloop": "0.21.0"
+   }
+  }
+ }
+}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BaselineStore:
+    return BaselineStore(tmp_path / "baselines")
+
+
+def test_the_file(store: BaselineStore) -> None:
+    path = store.write(MODULE, "test_upload[1]", ENTRY, HERE)
+    assert path == store.directory / HERE.profile / "tests__api__test_upload.py.json"
+    assert path.read_text(encoding="utf-8") == GOLDEN % ENTRY.evidence.boots[0].latency.encode()
+    assert [file.name for file in path.parent.iterdir()] == [path.name], "a temporary file is left"
+
+
+def test_what_is_stored_is_found(store: BaselineStore) -> None:
+    store.write(MODULE, "a", ENTRY, HERE)
+    found = store.find(MODULE, "a", HERE)
+    assert isinstance(found, Entry)
+    assert found.evidence.to_json() == ENTRY.evidence.to_json()
+    assert found.packages == HERE.packages
+    assert (found.identity, found.captured, found.commit) == (ENTRY.identity, ENTRY.captured, ENTRY.commit)
+
+
+def test_a_text_that_looks_like_a_list_stays_as_it_is(store: BaselineStore) -> None:
+    odd = replace(ENTRY, identity={"text": "[\n 1,\n 2\n]", "list": [[1, 2], ["a"], []]}, commit=None)
+    store.write(MODULE, "a", odd, HERE)
+    found = store.find(MODULE, "a", HERE)
+    assert isinstance(found, Entry)
+    assert found.identity == odd.identity
+    assert found.commit is None
+
+
+def test_writing_one_entry_keeps_the_others(store: BaselineStore) -> None:
+    store.write(MODULE, "a", ENTRY, HERE)
+    store.write(MODULE, "b", replace(ENTRY, captured="first"), HERE)
+    path = store.write(MODULE, "b", replace(ENTRY, captured="second"), replace(HERE, packages={}))
+    stored = json.loads(path.read_text(encoding="utf-8"))["tests"]
+    assert {key: (entry["captured"], entry["packages"]) for key, entry in stored.items()} == {
+        "a": (ENTRY.captured, HERE.packages),
+        "b": ("second", {}),
+    }
+
+
+def test_what_was_never_stored_is_none(store: BaselineStore) -> None:
+    assert store.find(MODULE, "a", HERE) is None
+    store.write(MODULE, "a", ENTRY, HERE)
+    assert store.find(MODULE, "b", HERE) is None
+    assert store.find("tests/test_other.py", "a", HERE) is None
+
+
+def test_a_baseline_of_another_machine_says_how_the_nearest_differs(store: BaselineStore) -> None:
+    near = replace(HERE, cores=4)
+    store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
+    store.write(MODULE, "a", ENTRY, near)
+    found = store.find(MODULE, "a", HERE)
+    assert found == ForeignProfile(profile=near.profile, differences=("cores was 4, is 2",))
+    assert store.find(MODULE, "b", HERE) is None
+
+
+def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
+    path.parent.rename(path.parent.with_name(HERE.profile))
+    assert isinstance(store.find(MODULE, "a", HERE), ForeignProfile)
+
+
+def changed(text: str, *keys: str | int, to: object = None) -> str:
+    """Returns the JSON text with the value under these keys changed, or taken away for None."""
+    content = json.loads(text)
+    holder = content
+    for key in keys[:-1]:
+        holder = holder[key]
+    if to is None:
+        del holder[keys[-1]]
+    else:
+        holder[keys[-1]] = to
+    return json.dumps(content)
+
+
+BOOT = ("tests", "a", "evidence", "boots", 0)
+
+
+@pytest.mark.parametrize(
+    "damage,reason",
+    [
+        (lambda _: "", "not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (lambda text: text[:200], "not JSON: "),
+        (lambda text: "<<<<<<< HEAD\n" + text, "not JSON: "),
+        (lambda _: "[" * 100_000, "not JSON: "),
+        (lambda _: "[1]", "its content is not an object"),
+        (lambda text: changed(text, "schema"), "it has no 'schema'"),
+        (lambda text: changed(text, "schema", to="1"), "schema is '1', not a whole number of 0 or more"),
+        (lambda text: changed(text, "schema", to=True), "schema is True, not a whole number"),
+        (lambda text: changed(text, "schema", to=0), "schema is 0, not a whole number of 1 or more"),
+        (lambda text: changed(text, "environment", "cpu"), "environment has no 'cpu'"),
+        (lambda text: changed(text, "environment", to=[]), "environment is [], not an object"),
+        (lambda text: changed(text, "tests", to=[]), "tests is [], not an object"),
+        (lambda text: changed(text, "tests", "a", to=3), "tests['a'] is not an object"),
+        (lambda text: changed(text, "tests", "a", "captured", to=3), "tests['a'].captured is 3, not a text"),
+        (lambda text: changed(text, "tests", "a", "commit", to="abc"), "tests['a'].commit is 'abc', not an object"),
+        (lambda text: changed(text, "tests", "a", "commit"), "tests['a'] has no 'commit'"),
+        (
+            lambda text: changed(text, "tests", "a", "evidence", "stabilised", to=[1]),
+            "tests['a'].evidence.stabilised is [1], not a list of texts",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "requests", to=-1),
+            "tests['a'].evidence.boots[0].requests is -1, not a whole number of 0 or more",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "latency", to="HISTFAAAA"),
+            "tests['a'].evidence.boots[0].latency: not an HdrHistogram V2 text: ",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "rounds", "rps", to=[1]),
+            "tests['a'].evidence.boots[0].rounds has lists of different lengths: 1, 2",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "rounds", "rps", 1, to="fast"),
+            "tests['a'].evidence.boots[0].rounds.rps[1] is 'fast', not a finite number of 0 or more",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "rounds", "rps", 1, to=float("nan")),
+            "tests['a'].evidence.boots[0].rounds.rps[1] is nan, not a finite number of 0 or more",
+        ),
+        (
+            lambda text: changed(text, *BOOT, "runs", "rss", to=10**400),
+            "tests['a'].evidence.boots[0].runs.rss is 1000",
+        ),
+    ],
+)
+def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
+    store: BaselineStore, damage: Callable[[str], str], reason: str
+) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(BaselineError) as caught:
+        store.find(MODULE, "a", HERE)
+    first, what_to_do = str(caught.value).splitlines()
+    assert first.startswith(f"baseline {path} is damaged: {reason}")
+    assert what_to_do == "restore it from version control, or delete it and store a new one with --fileperf-update"
+
+
+def test_a_file_that_is_not_text_is_damaged(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BaselineError, match="is damaged: 'utf-8' codec"):
+        store.find(MODULE, "a", HERE)
+
+
+def test_a_damaged_file_is_not_written_over(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(BaselineError, match="is damaged"):
+        store.write(MODULE, "b", ENTRY, HERE)
+    assert path.read_text(encoding="utf-8") == "{"
+
+
+def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text(changed(path.read_text(encoding="utf-8"), "schema", to=SCHEMA + 1), encoding="utf-8")
+    with pytest.raises(BaselineError) as caught:
+        store.find(MODULE, "a", HERE)
+    assert str(caught.value) == f"baseline {path} has schema 2, and this version reads up to 1: upgrade pytest-fileperf"
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    with pytest.raises(BaselineError, match=r"baseline .* cannot be (read|written): "):
+        BaselineStore(blocked).write(MODULE, "a", ENTRY, HERE)

@@ -1,0 +1,71 @@
+"""Absolute limits on the plain figures of one run."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fileperf.judge.limits import check_limits
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+
+
+def recording(requests: int, latency_ms: int = 20) -> Recording:
+    latency = Histogram.of([latency_ms * MS] * requests)
+    only = Round(
+        boot=0,
+        index=0,
+        phase=Phase.ROUND,
+        started_ns=0,
+        ended_ns=SECOND,
+        requests=requests,
+        latency=latency,
+        ttfb=latency,
+        bytes_sent=0,
+        bytes_received=0,
+    )
+    return Recording(rounds=(only,), boots=(Boot(index=0),), connections=1, engine="replay")
+
+
+@pytest.mark.parametrize(
+    "name,limit,holds",
+    [
+        ("min_rps", 399, True),
+        ("min_rps", 400, True),
+        ("min_rps", 401, False),
+        ("max_p99", 0.021, True),
+        ("max_p99", 0.020, True),
+        ("max_p99", 0.019, False),
+        ("max_latency", 0.020, True),
+        ("max_error_rate", 0.0, True),
+    ],
+)
+def test_a_value_on_its_limit_holds(name: str, limit: float, holds: bool) -> None:
+    (check,) = check_limits({name: limit}, recording(400))
+    assert (check.name, check.limit, check.holds, check.reason) == (name, limit, holds, "")
+
+
+def test_checks_come_in_the_order_given() -> None:
+    checks = check_limits({"max_p99": 1, "min_rps": 1, "max_cpu_per_request": 1}, recording(400))
+    assert [check.metric for check in checks] == ["p99", "rps", "cpu_per_request"]
+
+
+@pytest.mark.parametrize("name,title", [("max_rss", "server peak RSS"), ("max_cpu_per_request", "server CPU/request")])
+def test_what_was_not_measured_does_not_hold(name: str, title: str) -> None:
+    (check,) = check_limits({name: 1e12}, recording(400))
+    assert (check.value, check.holds, check.reason) == (None, False, f"{title} was not measured in this run")
+
+
+@pytest.mark.parametrize("limit,holds", [(0.030, True), (0.010, False)])
+def test_a_percentile_of_few_requests_is_judged_and_said(limit: float, holds: bool) -> None:
+    (check,) = check_limits({"max_p99": limit}, recording(120))
+    assert check.holds is holds
+    assert check.value == 0.020
+    assert check.reason == "p99 of only 120 requests: it takes 299 to tell it from the maximum"
+
+
+def test_no_requests_hold_no_latency() -> None:
+    (check,) = check_limits({"max_p99": 1}, recording(0))
+    assert not check.holds
