@@ -1,0 +1,201 @@
+"""Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI, and all that read its JSON, then work on ours.
+
+Storage layout, names, machine and commit facts, and the encoder are pytest-benchmark's own code. Its fields hold:
+
+    ops                     requests per second, at the concurrency of the load (so not 1 / mean)
+    rounds, iterations      number of successful requests; 1
+    min max mean stddev     latency of one request in seconds; exact, from all requests
+    total                   sum of all latencies in seconds
+    median q1 q3            nearest-rank p50, p25, p75 (pytest-benchmark interpolates), to three significant digits
+    iqr                     q3 - q1
+    ld15iqr hd15iqr         least and greatest latency within 1.5 iqr of q1 and q3
+    stddev_outliers         requests further than one standard deviation from the mean
+    iqr_outliers            requests further than 1.5 iqr below q1 or above q3
+    outliers                both, as `stddev;iqr`
+    extra_info.fileperf     percentiles, bytes/s, server CPU, errors and what was judged, in SI units
+
+Quartiles and outliers come from the histogram: a latency counts as the end of its step, at most 0.1 % above its value.
+"""
+
+from __future__ import annotations
+
+# pytest-benchmark says that it is typed, but its functions are not.
+# mypy: allow-untyped-calls
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pytest_benchmark.storage.file import FileStorage
+from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, parse_save, safe_dumps
+
+from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
+from pytest_fileperf.report.files import write_text
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.values import json_value
+
+__all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json", "run_info", "save_benchmarks")
+
+DEFAULT_STORAGE = "file://./.benchmarks"
+"""pytest-benchmark's own default; relative to the current directory, as there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Where a run was made, in pytest-benchmark's words."""
+
+    machine: Mapping[str, object]
+    commit: Mapping[str, object]
+    created: str
+    """ISO 8601 time, UTC."""
+    version: str
+    """pytest-benchmark's, whose format this is."""
+
+
+def run_info() -> RunInfo:
+    """Returns the facts about this machine, commit and moment; runs git or hg, and asks the system about its CPU.
+
+    The same as pytest-benchmark collects when none of its hooks is overridden.
+    """
+    from datetime import UTC, datetime
+
+    from pytest_benchmark import __version__
+    from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
+
+    return RunInfo(
+        machine=pytest_benchmark_generate_machine_info(),
+        commit=get_commit_info(),
+        created=datetime.now(UTC).isoformat(),
+        version=__version__,
+    )
+
+
+def benchmark_document(results: Sequence[Result], info: RunInfo) -> dict[str, object]:
+    """Returns the run as pytest-benchmark's document, ready for its `pytest_benchmark_update_json` hooks.
+
+    Results without a successful request have no latency and are left out, and so are those of a smoke run.
+    """
+    return {
+        "machine_info": json_value(info.machine),
+        "commit_info": json_value(info.commit),
+        "benchmarks": [_benchmark(result) for result in results if result.measurement.requests and not result.smoke],
+        "datetime": info.created,
+        "version": info.version,
+    }
+
+
+def benchmark_json(document: Mapping[str, object]) -> str:
+    """Returns the document as pytest-benchmark writes it."""
+    return str(safe_dumps(document, ensure_ascii=True, indent=4, allow_nan=False))
+
+
+def save_benchmarks(
+    document: Mapping[str, object], *, name: str | None = None, storage: str = DEFAULT_STORAGE
+) -> Path | None:
+    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns its path, or None when it has no entry.
+
+    `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name or a storage that
+    is not a directory of files, FilePerfError when it cannot be written.
+    """
+    if not document["benchmarks"]:
+        return None
+    files = _file_storage(storage)
+    tag = get_tag() if name is None else _checked_name(name)
+    taken = [int(path.name.split("_")[0]) for path in files.query("[0-9][0-9][0-9][0-9]_*")]
+    path = Path(files.get(f"{max(taken, default=0) + 1:04}_{tag}.json"))
+    write_text(path, benchmark_json(document))
+    return path
+
+
+def _file_storage(storage: str) -> FileStorage:
+    scheme, separator, path = storage.partition("://")
+    if separator and scheme != "file":
+        raise PlanError(f"{storage} is not a directory: runs are saved to file://PATH only", where="--fileperf-save")
+    directory = path if separator else storage
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FilePerfError(f"cannot make the storage {directory}: {error.strerror or error}") from error
+    return FileStorage(directory, logger=None, default_machine_id=get_machine_id())
+
+
+def _checked_name(name: str) -> str:
+    try:
+        return str(parse_save(name))
+    except argparse.ArgumentTypeError as error:
+        raise PlanError(f"{name!r} cannot be part of a file name: {error}", where="--fileperf-save") from error
+
+
+def _benchmark(result: Result) -> dict[str, object]:
+    test = result.test
+    name = f"{test.name}{test.further}"
+    param = test.name.partition("[")[2].removesuffix("]")
+    return {
+        "group": test.group,
+        "name": name,
+        "fullname": test.nodeid,
+        "params": json_value(test.params) or None,
+        "param": param or None,
+        "extra_info": {"fileperf": json_value(_extra(result))},
+        "options": {},
+        "stats": _stats(result.recording.latency(), rps=result.measurement.rps),
+    }
+
+
+def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
+    """Returns pytest-benchmark's statistics of these latencies, which must not be empty."""
+    ends = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.int64)
+    values_ns = np.clip(ends, latency.min_ns, latency.max_ns)
+    mean_ns, stdev_ns = latency.mean_ns(), latency.stdev_ns()
+    q1_ns, median_ns, q3_ns = (latency.percentile_ns(percent) for percent in (25, 50, 75))
+    iqr_ns = q3_ns - q1_ns
+    near = (values_ns >= q1_ns - 1.5 * iqr_ns) & (values_ns <= q3_ns + 1.5 * iqr_ns)
+    typical = (values_ns >= mean_ns - stdev_ns) & (values_ns <= mean_ns + stdev_ns)
+    iqr_outliers = int(latency.counts[~near].sum())
+    stddev_outliers = int(latency.counts[~typical].sum())
+    return {
+        "min": latency.min_ns / 1e9,
+        "max": latency.max_ns / 1e9,
+        "mean": mean_ns / 1e9,
+        "stddev": stdev_ns / 1e9,
+        "rounds": latency.count,
+        "median": median_ns / 1e9,
+        "iqr": iqr_ns / 1e9,
+        "q1": q1_ns / 1e9,
+        "q3": q3_ns / 1e9,
+        "iqr_outliers": iqr_outliers,
+        "stddev_outliers": stddev_outliers,
+        "outliers": f"{stddev_outliers};{iqr_outliers}",
+        "ld15iqr": int(values_ns[near].min()) / 1e9,
+        "hd15iqr": int(values_ns[near].max()) / 1e9,
+        "ops": rps,
+        "total": latency.sum_ns / 1e9,
+        "iterations": 1,
+    }
+
+
+def _extra(result: Result) -> dict[str, object]:
+    run = result.measurement
+    return {
+        "work": result.work,
+        "server": result.server,
+        "load": result.load,
+        "standing": result.standing,
+        "errors": run.errors,
+        "p75": run.latency.p75,
+        "p90": run.latency.p90,
+        "p95": run.latency.p95,
+        "p99": run.latency.p99,
+        "p99.9": run.latency.p999,
+        "ttfb_p50": run.ttfb.p50,
+        "ttfb_p99": run.ttfb.p99,
+        "bytes_sent_per_second": run.bytes_sent_per_second,
+        "bytes_received_per_second": run.bytes_received_per_second,
+        "server_cpu_per_request": run.server.cpu_per_request,
+        "server_peak_rss": run.server.peak_rss,
+        "generator_cpu_share": run.client.cpu_share,
+        "saturated": run.saturated,
+        "engine": run.client.engine,
+    }

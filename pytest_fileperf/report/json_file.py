@@ -1,0 +1,198 @@
+"""The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
+
+Schema 1. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
+throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
+
+    schema            1
+    created           ISO 8601 time of writing
+    environment       machine, system, Python and packages, as the judge describes them
+    results[]         one for each measurement, in the order they were made
+      test            nodeid, module, name, params, group, label
+      work, server, load   in words
+      identity        the same as values: what must be equal for two results to be comparable
+      standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
+      smoke           true for a few requests that were not judged
+      baseline_written
+      engine          name (replay, client, in-process), reason (why not replay)
+      summary         figures over all rounds:
+        rps, requests, errors, success_ratio, duration, wait, connections
+        statuses, errors_by_kind     counts by status code and by kind of failure
+        latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
+        bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
+        server         cpu_per_request (s), cpu_share (cores), peak_rss (bytes)
+        generator      cpu_per_request (s), cpu_share (of its core), saturated
+      rounds[]        boot, index, phase (round, or drain: what was in flight at the end, in no rate), duration,
+                      requests, failed, rps, p50, p99, mean, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
+      boots[]         index, peak_rss, stabilised (what was held equal between boots)
+      histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
+      failures[]      kind, count, example (the first one's message)
+      verdict         outcome (of the comparisons), saturated
+        comparisons[] metric, unit, outcome, base, now, change, low, high, confidence, tolerance, detectable, reason
+        limits[]      name, metric, unit, limit, value, holds, reason
+      pinned          whether server and generator ran on separate cores
+      notes[]         what a reader must know, as sentences
+
+History: 1 is the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pytest_fileperf.judge.verdict import Comparison, LimitCheck
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Round
+from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.values import json_value
+
+__all__ = ("SCHEMA", "results_json")
+
+SCHEMA = 1
+
+
+def results_json(results: Sequence[Result], *, environment: Mapping[str, object], created: str) -> str:
+    """Returns the document described at the top of this module; keys are sorted. `created` is an ISO 8601 time."""
+    document = {
+        "schema": SCHEMA,
+        "created": created,
+        "environment": environment,
+        "results": [_result(result) for result in results],
+    }
+    return json.dumps(json_value(document), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _result(result: Result) -> dict[str, object]:
+    recording, test = result.recording, result.test
+    return {
+        "test": {
+            "nodeid": test.nodeid,
+            "module": test.module,
+            "name": test.name,
+            "params": test.params,
+            "group": test.group,
+            "label": test.label,
+        },
+        "work": result.work,
+        "server": result.server,
+        "load": result.load,
+        "identity": result.identity,
+        "standing": result.standing.value,
+        "smoke": result.smoke,
+        "baseline_written": result.baseline_written,
+        "engine": {"name": recording.engine, "reason": recording.why_engine},
+        "summary": _summary(result.measurement),
+        "rounds": [_round(round_) for round_ in recording.rounds],
+        "boots": [
+            {"index": boot.index, "peak_rss": boot.peak_rss_bytes, "stabilised": boot.stabilised}
+            for boot in recording.boots
+        ],
+        "histogram": recording.latency().encode(),
+        "failures": [
+            {"kind": failure.kind, "count": failure.count, "example": failure.example}
+            for failure in result.measurement.failures
+        ],
+        "verdict": {
+            "outcome": result.verdict.outcome,
+            "saturated": result.verdict.saturated,
+            "comparisons": [_comparison(comparison) for comparison in result.verdict.comparisons],
+            "limits": [_limit(check) for check in result.verdict.limits],
+        },
+        "pinned": recording.pinned,
+        "notes": notes(result),
+    }
+
+
+def _summary(run: Measurement) -> dict[str, object]:
+    return {
+        "rps": run.rps,
+        "requests": run.requests,
+        "errors": run.errors,
+        "success_ratio": run.success_ratio,
+        "duration": run.duration,
+        "wait": run.wait,
+        "connections": run.connections,
+        "statuses": run.statuses,
+        "errors_by_kind": run.error_kinds,
+        "latency": _latency(run.latency),
+        "ttfb": _latency(run.ttfb),
+        "bytes_sent": run.bytes_sent,
+        "bytes_received": run.bytes_received,
+        "bytes_sent_per_second": run.bytes_sent_per_second,
+        "bytes_received_per_second": run.bytes_received_per_second,
+        "server": {
+            "cpu_per_request": run.server.cpu_per_request,
+            "cpu_share": run.server.cpu_share,
+            "peak_rss": run.server.peak_rss,
+        },
+        "generator": {
+            "cpu_per_request": run.client.cpu_per_request,
+            "cpu_share": run.client.cpu_share,
+            "saturated": run.saturated,
+        },
+    }
+
+
+def _latency(summary: LatencySummary) -> dict[str, float] | None:
+    if summary.count == 0:
+        return None
+    return {
+        "min": summary.min,
+        "mean": summary.mean,
+        "stdev": summary.stdev,
+        "p50": summary.p50,
+        "p75": summary.p75,
+        "p90": summary.p90,
+        "p95": summary.p95,
+        "p99": summary.p99,
+        "p99.9": summary.p999,
+        "max": summary.max,
+        "within_one_stdev": summary.within_one_stdev,
+    }
+
+
+def _round(round_: Round) -> dict[str, object]:
+    return {
+        "boot": round_.boot,
+        "index": round_.index,
+        "phase": round_.phase,
+        "duration": round_.duration_ns / 1e9,
+        "requests": round_.requests,
+        "failed": round_.failed,
+        **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
+        "bytes_sent": round_.bytes_sent,
+        "bytes_received": round_.bytes_received,
+        "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
+        "generator_cpu": round_.client_cpu_ns / 1e9,
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, object]:
+    return {
+        "metric": comparison.metric,
+        "unit": METRICS[comparison.metric].unit,
+        "outcome": comparison.outcome,
+        "base": comparison.base,
+        "now": comparison.now,
+        "change": comparison.change,
+        "low": comparison.low,
+        "high": comparison.high,
+        "confidence": comparison.confidence,
+        "tolerance": comparison.tolerance,
+        "detectable": comparison.detectable,
+        "reason": comparison.reason,
+    }
+
+
+def _limit(check: LimitCheck) -> dict[str, object]:
+    return {
+        "name": check.name,
+        "metric": check.metric,
+        "unit": METRICS[check.metric].unit,
+        "limit": check.limit,
+        "value": check.value,
+        "holds": check.holds,
+        "reason": check.reason,
+    }

@@ -1,0 +1,155 @@
+"""Progress while a load runs: one line, as text, and where it goes to (a terminal, a log, nowhere)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.report.text import cells, plain, quantity, shorten
+
+__all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "SilentProgress", "progress_text")
+
+LIVE_INTERVAL_S = 0.1
+"""Ten updates a second look smooth; more cost the machine under test."""
+PLAIN_INTERVAL_S = 5.0
+"""Often enough to see in a CI log that a run lives, seldom enough not to fill it."""
+PLAIN_WIDTH = 120
+_BAR_CELLS = 12
+_LEAST_TITLE_CELLS = 16
+_PHASES = {"boot": "starting server", "warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressLine:
+    """A moment of a run."""
+
+    title: str
+    """The test's."""
+    phase: str
+    """`boot`, `warm-up`, `round` or `drain`."""
+    boot: int
+    """Counted from 1."""
+    boots: int
+    elapsed_s: float
+    """Since the load of this run began, over all boots."""
+    total_s: float | None
+    """What the whole load is planned to take; None where it ends by a count."""
+    requests: int
+    """Successful ones so far."""
+    rps: float
+    """Requests per second of late."""
+    p99_s: float | None
+    """None where there are too few requests."""
+    failures: int
+
+
+def progress_text(line: ProgressLine, width: int) -> str:
+    """Returns the moment on one line of at most `width` cells; what matters least goes first where it is narrow."""
+    boot = f" {line.boot}/{line.boots}" if line.boots > 1 else ""
+    parts = [(0, _PHASES.get(line.phase, line.phase) + boot)]
+    if line.total_s:
+        share = min(1.0, max(0.0, line.elapsed_s / line.total_s))
+        filled = round(share * _BAR_CELLS)
+        parts.append((5, "━" * filled + "╌" * (_BAR_CELLS - filled)))
+        parts.append((1, f"{line.elapsed_s:.1f}/{line.total_s:.1f} s"))
+    elif line.elapsed_s > 0:
+        parts.append((1, f"{line.elapsed_s:.1f} s"))
+    if line.requests:
+        parts.append((2, quantity(line.rps, Unit.PER_SECOND)))
+        if line.p99_s is not None:
+            parts.append((3, f"p99 {quantity(line.p99_s, Unit.SECONDS)}"))
+        parts.append((4, f"{line.requests:,} requests"))
+    if line.failures:
+        parts.append((0, f"{line.failures:,} failed"))
+    title = plain(line.title)
+    least = min(cells(title), _LEAST_TITLE_CELLS)
+    while len(parts) > 1 and least + sum(2 + cells(text) for _, text in parts) > width:
+        parts.remove(max(parts))
+    rest = "".join(f"  {text}" for _, text in parts)
+    room = width - cells(rest)
+    return shorten(shorten(title, room) + rest if room > 0 else rest.strip(), width)
+
+
+class ProgressSink(Protocol):
+    """Where progress goes."""
+
+    def update(self, line: ProgressLine) -> None:
+        """Takes note of a moment; may be called as often as one likes."""
+
+    def done(self) -> None:
+        """The run has ended, well or badly; leaves the stream as others expect it."""
+
+
+class LiveProgress:
+    """Rewrites one line of a terminal, ten times a second at most and at each change of phase; clears it at the end."""
+
+    def __init__(
+        self, stream: TextIO, *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._columns = columns
+        self._clock = clock
+        self._due_s = float("-inf")
+        self._stage: tuple[str, str, int] | None = None
+        self._shown_cells = 0
+
+    def update(self, line: ProgressLine) -> None:
+        """Shows the moment in place of the last one."""
+        now_s = self._clock()
+        stage = (line.title, line.phase, line.boot)
+        if now_s < self._due_s and stage == self._stage:
+            return
+        self._due_s, self._stage = now_s + LIVE_INTERVAL_S, stage
+        # The last column stays free: some terminals break the line when it is written.
+        text = progress_text(line, self._columns() - 1)
+        width = cells(text)
+        _write(self._stream, "\r" + text + " " * (self._shown_cells - width))
+        self._shown_cells = width
+
+    def done(self) -> None:
+        """Clears the line and leaves the cursor at its start."""
+        if self._stage is not None:
+            _write(self._stream, "\r" + " " * self._shown_cells + "\r")
+        self._due_s, self._stage, self._shown_cells = float("-inf"), None, 0
+
+
+class PlainProgress:
+    """Writes whole lines for a log: one when a test's load starts, then at most one every five seconds."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._due_s = float("-inf")
+        self._title: str | None = None
+
+    def update(self, line: ProgressLine) -> None:
+        """Writes the moment when one is due."""
+        now_s = self._clock()
+        if now_s < self._due_s and line.title == self._title:
+            return
+        self._due_s, self._title = now_s + PLAIN_INTERVAL_S, line.title
+        _write(self._stream, f"fileperf: {progress_text(line, PLAIN_WIDTH - len('fileperf: '))}\n")
+
+    def done(self) -> None:
+        """The next moment starts another run."""
+        self._due_s, self._title = float("-inf"), None
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def update(self, line: ProgressLine) -> None:
+        """Drops the moment."""
+
+    def done(self) -> None:
+        """Does nothing."""
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Writes at once, with `?` for what the stream's encoding has no character for."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()

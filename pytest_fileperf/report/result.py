@@ -1,0 +1,101 @@
+"""A finished test's figures and verdict in one value: all that any report reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.measure.recording import Recording
+
+__all__ = ("Result", "Standing", "TestId")
+
+_FURTHER = re.compile(r"#[0-9]+$")
+
+
+class Standing(StrEnum):
+    """Where one measurement stands in a word: the outcome of its gates, or what weighs more than it."""
+
+    PASS = "PASS"  # noqa: S105 - an outcome, not a password
+    IMPROVED = "IMPROVED"
+    REGRESSED = "REGRESSED"
+    LIMIT = "LIMIT"
+    """An absolute limit does not hold."""
+    FAILED = "FAILED"
+    """No request succeeded, or in a smoke run one did not."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+    SATURATED = "SATURATED"
+    """Nothing was found wrong, but the generator set the pace: never a PASS."""
+    NEW = "NEW"
+    UNGATED = "-"
+    """Nothing was compared."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the test whatever the options say."""
+        return self in (Standing.FAILED, Standing.REGRESSED, Standing.LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestId:
+    """Which test measured, in pytest's words but without pytest."""
+
+    __test__ = False
+
+    nodeid: str
+    """With `#2` and so on for the second and further measurements of one test."""
+    module: str
+    """Path of the test module relative to the root directory, with `/`."""
+    name: str
+    """Name of the test function with its parameters."""
+    params: Mapping[str, object] = field(default_factory=dict)
+    group: str | None = None
+    label: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What a table shows: the label, or the name."""
+        return self.label or self.name
+
+    @property
+    def further(self) -> str:
+        """`#2` and so on for the second and further measurements of one test; empty for the first."""
+        match = _FURTHER.search(self.nodeid)
+        return match[0] if match else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One measurement of one test."""
+
+    test: TestId
+    work: str
+    """`POST /upload`, or the journey's name."""
+    server: str
+    """`uvicorn ×1 (uvloop, httptools)`."""
+    load: str
+    """`32 connections, 6 s`."""
+    identity: Mapping[str, object]
+    """Work, server and load as JSON values; a baseline only compares with an equal one."""
+    recording: Recording
+    measurement: Measurement
+    verdict: Verdict
+    baseline_written: bool = False
+    smoke: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        """The worst of everything known about it."""
+        outcome = self.verdict.outcome
+        if self.measurement.requests == 0 or (self.smoke and self.measurement.errors):
+            return Standing.FAILED
+        if outcome is Outcome.REGRESSED:
+            return Standing.REGRESSED
+        if not all(check.holds for check in self.verdict.limits):
+            return Standing.LIMIT
+        if self.verdict.saturated and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
+            return Standing.SATURATED
+        return Standing(outcome.value) if outcome else Standing.UNGATED

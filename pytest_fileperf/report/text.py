@@ -1,0 +1,217 @@
+"""Text that keeps its columns: widths in terminal cells, shortening, wrapping, colour, and one spelling for every unit.
+
+East-Asian characters and emoji take two cells, combining marks none; control characters never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import chain
+
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
+
+__all__ = (
+    "Style",
+    "amount",
+    "cells",
+    "change",
+    "exact",
+    "flow",
+    "pad",
+    "paint",
+    "percent",
+    "plain",
+    "quantity",
+    "shorten",
+    "words",
+)
+
+_JOINER = "\u200d"
+_EMOJI_STYLE = "\ufe0f"
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+_ELLIPSIS = "…"
+_BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
+
+
+class Style(StrEnum):
+    """How a piece of text looks; the value is the ANSI code."""
+
+    NONE = ""
+    BOLD = "1"
+    DIM = "2"
+    GOOD = "32"
+    WARNING = "33"
+    NEWS = "36"
+    BAD = "1;31"
+
+
+def paint(text: str, style: Style, *, colour: bool) -> str:
+    """Returns the text in that style; unchanged when `colour` is off."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
+
+
+def plain(text: str) -> str:
+    """Returns the text on one line: white space becomes single spaces, other characters without a shape are marked."""
+    return "".join(_printable(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
+
+
+def _printable(char: str) -> str:
+    category = unicodedata.category(char)
+    if category in ("Cc", "Cs"):
+        return "\N{REPLACEMENT CHARACTER}"
+    return "" if category == "Cf" and char != _JOINER else char
+
+
+def _clusters(text: str) -> Iterator[tuple[str, int]]:
+    """Yields what a terminal draws as one character, with its width in cells."""
+    cluster, width = "", 0
+    for char in text:
+        joins = cluster and (
+            cluster.endswith(_JOINER) or _width(char) == 0 or (width == 2 and ord(char) in _SKIN_TONES)
+        )
+        if not joins:
+            if cluster:
+                yield cluster, width
+            cluster, width = char, _width(char)
+            continue
+        cluster += char
+        if char == _EMOJI_STYLE and width:
+            width = 2
+    if cluster:
+        yield cluster, width
+
+
+def _width(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cells(text: str) -> int:
+    """Returns how many terminal cells the text takes."""
+    return len(text) if text.isascii() else sum(width for _, width in _clusters(text))
+
+
+def shorten(text: str, width: int) -> str:
+    """Returns the text in at most `width` cells, with `…` in the middle where it was longer."""
+    if cells(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    clusters = list(_clusters(text))
+    tail_cells = (width - 1) // 2
+    head = _take(clusters, width - 1 - tail_cells)
+    tail = _take(reversed(clusters), tail_cells)
+    return "".join(chain(head, [_ELLIPSIS], reversed(tail)))
+
+
+def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
+    taken = []
+    for cluster, width in clusters:
+        room -= width
+        if room < 0:
+            break
+        taken.append(cluster)
+    return taken
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Returns the text in exactly `width` cells: shortened or filled with spaces, before it with `right`."""
+    text = shorten(text, width)
+    space = " " * (width - cells(text))
+    return space + text if right else text + space
+
+
+def flow(
+    pieces: Iterable[tuple[str, Style]], *, width: int, indent: int, hanging: int, gap: int = 2, colour: bool = False
+) -> list[str]:
+    """Returns lines of at most `width` cells made of the pieces, `gap` spaces apart, later lines indented by `hanging`.
+
+    A piece is kept whole where a line can hold it.
+    """
+    lines: list[str] = []
+    line, used = " " * indent, indent
+    empty = True
+    for text, style in _broken(pieces, width - hanging):
+        size = cells(text)
+        if not empty and used + gap + size > width:
+            lines.append(line)
+            line, used, empty = " " * hanging, hanging, True
+        space = 0 if empty else gap
+        line += " " * space + paint(text, style, colour=colour)
+        used += space + size
+        empty = False
+    return lines if empty else [*lines, line]
+
+
+def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
+    """Yields the pieces, those longer than a line broken between words, or within a word that is longer itself."""
+    for text, style in pieces:
+        line = ""
+        for word in text.split(" ") if cells(text) > room else [text]:
+            if line and cells(line) + 1 + cells(word) > room:
+                yield line, style
+                line = ""
+            *whole, rest = _cut(word, room)
+            yield from ((part, style) for part in whole)
+            line = f"{line} {rest}" if line else rest
+        if line:
+            yield line, style
+
+
+def _cut(word: str, room: int) -> list[str]:
+    """Returns the word in parts of at most `room` cells; only the last may be empty."""
+    parts, used = [""], 0
+    for cluster, width in _clusters(word):
+        if parts[-1] and used + width > room:
+            parts.append("")
+            used = 0
+        parts[-1] += cluster
+        used += width
+    return parts
+
+
+def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
+    """Returns the words of a sentence as pieces for `flow`; a number and its unit stay together."""
+    return [(word, style) for word in _BETWEEN_WORDS.split(text)]
+
+
+def amount(value: float, unit: Unit) -> str:
+    """Returns the value in the unit that suits it, without `/s`: for a column whose heading says it."""
+    match unit:
+        case Unit.PER_SECOND:
+            return format_rate(value)
+        case Unit.SECONDS:
+            return format_duration(value * 1e9)
+        case Unit.BYTES | Unit.BYTES_PER_SECOND:
+            return format_bytes(value)
+        case Unit.SHARE:
+            return percent(value)
+
+
+def quantity(value: float, unit: Unit) -> str:
+    """Returns the value with its unit in full: `2,050/s`, `31.0 ms`, `574 MiB/s`, `0.5 %`."""
+    return amount(value, unit) + ("/s" if unit in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND) else "")
+
+
+def exact(value: float, unit: Unit) -> str:
+    """Returns the value in the SI unit with nine digits: where rounding would make two values look alike."""
+    suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: ""}.get(unit, f" {unit}")
+    return f"{value:.9g}{suffix}"
+
+
+def percent(share: float) -> str:
+    """Returns a share in as few digits as tell it, at most three: `5 %`, `0.113 %`, `0 %`."""
+    return f"{share * 100:.3g} %" if share < 10 else f"{share * 100:,.0f} %"
+
+
+def change(share: float, *, unit: bool = True) -> str:
+    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit."""
+    text = format_share(share, signed=True).replace("-", "−")
+    return text if unit else text.removesuffix(" %")

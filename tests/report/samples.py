@@ -1,0 +1,182 @@
+"""Results made by hand: recordings with known samples, and verdicts as a judge would give them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
+from pytest_fileperf.report.result import Result, TestId
+
+ALL_STABILISED = ("hash seed", "addresses", "allocator")
+KIB = 1024
+
+
+def recording(
+    *,
+    requests: int = 1025,
+    boots: int = 3,
+    rounds: int = 4,
+    slowest_ms: float = 31.0,
+    failures: tuple[Failure, ...] = (),
+    client_cpu_share: float = 0.61,
+    engine: str = "replay",
+    why_engine: str = "",
+    pinned: bool = True,
+    stabilised: tuple[str, ...] = ALL_STABILISED,
+    server_known: bool = True,
+    notes: tuple[str, ...] = (),
+) -> Recording:
+    """Returns rounds of half a second on each boot with `requests` requests each, evenly from 5 ms to the slowest."""
+    made = []
+    for boot in range(boots):
+        for index in range(rounds):
+            latency_ns = np.linspace(5e6, slowest_ms * 1e6, requests).astype(np.int64)
+            start_ns = (boot * rounds + index) * 500_000_000
+            made.append(
+                Round(
+                    boot=boot,
+                    index=index,
+                    phase=Phase.ROUND,
+                    started_ns=start_ns,
+                    ended_ns=start_ns + 500_000_000,
+                    requests=requests,
+                    latency=Histogram.of(latency_ns),
+                    ttfb=Histogram.of(latency_ns // 2),
+                    bytes_sent=requests * 256 * KIB,
+                    bytes_received=requests * 190,
+                    statuses=((200, requests),) if requests else (),
+                    failures=failures if boot == index == 0 else (),
+                    server_cpu_ns=requests * 450_000 if server_known else None,
+                    client_cpu_ns=round(client_cpu_share * 500_000_000),
+                )
+            )
+    return Recording(
+        rounds=tuple(made),
+        boots=tuple(
+            Boot(
+                index=boot,
+                pids=(1,),
+                peak_rss_bytes=(68 << 20) + boot if server_known else None,
+                stabilised=stabilised,
+            )
+            for boot in range(boots)
+        ),
+        connections=32,
+        engine=engine,
+        why_engine=why_engine,
+        wait_ns=15_200_000,
+        pinned=pinned,
+        notes=notes,
+    )
+
+
+def result(
+    name: str = "test_upload",
+    *,
+    recorded: Recording | None = None,
+    verdict: Verdict | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    nodeid: str | None = None,
+    module: str = "tests/test_files.py",
+    work: str = "POST /upload",
+    server: str = "uvicorn ×1 (uvloop, httptools)",
+    load: str = "32 connections, 6 s",
+    params: dict[str, object] | None = None,
+    baseline_written: bool = False,
+    smoke: bool = False,
+) -> Result:
+    """Returns a result with these parts; a quiet one without gates when none is given."""
+    recorded = recorded or recording()
+    return Result(
+        test=TestId(
+            nodeid=nodeid or f"{module}::{name}",
+            module=module,
+            name=name,
+            params=params or {},
+            group=group,
+            label=label,
+        ),
+        work=work,
+        server=server,
+        load=load,
+        identity={"work": {"method": "POST", "url": "/upload"}, "server": {"kind": "uvicorn", "workers": 1}},
+        recording=recorded,
+        measurement=measurement_of(recorded),
+        verdict=verdict or Verdict(),
+        baseline_written=baseline_written,
+        smoke=smoke,
+    )
+
+
+PASSED = Comparison(
+    metric="rps", outcome=Outcome.PASS, tolerance=0.05, base=2040.0, now=2050.0, change=0.0049, low=-0.011, high=0.021,
+    confidence=0.95, detectable=0.032,
+)  # fmt: skip
+REGRESSED = Comparison(
+    metric="rps", outcome=Outcome.REGRESSED, tolerance=0.05, base=2190.0, now=2050.0, change=-0.064, low=-0.081,
+    high=-0.047, confidence=0.95, detectable=0.035,
+)  # fmt: skip
+TAIL_IMPROVED = Comparison(
+    metric="p99", outcome=Outcome.IMPROVED, tolerance=0.25, base=0.0425, now=0.031, change=-0.2706, low=-0.33,
+    high=-0.201, confidence=0.95, detectable=0.18,
+)  # fmt: skip
+TAIL_INCONCLUSIVE = Comparison(
+    metric="p99", outcome=Outcome.INCONCLUSIVE, tolerance=0.25, base=0.0281, now=0.031, change=0.1032, low=-0.102,
+    high=0.381, confidence=0.95, detectable=0.412,
+    reason="may be worse by more than its tolerance of 25.0 %, but the noise hides it: use more boots",
+)  # fmt: skip
+NEW = tuple(
+    Comparison(metric=metric, outcome=Outcome.NEW, tolerance=tolerance, now=now, reason="no baseline is stored")
+    for metric, tolerance, now in (("rps", 0.05, 2050.0), ("p99", 0.25, 0.031))
+)
+CPU_REGRESSED = Comparison(
+    metric="cpu_per_request", outcome=Outcome.REGRESSED, tolerance=0.05, base=412e-6, now=450e-6, change=0.0922,
+    low=0.081, high=0.104, confidence=0.95, detectable=0.012,
+)  # fmt: skip
+NO_ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.0, holds=True)
+ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.00113, holds=False)
+TOO_FEW = LimitCheck(name="min_rps", metric="rps", limit=2400.0, value=2050.0, holds=False)
+FAILURES = (
+    Failure(kind="status 500", count=12, example='POST /upload answered 500: {"detail":\n "disk full"}'),
+    Failure(kind="timeout", count=2, example="no answer within 30 s"),
+)
+
+
+def every_kind() -> tuple[Result, ...]:
+    """Returns one result of each standing, in two groups and none, with awkward names."""
+    saturated = recording(requests=6100, slowest_ms=7.0, client_cpu_share=0.97)
+    journey = recording(
+        requests=205, slowest_ms=180, engine="client", why_engine="a journey runs its own code on httpx's client"
+    )
+    return (
+        result("test_upload", verdict=Verdict(limits=(NO_ERRORS,), comparisons=(REGRESSED, TAIL_IMPROVED))),
+        result(
+            "test_download[256KiB-chunked]", verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_IMPROVED))
+        ),
+        result(
+            "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]",
+            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_INCONCLUSIVE)),
+            group="forms",
+        ),
+        result("test_photo", label="写真のアップロード 📷", verdict=Verdict(comparisons=NEW), group="forms"),
+        result(
+            "test_broken",
+            recorded=recording(failures=FAILURES),
+            verdict=Verdict(limits=(ERRORS, TOO_FEW), comparisons=(PASSED,)),
+        ),
+        result("test_tiny", recorded=saturated, verdict=Verdict(saturated=True)),
+        result("test_roundtrip", recorded=journey, work="roundtrip"),
+        result(
+            "test_down",
+            recorded=recording(
+                requests=0, failures=(Failure(kind="connect", count=640, example="connection refused"),)
+            ),
+            verdict=Verdict(limits=(replace(ERRORS, value=1.0),)),
+        ),
+    )

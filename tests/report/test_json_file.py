@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given
+from hypothesis import strategies as st
+from report.samples import ERRORS, FAILURES, NEW, REGRESSED, every_kind, recording, result
+
+from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.values import json_value
+
+CREATED = "2026-11-21T09:30:00+00:00"
+ENVIRONMENT = {"system": "Linux", "machine": "x86_64", "cores": 2, "packages": {"uvicorn": "0.54.0"}}
+
+
+def loaded(*results: Result) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(results_json(results, environment=ENVIRONMENT, created=CREATED), parse_constant=refuse)
+
+
+def loaded_results(*results: Result) -> Any:
+    return loaded(*results)["results"]
+
+
+def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
+    document = loaded()
+    assert document == {"schema": 1, "created": CREATED, "environment": ENVIRONMENT, "results": []}
+
+
+def test_a_result_in_full() -> None:
+    recorded = recording(requests=100, boots=1, rounds=1, slowest_ms=10.0, failures=FAILURES, stabilised=("hash seed",))
+    verdict = Verdict(limits=(ERRORS,), comparisons=(REGRESSED,))
+    (entry,) = loaded_results(
+        result("test_upload[256KiB]", recorded=recorded, verdict=verdict, params={"size": "256KiB"})
+    )
+    histogram = HdrHistogram.decode(entry.pop("histogram"))
+    assert histogram.get_total_count() == 100
+    assert histogram.get_value_at_percentile(50) == pytest.approx(7.47e6, rel=1e-3)
+    spread = {
+        "min": 0.005, "mean": 0.0075, "stdev": 0.0014652, "p50": 0.007475, "p75": 0.008738, "p90": 0.009495,
+        "p95": 0.009748, "p99": 0.00995, "p99.9": 0.01, "max": 0.01, "within_one_stdev": 0.58,
+    }  # fmt: skip
+    assert entry["summary"].pop("latency") == pytest.approx(spread, rel=1e-3)
+    assert entry["summary"].pop("ttfb")["p50"] == pytest.approx(0.0037375, rel=1e-3)
+    (round_,) = entry.pop("rounds")
+    assert [round_.pop(name) for name in ("p50", "p99", "mean")] == pytest.approx([0.007475, 0.00995, 0.0075], rel=1e-3)
+    assert round_ == {
+        "boot": 0, "index": 0, "phase": "round", "duration": 0.5, "requests": 100, "failed": 14, "rps": 200.0,
+        "bytes_sent": 26_214_400, "bytes_received": 19_000, "server_cpu": 0.045, "generator_cpu": 0.305,
+    }  # fmt: skip
+    assert entry == {
+        "test": {
+            "nodeid": "tests/test_files.py::test_upload[256KiB]",
+            "module": "tests/test_files.py",
+            "name": "test_upload[256KiB]",
+            "params": {"size": "256KiB"},
+            "group": None,
+            "label": None,
+        },
+        "work": "POST /upload",
+        "server": "uvicorn ×1 (uvloop, httptools)",
+        "load": "32 connections, 6 s",
+        "identity": {"work": {"method": "POST", "url": "/upload"}, "server": {"kind": "uvicorn", "workers": 1}},
+        "standing": "REGRESSED",
+        "smoke": False,
+        "baseline_written": False,
+        "engine": {"name": "replay", "reason": ""},
+        "summary": {
+            "rps": 200.0,
+            "requests": 100,
+            "errors": 14,
+            "success_ratio": 100 / 114,
+            "duration": 0.5,
+            "wait": 0.0152,
+            "connections": 32,
+            "statuses": {"200": 100},
+            "errors_by_kind": {"status 500": 12, "timeout": 2},
+            "bytes_sent": 26_214_400,
+            "bytes_received": 19_000,
+            "bytes_sent_per_second": 52_428_800.0,
+            "bytes_received_per_second": 38_000.0,
+            "server": {"cpu_per_request": pytest.approx(0.00045), "cpu_share": 0.09, "peak_rss": 68 << 20},
+            "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
+        },
+        "boots": [{"index": 0, "peak_rss": 68 << 20, "stabilised": ["hash seed"]}],
+        "failures": [
+            {
+                "kind": "status 500",
+                "count": 12,
+                "example": 'POST /upload answered 500: {"detail":\n "disk full"}',
+            },
+            {"kind": "timeout", "count": 2, "example": "no answer within 30 s"},
+        ],
+        "verdict": {
+            "outcome": "REGRESSED",
+            "saturated": False,
+            "comparisons": [
+                {
+                    "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 2190.0, "now": 2050.0,
+                    "change": -0.064, "low": -0.081, "high": -0.047, "confidence": 0.95, "tolerance": 0.05,
+                    "detectable": 0.035, "reason": "",
+                }
+            ],
+            "limits": [
+                {
+                    "name": "max_error_rate", "metric": "error_rate", "unit": "share", "limit": 0.0, "value": 0.00113,
+                    "holds": False, "reason": "",
+                }
+            ],
+        },
+        "pinned": True,
+        "notes": ["boots stabilised in part, without: addresses, allocator"],
+    }  # fmt: skip
+
+
+def test_what_was_not_measured_is_null() -> None:
+    nothing = recording(requests=0, server_known=False)
+    not_a_number = replace(REGRESSED, change=math.nan, low=-math.inf, high=math.inf)
+    (entry,) = loaded_results(result(recorded=nothing, verdict=Verdict(comparisons=(not_a_number, *NEW))))
+    assert entry["summary"]["latency"] is None
+    assert entry["summary"]["server"] == {"cpu_per_request": None, "cpu_share": None, "peak_rss": None}
+    assert entry["rounds"][0]["p99"] is None
+    assert [entry["verdict"]["comparisons"][0][name] for name in ("change", "low", "high")] == [None] * 3
+    assert HdrHistogram.decode(entry["histogram"]).get_total_count() == 0
+
+
+def test_keys_are_sorted_and_the_text_ends_with_a_line_break() -> None:
+    text = results_json(every_kind(), environment=ENVIRONMENT, created=CREATED)
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Thing:
+    def __repr__(self) -> str:
+        return "<a thing>"
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (True, True),
+        (np.int64(3), 3),
+        (np.float64(0.5), 0.5),
+        (np.float64("nan"), None),
+        ((1, [2.0, math.inf]), [1, [2.0, None]]),
+        ({3: {"b", "a"}}, {"3": ["a", "b"]}),
+        (PurePosixPath("a/b"), "a/b"),
+        ("half \ud800", "half ?"),
+        (b"raw", "b'raw'"),
+        (Colour.RED, "red"),
+        (Thing(), "<a thing>"),
+    ],
+)
+def test_any_value_becomes_json(value: object, expected: object) -> None:
+    assert json_value(value) == expected
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats() | st.integers() | st.text(),
+        lambda item: st.lists(item) | st.dictionaries(st.text(), item),
+    )
+)
+def test_whatever_comes_json_can_hold(value: object) -> None:
+    held = json_value(value)
+    assert json.loads(json.dumps(held, allow_nan=False)) == held

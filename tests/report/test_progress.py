@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fileperf.report.progress import LiveProgress, PlainProgress, ProgressLine, SilentProgress, progress_text
+from pytest_fileperf.report.text import cells
+
+LINE = ProgressLine(
+    title="test_upload",
+    phase="round",
+    boot=2,
+    boots=3,
+    elapsed_s=3.24,
+    total_s=6.5,
+    requests=6412,
+    rps=2050.0,
+    p99_s=0.031,
+    failures=0,
+)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize(
+    "line, width, text",
+    [
+        (LINE, 100, "test_upload  measuring 2/3  ━━━━━━╌╌╌╌╌╌  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+        (LINE, 80, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+        (LINE, 60, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms"),
+        (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
+        (LINE, 20, "test_…  measuring 2/3"[:20]),
+        (
+            replace(LINE, phase="boot", boot=1, elapsed_s=0.0, total_s=None, requests=0),
+            80,
+            "test_upload  starting server 1/3",
+        ),
+        (
+            replace(LINE, phase="drain", boots=1, boot=1, elapsed_s=7.0, p99_s=None, failures=3),
+            100,
+            "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
+        ),
+        (replace(LINE, failures=3), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
+    ],
+)
+def test_one_line_that_fits(line: ProgressLine, width: int, text: str) -> None:
+    shown = progress_text(line, width)
+    assert cells(shown) <= width
+    if width > 20:
+        assert shown == text
+
+
+@given(title=st.text(max_size=80), width=st.integers(1, 130), failures=st.integers(0, 10**9))
+def test_no_title_makes_the_line_too_long_or_two(title: str, width: int, failures: int) -> None:
+    shown = progress_text(replace(LINE, title=title, failures=failures), width)
+    assert cells(shown) <= width
+    assert len(shown.splitlines()) <= 1
+
+
+def test_live_progress_rewrites_one_line_ten_times_a_second_and_clears_it() -> None:
+    stream, clock = io.StringIO(), Clock()
+    live = LiveProgress(stream, columns=lambda: 48, clock=clock)
+    for tick in range(100):
+        clock.now_s = tick / 100
+        live.update(replace(LINE, elapsed_s=tick / 100))
+    writes = stream.getvalue().split("\r")[1:]
+    assert len(writes) == 10
+    assert writes[0] == "test_upload  measuring 2/3  0.0/6.5 s  2,050/s"
+    assert "\n" not in stream.getvalue()
+    live.done()
+    assert stream.getvalue().endswith("\r" + " " * len(writes[-1]) + "\r")
+
+
+def test_live_progress_covers_a_longer_line_before() -> None:
+    stream, clock = io.StringIO(), Clock()
+    live = LiveProgress(stream, columns=lambda: 80, clock=clock)
+    live.update(LINE)
+    first = len(stream.getvalue())
+    live.update(replace(LINE, phase="boot", requests=0, total_s=None, elapsed_s=0.0))
+    assert stream.getvalue()[first:] == "\r" + "test_upload  starting server 2/3".ljust(first - 1)
+
+
+def test_live_progress_leaves_the_last_column_free() -> None:
+    stream = io.StringIO()
+    LiveProgress(stream, columns=lambda: 30, clock=Clock()).update(replace(LINE, title="test_" + "x" * 80))
+    assert len(stream.getvalue()) == 1 + 29
+
+
+def test_live_progress_writes_nothing_when_nothing_was_shown() -> None:
+    stream = io.StringIO()
+    LiveProgress(stream, columns=lambda: 80, clock=Clock()).done()
+    assert stream.getvalue() == ""
+
+
+def test_plain_progress_says_that_a_load_started_then_a_line_every_five_seconds() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = PlainProgress(stream, clock=clock)
+    log.update(replace(LINE, phase="boot", boot=1, requests=0, total_s=None, elapsed_s=0.0))
+    for tick in range(1, 120):
+        clock.now_s = tick / 10
+        log.update(replace(LINE, elapsed_s=tick / 10, total_s=12.0))
+    log.done()
+    log.update(replace(LINE, requests=0, elapsed_s=0.0, total_s=None))
+    assert stream.getvalue().splitlines() == [
+        "fileperf: test_upload  starting server 1/3",
+        "fileperf: test_upload  measuring 2/3  ━━━━━╌╌╌╌╌╌╌  5.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_upload  measuring 2/3  ━━━━━━━━━━╌╌  10.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_upload  measuring 2/3",
+    ]
+
+
+def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    PlainProgress(stream, clock=Clock()).update(replace(LINE, title="写真", p99_s=3e-5))
+    stream.seek(0)
+    assert (
+        stream.read() == "fileperf: ??  measuring 2/3  ????????????  3.2/6.5 s  2,050/s  p99 30.0 ?s  6,412 requests\n"
+    )
+
+
+def test_silent_progress_takes_everything() -> None:
+    silent = SilentProgress()
+    silent.update(LINE)
+    silent.done()

@@ -1,0 +1,166 @@
+"""Whole tables, compared with the files in `golden/`; the rest are rules that hold for any width."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.samples import (
+    CPU_REGRESSED,
+    ERRORS,
+    FAILURES,
+    NEW,
+    PASSED,
+    REGRESSED,
+    TAIL_IMPROVED,
+    TAIL_INCONCLUSIVE,
+    TOO_FEW,
+    every_kind,
+    recording,
+    result,
+)
+
+from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.terminal import summary_line, terminal_report
+from pytest_fileperf.report.text import cells
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def first_run() -> tuple[Result, ...]:
+    shared = {"pinned": False, "stabilised": ("hash seed", "allocator")}
+    return tuple(
+        result(name, recorded=recording(**shared), verdict=Verdict(comparisons=NEW))  # type: ignore[arg-type]
+        for name in ("test_upload", "test_download", "test_form")
+    )
+
+
+def all_passed() -> tuple[Result, ...]:
+    return (
+        result("test_upload", verdict=Verdict(comparisons=(PASSED, TAIL_IMPROVED)), baseline_written=True),
+        result("test_download", verdict=Verdict(comparisons=(PASSED,)), recorded=recording(requests=20)),
+        result("test_download", module="tests/test_more.py", load="8 connections, 200 requests"),
+        result("test_download", module="tests/test_more.py", nodeid="tests/test_more.py::test_download#2"),
+    )
+
+
+def smoke() -> tuple[Result, ...]:
+    few = recording(requests=3, boots=1, rounds=1, pinned=False)
+    return result("test_upload", recorded=few, smoke=True), result("test_download", recorded=few, smoke=True)
+
+
+SESSIONS = {"every_kind": every_kind, "first_run": first_run, "all_passed": all_passed, "smoke": smoke}
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("session", SESSIONS)
+def test_whole_table(session: str, width: int, verbosity: int) -> None:
+    expected = (GOLDEN / f"{session}_{width}_{verbosity}.txt").read_text(encoding="utf-8")
+    assert terminal_report(SESSIONS[session](), width=width, verbosity=verbosity) == expected
+
+
+def test_whole_table_in_colour() -> None:
+    expected = (GOLDEN / "every_kind_80_0_colour.txt").read_text(encoding="utf-8").replace("<ESC>", "\x1b")
+    assert terminal_report(every_kind(), width=80, colour=True) == expected
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0, 2])
+@pytest.mark.parametrize("width", [40, 57, 80, 100, 200])
+def test_colour_changes_nothing_else(width: int, verbosity: int) -> None:
+    coloured = terminal_report(every_kind(), width=width, verbosity=verbosity, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == terminal_report(every_kind(), width=width, verbosity=verbosity)
+
+
+@given(
+    name=st.text(min_size=1, max_size=200),
+    label=st.none() | st.text(max_size=80),
+    example=st.text(max_size=400),
+    reason=st.text(max_size=200),
+    width=st.integers(40, 160),
+    verbosity=st.integers(-1, 2),
+)
+def test_no_text_breaks_the_columns(
+    name: str, label: str | None, example: str, reason: str, width: int, verbosity: int
+) -> None:
+    failed = recording(requests=4, boots=1, rounds=1, failures=(Failure(kind="size", count=10**9, example=example),))
+    verdict = Verdict(
+        limits=(ERRORS,), comparisons=(CPU_REGRESSED, PASSED, *(replace(new, reason=reason) for new in NEW))
+    )
+    odd = result(name, label=label, recorded=failed, verdict=verdict, group=label, work=name)
+    text = terminal_report([odd, *first_run()], width=width, verbosity=verbosity)
+    assert max(map(cells, text.split("\n"))) <= width
+    rows = [line for line in text.split("\n") if line.endswith("  REGRESSED") and not line.startswith(" ")]
+    heading = next(line for line in text.split("\n") if line.startswith("test ") and line.endswith("outcome"))
+    assert cells(heading.removesuffix("outcome")) in {cells(row.removesuffix("REGRESSED")) for row in rows}
+
+
+def test_no_results_no_text() -> None:
+    assert terminal_report([]) == ""
+
+
+def test_a_limit_that_rounding_would_hide_is_shown_with_all_digits() -> None:
+    close = replace(TOO_FEW, limit=2050.0, value=2049.87)
+    assert "LIMIT min_rps 2050/s, measured 2049.87/s" in terminal_report([result(verdict=Verdict(limits=(close,)))])
+
+
+def test_a_limit_on_something_not_measured_says_so() -> None:
+    unknown = replace(TOO_FEW, name="max_rss", metric="rss", limit=2.0**30, value=None, reason="no process to ask")
+    text = terminal_report([result(verdict=Verdict(limits=(unknown,)))])
+    assert "  LIMIT max_rss 1.00 GiB, not measured; no process to ask\n" in text
+
+
+def test_only_the_most_frequent_kinds_of_failure_are_shown_unless_asked_for() -> None:
+    failures = tuple(Failure(kind=f"status {500 + kind}", count=kind + 1, example="x" * 300) for kind in range(5))
+    broken = result(recorded=recording(failures=failures), verdict=Verdict(limits=(ERRORS,)))
+    text = terminal_report([broken])
+    assert text.count("× failed: status") == 3
+    assert "  and 3 more of 2 other kinds (-v shows all)\n" in text
+    assert terminal_report([broken], verbosity=1).count("× failed: status") == 5
+
+
+def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
+    run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True, comparisons=(PASSED,)))
+    text = terminal_report([run])
+    assert "  SATURATED\n" in text
+    assert "  generator saturated: 97 % of its core; these figures are the generator's own\n" in text
+    assert summary_line([run]) == "1 measured: 1 SATURATED"
+
+
+@pytest.mark.parametrize(
+    "results, line",
+    [
+        (first_run(), "3 measured: 3 NEW; store baselines with --fileperf-update=new"),
+        (
+            (*(result(verdict=Verdict(comparisons=(PASSED,))) for _ in range(2)), *first_run()[:1]),
+            "3 measured: 2 PASS, 1 NEW; store baselines with --fileperf-update=new",
+        ),
+        (tuple(replace(new, baseline_written=True) for new in first_run()), "3 measured: 3 NEW; 3 baselines stored"),
+        ((result(verdict=Verdict(comparisons=(REGRESSED,))), result()), "2 measured: 1 REGRESSED, 1 not gated"),
+        (smoke(), "2 measured; smoke: a few requests each, nothing judged"),
+        (
+            (*smoke(), result(recorded=recording(requests=0, failures=FAILURES), smoke=True)),
+            "3 measured, 1 FAILED; smoke: a few requests each, nothing judged",
+        ),
+    ],
+)
+def test_summary_line(results: tuple[Result, ...], line: str) -> None:
+    assert summary_line(results) == line
+
+
+def test_an_inconclusive_gate_says_once_how_small_a_change_it_could_have_seen() -> None:
+    said = replace(TAIL_INCONCLUSIVE, reason="only a worsening of 41.2 % could have been seen")
+    for comparison in (said, TAIL_INCONCLUSIVE):
+        text = terminal_report([result(verdict=Verdict(comparisons=(comparison,)))], width=200)
+        assert len(re.findall(r"a worsening of 41\.2 % could have been seen", text)) == 1
+
+
+def test_every_outcome_of_a_gate_has_a_standing() -> None:
+    for outcome in Outcome:
+        assert result(verdict=Verdict(comparisons=(replace(PASSED, outcome=outcome),))).standing.value == outcome.value
