@@ -1,0 +1,49 @@
+"""The pytest plugin. Every pytest run imports this module: it registers options, and skips load tests that are off.
+
+What costs time to import is in `active`, registered as a plugin of its own when load tests are on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fileperf.plugin.fixtures import afileperf, fileperf, fileperf_app, fileperf_server
+from pytest_fileperf.plugin.options import SKIP_REASON, add_options, is_enabled, is_load_test
+
+__all__ = (
+    "afileperf",
+    "fileperf",
+    "fileperf_app",
+    "fileperf_server",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+)
+
+_MARKER = (
+    "fileperf(**keys): how a test that uses the fileperf fixtures loads its app, and what must hold: "
+    "connections, duration, requests, app, server, min_rps, max_p99, tolerance and more; see the README."
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Registers the options and their ini twins."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker, and the active part where load tests are on."""
+    config.addinivalue_line("markers", _MARKER)
+    if is_enabled(config):
+        from pytest_fileperf.plugin.active import activate
+
+        activate(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips load tests, with what they need, where they are off."""
+    if is_enabled(config):
+        return
+    for item in items:
+        if is_load_test(item):
+            item.add_marker(pytest.mark.skip(reason=SKIP_REASON))

@@ -1,0 +1,220 @@
+"""The part of the plugin that works when load tests are on: checks what was asked for, keeps the session, reports.
+
+Imports none of the stages that load and measure until the first test does.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plugin.options import (
+    MEASURING_FIXTURES,
+    Invocation,
+    is_load_test,
+    marker_keys,
+    read_invocation,
+)
+from pytest_fileperf.plugin.screen import Progress
+from pytest_fileperf.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from pytest_fileperf.report.result import Result
+    from pytest_fileperf.run import Session
+
+__all__ = ("ACTIVE", "Active", "activate")
+
+_NEIGHBOURS = (
+    "load tests under xdist would measure each other: run them on their own with -n 0, as in "
+    "`pytest --fileperf -n 0`, or make only a few requests with --fileperf-smoke"
+)
+_WORKER_RESULTS = "fileperf_results"
+
+
+def activate(config: pytest.Config) -> None:
+    """Checks options and ini values, and registers the active part. Raises UsageError that lists every problem."""
+    invocation, problems = read_invocation(config)
+    try:
+        settings = resolve(verb={}, marker={}, options=invocation.options, ini=invocation.ini)
+    except PlanError as error:
+        raise pytest.UsageError(_listed(*problems, *error.problems)) from None
+    if problems:
+        raise pytest.UsageError(_listed(*problems))
+    if not invocation.smoke and _is_distributed(config):
+        raise pytest.UsageError(_listed(_NEIGHBOURS))
+    active = Active(config, invocation, settings)
+    config.stash[ACTIVE] = active
+    config.pluginmanager.register(active, "fileperf-active")
+
+
+def _listed(*problems: str) -> str:
+    return str(PlanError(*problems, where="fileperf"))
+
+
+def _is_distributed(config: pytest.Config) -> bool:
+    """Returns whether xdist spreads the tests over processes, seen from the one that spreads or from one of them."""
+    if hasattr(config, "workerinput"):
+        return True
+    if config.getoption("collectonly", default=False):
+        return False
+    return bool(config.getoption("numprocesses", default=None)) or config.getoption("dist", default="no") != "no"
+
+
+class Active:
+    """The load tests of one test session."""
+
+    def __init__(self, config: pytest.Config, invocation: Invocation, settings: Settings) -> None:
+        self._config = config
+        self.invocation = invocation
+        self.progress = Progress(config)
+        self._settings = settings
+        """What options and ini say, without any test's own."""
+        self._session: Session | None = None
+        self._results: list[Result] = []
+        self._gates = 0
+        """Comparisons to come in this session: they share one error rate."""
+        self._said: list[str] = []
+        """What became of the files asked for."""
+
+    # --- for fixtures
+
+    def session(self) -> Session:
+        """Returns the session that measures; made on first use, with all that it imports."""
+        if self._session is None:
+            from pytest_fileperf.run import Session, SessionOptions
+
+            options = SessionOptions(
+                baselines=self.invocation.baselines,
+                smoke=self.invocation.smoke,
+                update=self.invocation.update,
+                strict=self.invocation.strict,
+                ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
+                gates=max(1, self._gates),
+                commit=_commit,
+            )
+            self._session = Session(options, progress=self.progress)
+        return self._session
+
+    # --- collection
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuses markers that make no sense, all at once, and counts the comparisons to come."""
+        if hasattr(self._config, "workerinput"):
+            return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
+        tests = [item for item in session.items if is_load_test(item)]
+        problems = [problem for item in tests for problem in self._marker_problems(item)]
+        if problems:
+            raise pytest.UsageError(_listed(*dict.fromkeys(problems)))
+        self._gates = sum(
+            len(self._resolved(item).gate)
+            for item in tests
+            if not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ()))
+        )
+
+    def _marker_problems(self, item: pytest.Item) -> tuple[str, ...]:
+        positional = any(marker.args for marker in item.iter_markers("fileperf"))
+        problems = ("the marker fileperf takes keywords only, as in fileperf(connections=32)",) * positional
+        try:
+            self._resolved(item)
+        except PlanError as error:
+            problems += error.problems
+        return tuple(f"{item.nodeid}: {problem}" for problem in problems)
+
+    def _resolved(self, item: pytest.Item) -> Settings:
+        return resolve(verb={}, marker=marker_keys(item), options=self.invocation.options, ini=self.invocation.ini)
+
+    # --- reporting
+
+    def pytest_report_header(self) -> str:
+        """Returns the line about load tests above all tests."""
+        return f"fileperf: {'; '.join(self._header())}"
+
+    def _header(self) -> list[str]:
+        from pytest_fileperf.serve.cores import split_cores
+        from pytest_fileperf.serve.spec import Uvicorn
+
+        said = ["smoke, a few requests each" if self.invocation.smoke else "measuring"]
+        if self.invocation.update:
+            which = {"new": "new baselines", "all": "all baselines, worse ones too"}
+            said.append(f"storing {which.get(self.invocation.update, 'baselines')}")
+        server = self._settings.server
+        if isinstance(server, Uvicorn):
+            said.append(f"uvicorn ×{server.workers}")
+            apart = split_cores(server.workers) is not None
+            said.append(f"server and load on {'separate' if apart else 'the same'} cores")
+        else:
+            said.append(getattr(server, "url", "in-process"))
+        said.append(f"baselines in {self._shown_baselines()}")
+        return said
+
+    def _shown_baselines(self) -> str:
+        directory = self.invocation.baselines
+        root = self._config.rootpath
+        return str(directory.relative_to(root) if directory.is_relative_to(root) else directory)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Ends servers and generator, whatever ended the session, and writes the files asked for."""
+        if self._session is not None:
+            self._results += self._session.results
+        self._close()
+        if hasattr(self._config, "workerinput"):
+            packed = base64.b64encode(pickle.dumps(self._results)).decode("ascii")
+            self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
+        elif self._results:
+            from pytest_fileperf.plugin.output import write_files
+
+            self._said, failed = write_files(self._config, self.invocation, self._results)
+            if failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Takes over what an xdist worker measured."""
+        output: Mapping[str, str] = getattr(node, "workeroutput", {})
+        if _WORKER_RESULTS in output:
+            self._results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
+
+    def pytest_unconfigure(self) -> None:
+        """Ends what a session that broke before its end has left."""
+        self._close()
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Prints the table of results, and where files were written."""
+        if not self._results:
+            return
+        from pytest_fileperf.report.terminal import terminal_report
+
+        writer = self._config.get_terminal_writer()
+        report = terminal_report(
+            self._results,
+            width=writer.fullwidth,
+            colour=writer.hasmarkup,
+            verbosity=self._config.get_verbosity(),
+        )
+        terminalreporter.section("fileperf")
+        for line in (*report.splitlines(), *self._said):
+            terminalreporter.write_line(line)
+
+
+ACTIVE = pytest.StashKey[Active]()
+"""Where the active part is, in the stash of pytest's config."""
+
+
+def _commit() -> Mapping[str, object] | None:
+    """Returns the commit of the working directory, as pytest-benchmark describes it."""
+    from pytest_benchmark.utils import get_commit_info
+
+    commit: Mapping[str, object] = get_commit_info()  # type: ignore[no-untyped-call]
+    return commit

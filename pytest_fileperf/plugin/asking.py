@@ -1,0 +1,271 @@
+"""From the arguments of a verb to the work it asks for: an operation or a journey, and the settings given with it."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import mimetypes
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan import operation
+from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.settings import KEYS, unknown_keys
+from pytest_fileperf.units import parse_size_bytes
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ("EXPECTATIONS", "NO_APP", "Asked", "ask_for_journey", "ask_for_request")
+
+EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
+"""The keywords that say what a good answer is."""
+
+NO_APP = (
+    'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
+    "or for one test (@pytest.mark.fileperf(app=…)), or override the fixture fileperf_app in conftest.py "
+    'to return the app or a factory of it. A server that runs already needs none: server=Url("http://127.0.0.1:8000")'
+)
+_ONCE_ONLY = (
+    "can be sent once only, and a load sends it again and again: "
+    "use payload(size or path), or write a journey for fileperf.run() that makes a new one each time"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a verb was asked for."""
+
+    work: Work | None
+    """None where the arguments make no work: `problems` says why."""
+    keys: Mapping[str, object]
+    """The settings among its keywords, unchecked."""
+    problems: tuple[str, ...] = ()
+    where: str
+    """The call, for messages: `fileperf.post("/upload")`."""
+
+
+def ask_for_request(method: object, url: object, arguments: Mapping[str, object]) -> Asked:
+    """Returns the request, repeated, that a verb's arguments describe."""
+    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS)
+    problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
+    if not isinstance(method, str) or not method.isalpha():
+        problems.append(f"method {method!r} is not an HTTP method")
+    recipe = {}
+    for name in operation.REQUEST_ARGUMENTS:
+        if arguments.get(name) is not None:
+            try:
+                recipe[name] = _repeatable(name, arguments[name])
+            except PlanError as error:
+                problems += error.problems
+    expect, found = _expectation(arguments)
+    problems += found
+    method = str(method).upper()
+    return Asked(
+        work=None if problems else Operation(method=method, url=str(url), arguments=recipe, expect=expect),
+        keys={key: value for key, value in arguments.items() if key in KEYS},
+        problems=tuple(problems),
+        where=f"{method} {url}",
+    )
+
+
+def ask_for_journey(function: object, arguments: Mapping[str, object]) -> Asked:
+    """Returns the journey that `run` is asked for."""
+    problems = [*unknown_keys(arguments, KEYS), *_journey_problems(function)]
+    named = getattr(function, "func", function)  # a partial has no name of its own
+    name = str(getattr(named, "__name__", type(named).__name__))
+    work = Journey(name=name, function=_as_journey(function)) if not problems else None
+    keys = {key: value for key, value in arguments.items() if key in KEYS}
+    return Asked(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
+
+
+def _as_journey(function: object) -> Callable[[httpx.AsyncClient], Awaitable[object]]:
+    assert callable(function)
+    return function
+
+
+def _journey_problems(function: object) -> tuple[str, ...]:
+    if inspect.iscoroutine(function):
+        function.close()  # it will never be awaited, and says so otherwise
+        return (f"run takes the function itself: write run({function.__name__}), without calling it",)
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its own
+    if not callable(function) or not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
+        name = getattr(function, "__name__", None) or repr(function)
+        return (f"run takes an async function with one argument, the httpx.AsyncClient; {name} is not async",)
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        return (f"run takes an async function with one argument, the httpx.AsyncClient: {error}",)
+    return ()
+
+
+def _url_problems(url: object) -> tuple[str, ...]:
+    text = str(url)
+    if not isinstance(url, str) and type(url).__name__ != "URL":
+        return (f'{url!r} is not a URL: write a path on the server, as in "/upload"',)
+    if "://" in text.partition("?")[0]:
+        return (f'{text!r} names a server: write only the path, and give the server as server=Url("http://…")',)
+    return ()
+
+
+def _expectation(arguments: Mapping[str, object]) -> tuple[Expectation, tuple[str, ...]]:
+    problems: list[str] = []
+    statuses: tuple[int, ...] = ()
+    size_bytes: int | None = None
+    digest: str | None = None
+    if (status := arguments.get("expect_status")) is not None:
+        statuses, found = _statuses(status)
+        problems += found
+    if (size := arguments.get("expect_bytes")) is not None:
+        try:
+            size_bytes = _size_bytes(size)
+        except ValueError as error:
+            problems.append(f"expect_bytes: {error}")
+    if (body := arguments.get("expect_body")) is not None:
+        try:
+            body_bytes, digest = _body_facts(body)
+        except PlanError as error:
+            problems += error.problems
+        else:
+            if size_bytes not in (None, body_bytes):
+                problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}")
+            size_bytes = body_bytes
+    return Expectation(statuses=statuses, size_bytes=size_bytes, sha256=digest), tuple(problems)
+
+
+def _size_bytes(size: object) -> int:
+    if not isinstance(size, str | int):
+        raise ValueError(f'{size!r} is not a size: write bytes, or a text as in "256KiB"')
+    return parse_size_bytes(size)
+
+
+def _statuses(status: object) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    given = tuple(status) if isinstance(status, list | tuple | set | frozenset | range) else (status,)
+    statuses = tuple(int(one) for one in given if isinstance(one, int) and not isinstance(one, bool))
+    if len(statuses) != len(given) or not statuses or not all(100 <= one <= 599 for one in statuses):
+        return (), (f"expect_status: {status!r} is not a status code from 100 to 599, or a tuple of them",)
+    return statuses, ()
+
+
+def _body_facts(body: object) -> tuple[int, str]:
+    """Returns length and SHA-256 of an expected body; raises PlanError."""
+    import hashlib
+
+    if isinstance(body, Payload):
+        return body.size_bytes, body.sha256()
+    if isinstance(body, str):
+        body = body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return len(bytes(body)), hashlib.sha256(body).hexdigest()
+    raise PlanError(f"expect_body: {type(body).__name__} is not a body: use bytes, a text or payload(…)")
+
+
+def _repeatable(name: str, value: object) -> object:
+    """Returns a request argument as one that can be sent any number of times; raises PlanError where there is none."""
+    if name == "content":
+        return _repeatable_content(value)
+    if name == "files":
+        if isinstance(value, Mapping):
+            return {key: _repeatable_file(f"files[{key!r}]", item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            return [(key, _repeatable_file(f"files[{key!r}]", item)) for key, item in value]
+        raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
+    if name == "data" and not isinstance(value, Mapping):
+        raise PlanError("data: give a mapping of form fields; raw bytes are content=")
+    return value
+
+
+def _repeatable_content(value: object) -> object:
+    if isinstance(value, str | bytes | Payload):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, list | tuple) and all(isinstance(part, bytes) for part in value):
+        return b"".join(value)
+    if hasattr(value, "read"):
+        return _read("content", value, from_start=False)
+    if hasattr(value, "__iter__") or hasattr(value, "__aiter__"):
+        raise PlanError(f"content: {_article(value)} {_ONCE_ONLY}")
+    raise PlanError(f"content: {type(value).__name__} is not a body: use bytes, a text, payload(…) or an open file")
+
+
+def _repeatable_file(name: str, item: object) -> object:
+    """Returns one entry of `files`: as it is, or with the open file in it replaced by what the file holds."""
+    if isinstance(item, tuple) and len(item) >= 2:
+        filename, content, *rest = item
+        if isinstance(content, str | bytes | Payload):
+            return item
+        found = _read(name, content, from_start=True)
+        content_type = rest or [_type_of(str(filename or ""))]
+        return (filename, found, *content_type)
+    if isinstance(item, str | bytes | Payload):
+        return item
+    found = _read(name, item, from_start=True)
+    if isinstance(found, Payload):
+        return found
+    filename = Path(str(getattr(item, "name", "upload"))).name
+    return (filename, found, _type_of(filename))
+
+
+def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
+    """Returns what an open file holds, from where it stands or (as httpx does with forms) from its start.
+
+    A file with a path of its own is left there, so that large ones never come into memory.
+    """
+    if not hasattr(source, "read"):
+        if hasattr(source, "__iter__") or hasattr(source, "__aiter__"):
+            raise PlanError(f"{name}: {_article(source)} {_ONCE_ONLY}")
+        raise PlanError(f"{name}: {type(source).__name__} is not a file: use bytes, payload(…) or an open file")
+    if getattr(source, "closed", False):
+        raise PlanError(f"{name}: the file is closed")
+    if isinstance(source, io.TextIOBase):
+        raise PlanError(f'{name}: the file is open as text: open it in binary mode, "rb"')
+    path = _path_of(source)
+    if path is not None and (from_start or _position(source) == 0):
+        return payload(path, content_type=_type_of(path.name))
+    if from_start and hasattr(source, "seek"):
+        source.seek(0)
+    found = source.read()
+    if not isinstance(found, bytes):
+        kind = f"an async {type(source).__name__}" if inspect.isawaitable(found) else type(source).__name__
+        if inspect.iscoroutine(found):
+            found.close()
+        raise PlanError(f"{name}: {kind} does not read as bytes: use bytes, payload(…) or a file opened with 'rb'")
+    return found
+
+
+def _path_of(source: object) -> Path | None:
+    """Returns the path of a plain file that is there under its name, with everything written to it."""
+    file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
+    # Only these hold the bytes of the file itself: a GzipFile too has a descriptor and a name.
+    if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
+        return None
+    if not isinstance(file.name, str | os.PathLike):  # a file without a name has its descriptor's number for one
+        return None
+    if file.writable():
+        file.flush()
+    path = Path(file.name)
+    try:
+        same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError:
+        return None
+    return path if same and path.is_file() else None
+
+
+def _position(source: object) -> int:
+    file: IO[bytes] = source  # type: ignore[assignment]
+    return file.tell()
+
+
+def _type_of(filename: str) -> str:
+    return mimetypes.guess_type(filename)[0] or "application/octet-stream"
+
+
+def _article(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"

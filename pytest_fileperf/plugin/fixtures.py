@@ -1,0 +1,71 @@
+"""The fixtures. Imported in every pytest run: what they hand out is imported when a test uses it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fileperf.plugin.options import SKIP_REASON, app_named_in, is_enabled
+
+if TYPE_CHECKING:
+    from pytest_fileperf.plugin.measuring import Measuring
+    from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
+    from pytest_fileperf.serve.running import RunningServer
+
+__all__ = ("afileperf", "fileperf", "fileperf_app", "fileperf_server")
+
+
+@pytest.fixture
+def fileperf(request: pytest.FixtureRequest, fileperf_app: object) -> FilePerf:
+    """Loads the app under test: get, post, put, patch, delete, request and run, each returning a Measurement."""
+    from pytest_fileperf.plugin.verbs import FilePerf
+
+    return FilePerf(_measuring(request, fileperf_app))
+
+
+@pytest.fixture
+def afileperf(request: pytest.FixtureRequest, fileperf_app: object) -> AsyncFilePerf:
+    """The verbs of `fileperf` for async tests: awaitable, while the test's own event loop goes on."""
+    from pytest_fileperf.plugin.verbs import AsyncFilePerf
+
+    return AsyncFilePerf(_measuring(request, fileperf_app))
+
+
+@pytest.fixture
+def fileperf_app(request: pytest.FixtureRequest) -> object:
+    """The app under test, as marker, command line or ini file name it. Override it to give an app object or factory."""
+    __tracebackhide__ = True
+    app = app_named_in(request.node)
+    # A test may still name its app, or need none: only one that asks for it is told now.
+    function = getattr(request, "function", None)
+    if app is None and function is not None and "fileperf_app" in inspect.signature(function).parameters:
+        from pytest_fileperf.plugin.asking import NO_APP
+
+        pytest.fail(NO_APP, pytrace=False)
+    return app
+
+
+@pytest.fixture
+def fileperf_server(request: pytest.FixtureRequest, fileperf_app: object) -> RunningServer:
+    """The running server: `.url`, `.client()`, `.processes` and `.log`. Tests share it; it ends with the session."""
+    __tracebackhide__ = True
+    from pytest_fileperf.errors import FilePerfError
+
+    measuring = _measuring(request, fileperf_app)
+    try:
+        return measuring.server()
+    except FilePerfError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def _measuring(request: pytest.FixtureRequest, app: object) -> Measuring:
+    """Returns what the test measures with; skips it where load tests are off."""
+    __tracebackhide__ = True
+    if not is_enabled(request.config):
+        pytest.skip(SKIP_REASON)
+    from pytest_fileperf.plugin.active import ACTIVE
+    from pytest_fileperf.plugin.measuring import Measuring
+
+    return Measuring(request.config.stash[ACTIVE], request.node, app)

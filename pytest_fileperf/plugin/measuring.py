@@ -1,0 +1,117 @@
+"""What one test measures with: joins its app, marker and verbs with the session, and keeps tracebacks short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
+from pytest_fileperf.plugin.asking import NO_APP, Asked
+from pytest_fileperf.plugin.options import marker_keys
+from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plugin.active import Active
+    from pytest_fileperf.report.result import Result, TestId
+    from pytest_fileperf.serve.running import RunningServer
+
+__all__ = ("Measuring",)
+
+_T = TypeVar("_T")
+
+
+class Measuring:
+    """The measurements of one test."""
+
+    def __init__(self, active: Active, item: pytest.Item, app: object | None) -> None:
+        self._active = active
+        self._item = item
+        self._app = app
+        self._count = 0
+
+    def measure(self, asked: Asked, *, given_up: Event | None = None) -> Measurement:
+        """Makes the measurement; blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
+
+        Once `given_up` is set, by another thread, it ends early with GivenUpError.
+        """
+        __tracebackhide__ = True
+        with self._active.progress.until(given_up):
+            return _without_internals(lambda: self._measure(asked))
+
+    def server(self) -> RunningServer:
+        """Returns the running server that this test's marker, app and options describe. Raises FilePerfError."""
+        settings = self._settings({})
+        _require_app(settings, self._item.nodeid)
+        return self._active.session().server(settings)
+
+    def _measure(self, asked: Asked) -> Measurement:
+        settings, problems = Settings(), asked.problems
+        try:
+            settings = self._settings(asked.keys)
+        except PlanError as error:
+            problems += error.problems
+        if problems or asked.work is None:
+            raise PlanError(*problems, where=asked.where)
+        _require_app(settings, asked.where)
+        session = self._active.session()
+        before = len(session.results)
+        try:
+            return session.measure(asked.work, settings, self._next_test_id(settings))
+        finally:
+            for result in session.results[before:]:
+                self._item.user_properties.extend(_properties(result))
+
+    def _settings(self, verb: Mapping[str, object]) -> Settings:
+        marker = marker_keys(self._item)
+        if self._app is not None:
+            # A fixture is the test's own code: it comes before options, and after a key of the marker.
+            marker.setdefault("app", self._app)
+        given = self._active.invocation
+        return resolve(verb=verb, marker=marker, options=given.options, ini=given.ini)
+
+    def _next_test_id(self, settings: Settings) -> TestId:
+        from pytest_fileperf.report.result import TestId
+        from pytest_fileperf.report.values import json_value
+
+        self._count += 1
+        nodeid = self._item.nodeid
+        callspec = getattr(self._item, "callspec", None)
+        params = {} if callspec is None else {key: json_value(value) for key, value in callspec.params.items()}
+        return TestId(
+            nodeid=nodeid if self._count == 1 else f"{nodeid}#{self._count}",
+            module=nodeid.partition("::")[0],
+            name=self._item.name,
+            params=params,
+            group=settings.group,
+            label=settings.label,
+        )
+
+
+def _require_app(settings: Settings, where: str) -> None:
+    if settings.app is None and not isinstance(settings.server, Url):
+        raise PlanError(NO_APP, where=where)
+
+
+def _properties(result: Result) -> list[tuple[str, object]]:
+    """Returns what goes into JUnit XML and other reports about tests."""
+    suffix = result.test.further
+    return [
+        (f"fileperf_rps{suffix}", round(result.measurement.rps, 3)),
+        (f"fileperf_p99{suffix}", round(result.measurement.latency.p99, 9)),
+        (f"fileperf_outcome{suffix}", str(result.standing)),
+    ]
+
+
+def _without_internals(function: Callable[[], _T]) -> _T:
+    """Returns what the function does; its errors lose the frames of the package, which say nothing to a user."""
+    __tracebackhide__ = True
+    try:
+        return function()
+    except (FilePerfError, PerformanceError) as error:
+        raise error.with_traceback(None) from None

@@ -1,0 +1,202 @@
+"""Command line and ini: what exists, whether load tests are on, and what was given. Imported in every pytest run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+__all__ = (
+    "MEASURING_FIXTURES",
+    "SKIP_REASON",
+    "Invocation",
+    "add_options",
+    "app_named_in",
+    "is_enabled",
+    "is_load_test",
+    "marker_keys",
+    "read_invocation",
+)
+
+SKIP_REASON = "needs --fileperf (or --fileperf-smoke for a few requests)"
+MEASURING_FIXTURES = ("fileperf", "afileperf")
+_SERVING_FIXTURES = (*MEASURING_FIXTURES, "fileperf_server")
+_UPDATES = ("passed", "all", "new")
+_BASELINES = ".fileperf"
+
+_LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
+    "app": ("APP", "string", 'the app under test: "module:attribute", or "module:factory()"'),
+    "server": (
+        "SERVER",
+        "string",
+        "what serves it: uvicorn, uvicorn:loop=asyncio, inprocess, or http://… on this machine",
+    ),
+    "workers": ("N", "int", "worker processes of the server"),
+    "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
+    "duration": ("TIME", "string", "time to measure each test for, as in 10s (default 6s)"),
+    "rounds": ("N", "int", "rounds to divide that time into (default 12)"),
+    "boots": ("N", "int", "starts of the server to spread them over (default 3)"),
+    "warmup": ("TIME", "string", "time to load each boot before measuring (default 500ms)"),
+    "timeout": ("TIME", "string", "time after which a request counts as failed (default 30s)"),
+}
+"""Keys with an option and an ini value: metavar, type of the ini value, and help."""
+_JUDGE_INI: Mapping[str, str] = {
+    "tolerance": "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%)",
+    "gate": 'the metrics compared with the baseline (default "rps, p99"), or "none"',
+}
+"""Keys with an ini value only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What the command line and the ini file ask for."""
+
+    smoke: bool
+    update: str | None
+    """`passed` (no value given), `all`, `new` or None."""
+    strict: bool
+    json: Path | None
+    save: str | None
+    """A name, empty for one made of commit and time, or None not to save."""
+    baselines: Path
+    options: Mapping[str, object]
+    """Settings given on the command line, by key."""
+    ini: Mapping[str, object]
+    """Settings given in the ini file, by key."""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Registers every option and ini value."""
+    group = parser.getgroup("fileperf", "load tests of ASGI apps")
+
+    def option(name: str, **how: object) -> None:
+        group.addoption(f"--fileperf{name}", dest=f"fileperf{name.replace('-', '_') or '_on'}", **how)
+
+    option("", action="store_true", default=False, help="run load tests, and compare them with their baselines")
+    option("-smoke", action="store_true", default=False, help="only a few requests each, nothing is judged")
+    option(
+        "-update",
+        nargs="?",
+        const="passed",
+        metavar="all|new",
+        help="store baselines: what did not regress (without a value), only missing ones (new), or all, regressed too",
+    )
+    option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
+    option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
+    option(
+        "-save", nargs="?", const="", metavar="NAME", help="save the run in pytest-benchmark's storage, under this name"
+    )
+    option("-baselines", metavar="DIR", help=f"directory of the baselines (default {_BASELINES} in the rootdir)")
+    for key, (metavar, kind, help_text) in _LOAD_OPTIONS.items():
+        option(f"-{key}", metavar=metavar, help=help_text)
+        _add_ini(parser, key, help_text, kind)
+    for key, help_text in _JUDGE_INI.items():
+        _add_ini(parser, key, help_text, "string")
+    _add_ini(parser, "baselines", "directory of the stored baselines, relative to the rootdir", "string")
+    _add_ini(parser, "strict", "NEW and INCONCLUSIVE fail the test too", "bool")
+
+
+def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None:
+    # The exact type: a native [tool.pytest] table is checked against it and nothing is converted.
+    parser.addini(f"fileperf_{key}", help_text, type=kind, default=None)  # type: ignore[arg-type]
+
+
+def is_enabled(config: pytest.Config) -> bool:
+    """Returns whether load tests are on: asked for by `--fileperf`, or by an option that is about their outcome."""
+    flags = ("on", "smoke")
+    values = ("update", "json", "save")
+    return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
+        config.getoption(f"fileperf_{value}") is not None for value in values
+    )
+
+
+def is_load_test(item: pytest.Item) -> bool:
+    """Returns whether the test runs only where load tests are on."""
+    fixtures = getattr(item, "fixturenames", ())
+    return any(name in fixtures for name in _SERVING_FIXTURES) or item.get_closest_marker("fileperf") is not None
+
+
+def marker_keys(item: pytest.Item) -> dict[str, object]:
+    """Returns the keys of a test's `fileperf` markers, of each the closest value: test before class before module."""
+    keys: dict[str, object] = {}
+    for marker in item.iter_markers("fileperf"):
+        for key, value in marker.kwargs.items():
+            keys.setdefault(key, value)
+    return keys
+
+
+def app_named_in(item: pytest.Item) -> object | None:
+    """Returns the app that marker, command line or ini names for a test, unchecked; None where none does."""
+    keys = marker_keys(item)
+    if keys.get("app") is not None:
+        return keys["app"]
+    option: object = item.config.getoption("fileperf_app")
+    ini: object = item.config.getini("fileperf_app")
+    return option if option is not None else ini
+
+
+def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]:
+    """Returns what was asked for, and everything wrong with the options and ini values that are not settings."""
+    update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
+    smoke = bool(config.getoption("fileperf_smoke"))
+    problems = [*_update_problems(update, smoke=smoke), *_save_problems(save, config.invocation_params.dir)]
+    ini, found = _read_ini(config)
+    problems += found
+    invocation = Invocation(
+        smoke=smoke,
+        update=update,
+        strict=bool(config.getoption("fileperf_strict") or ini.pop("strict", False)),
+        json=_optional_path(config.invocation_params.dir, config.getoption("fileperf_json")),
+        save=save,
+        baselines=_baselines(config, ini.pop("baselines", None)),
+        options={key: value for key in _LOAD_OPTIONS if (value := config.getoption(f"fileperf_{key}")) is not None},
+        ini=ini,
+    )
+    return invocation, tuple(problems)
+
+
+def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
+    """Returns the ini values that are given, by key, and what is wrong with the types of others."""
+    values: dict[str, object] = {}
+    problems = []
+    for key in (*_LOAD_OPTIONS, *_JUDGE_INI, "baselines", "strict"):
+        try:
+            value: object = config.getini(f"fileperf_{key}")
+        except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+            problems.append(f"fileperf_{key}: {error}")
+        else:
+            if value is not None:
+                values[key] = value
+    return values, problems
+
+
+def _baselines(config: pytest.Config, ini: object) -> Path:
+    given: str | None = config.getoption("fileperf_baselines")
+    if given is not None:
+        return config.invocation_params.dir / given
+    return config.rootpath / str(ini or _BASELINES)
+
+
+def _optional_path(directory: Path, given: str | None) -> Path | None:
+    return None if given is None else directory / given
+
+
+def _update_problems(update: str | None, *, smoke: bool) -> tuple[str, ...]:
+    if update is None:
+        return ()
+    if update in _UPDATES:
+        return ("--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke",) * smoke
+    return (
+        f"--fileperf-update={update}: it is all or new, or has no value; "
+        "give it after the paths, or the next path is taken for its value",
+    )
+
+
+def _save_problems(save: str | None, directory: Path) -> tuple[str, ...]:
+    if not save:
+        return ()
+    if "/" in save or "\\" in save or "::" in save or (directory / save).exists():
+        return (f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths",)
+    return ()

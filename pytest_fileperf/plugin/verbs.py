@@ -1,0 +1,142 @@
+"""The verbs: what the fixtures `fileperf` and `afileperf` hand to a test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from anyio import CancelScope, get_cancelled_exc_class, to_thread
+
+from pytest_fileperf.plugin.asking import Asked, ask_for_journey, ask_for_request
+
+if TYPE_CHECKING:
+    import httpx
+
+    from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plugin.measuring import Measuring
+
+__all__ = ("AsyncFilePerf", "FilePerf")
+
+
+class FilePerf:
+    """Makes load from a test, judges it, and returns the figures as a `Measurement`.
+
+    The keywords of every verb but `run` are httpx's own (`params headers cookies content data files json auth
+    follow_redirects extensions`), what a good answer is (`expect_status`, `expect_bytes`, `expect_body`), and every
+    key of the marker `fileperf`. Raises PlanError that names everything wrong with them, other FilePerfErrors when
+    nothing could be measured, and PerformanceError (an AssertionError) when the verdict fails the test.
+    """
+
+    def __init__(self, measuring: Measuring) -> None:
+        self._measuring = measuring
+
+    def get(self, url: str, **arguments: object) -> Measurement:
+        """Measures GET requests."""
+        __tracebackhide__ = True
+        return self.request("GET", url, **arguments)
+
+    def post(self, url: str, **arguments: object) -> Measurement:
+        """Measures POST requests."""
+        __tracebackhide__ = True
+        return self.request("POST", url, **arguments)
+
+    def put(self, url: str, **arguments: object) -> Measurement:
+        """Measures PUT requests."""
+        __tracebackhide__ = True
+        return self.request("PUT", url, **arguments)
+
+    def patch(self, url: str, **arguments: object) -> Measurement:
+        """Measures PATCH requests."""
+        __tracebackhide__ = True
+        return self.request("PATCH", url, **arguments)
+
+    def delete(self, url: str, **arguments: object) -> Measurement:
+        """Measures DELETE requests."""
+        __tracebackhide__ = True
+        return self.request("DELETE", url, **arguments)
+
+    def request(self, method: str, url: str, **arguments: object) -> Measurement:
+        """Measures requests of any method; `url` is a path on the server under test."""
+        __tracebackhide__ = True
+        return self._measuring.measure(ask_for_request(method, url, arguments))
+
+    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
+        """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
+
+        One call is one sample, and an exception is a failure. Keywords are the marker's keys.
+        """
+        __tracebackhide__ = True
+        return self._measuring.measure(ask_for_journey(journey, keys))
+
+
+class AsyncFilePerf:
+    """The same as `FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
+
+    A cancelled verb ends its load before it lets go, so that nothing runs on beside the next test.
+    """
+
+    def __init__(self, measuring: Measuring) -> None:
+        self._measuring = measuring
+
+    async def get(self, url: str, **arguments: object) -> Measurement:
+        """Measures GET requests."""
+        __tracebackhide__ = True
+        return await self.request("GET", url, **arguments)
+
+    async def post(self, url: str, **arguments: object) -> Measurement:
+        """Measures POST requests."""
+        __tracebackhide__ = True
+        return await self.request("POST", url, **arguments)
+
+    async def put(self, url: str, **arguments: object) -> Measurement:
+        """Measures PUT requests."""
+        __tracebackhide__ = True
+        return await self.request("PUT", url, **arguments)
+
+    async def patch(self, url: str, **arguments: object) -> Measurement:
+        """Measures PATCH requests."""
+        __tracebackhide__ = True
+        return await self.request("PATCH", url, **arguments)
+
+    async def delete(self, url: str, **arguments: object) -> Measurement:
+        """Measures DELETE requests."""
+        __tracebackhide__ = True
+        return await self.request("DELETE", url, **arguments)
+
+    async def request(self, method: str, url: str, **arguments: object) -> Measurement:
+        """Measures requests of any method; `url` is a path on the server under test."""
+        __tracebackhide__ = True
+        return await self._in_thread(ask_for_request(method, url, arguments))
+
+    async def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
+        """Measures a journey; see `FilePerf.run`. It runs in the load generator's event loop, not in the test's."""
+        __tracebackhide__ = True
+        return await self._in_thread(ask_for_journey(journey, keys))
+
+    async def _in_thread(self, asked: Asked) -> Measurement:
+        __tracebackhide__ = True
+        turn = threading.Lock()  # held while measuring
+        given_up = threading.Event()
+        found: list[Measurement] = []
+        failed: list[Exception] = []
+
+        def work() -> None:
+            __tracebackhide__ = True
+            with turn:
+                if not given_up.is_set():
+                    try:
+                        found.append(self._measuring.measure(asked, given_up=given_up))
+                    except Exception as error:  # goes to the test
+                        failed.append(error)
+
+        try:
+            await to_thread.run_sync(work, abandon_on_cancel=True)
+        except get_cancelled_exc_class():
+            given_up.set()  # a thread that has not begun does nothing; one that has stops soon, and is waited for
+            with CancelScope(shield=True):
+                await to_thread.run_sync(turn.acquire)
+            raise
+        if failed:
+            raise failed[0]
+        return found[0]

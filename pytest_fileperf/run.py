@@ -1,0 +1,358 @@
+"""Joins the stages: boots servers, makes stints, records, judges, keeps the results. Knows nothing of pytest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import httpx
+
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.stint import Progress, StintResult, Target, run_stint
+from pytest_fileperf.errors import LoadError
+from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.evidence import evidence_of
+from pytest_fileperf.judge.gate import alpha_each
+from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
+from pytest_fileperf.judge.limits import check_limits
+from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.report.progress import ProgressLine, ProgressSink
+from pytest_fileperf.report.result import Result, TestId
+from pytest_fileperf.serve.app import app_spec
+from pytest_fileperf.serve.cores import split_cores
+from pytest_fileperf.serve.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import Uvicorn
+from pytest_fileperf.settings import Settings
+from pytest_fileperf.units import format_duration
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+__all__ = ("Session", "SessionOptions")
+
+
+Cores: TypeAlias = tuple[frozenset[int], frozenset[int]]
+
+_SMOKE_CONNECTIONS = 4
+_SMOKE_REQUESTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What holds for all measurements of one test session."""
+
+    baselines: Path
+    """Directory of the stored baselines."""
+    smoke: bool = False
+    """A few requests each, nothing judged but their success."""
+    update: str | None = None
+    """`new` stores missing baselines, `passed` also replaces those that did not regress, `all` every one; None none."""
+    strict: bool = False
+    """NEW and INCONCLUSIVE fail too."""
+    ci: bool = False
+    """NEW fails where nothing else judged the test."""
+    gates: int = 1
+    """Comparisons expected in this session: they share one error rate."""
+    commit: Callable[[], Mapping[str, object] | None] = lambda: None
+    """Reads the commit that a stored baseline is of; called only when one is stored."""
+
+
+class Session:
+    """Measures, one test after the other, on servers that it boots once and ends with itself. A context manager."""
+
+    def __init__(self, options: SessionOptions, *, progress: ProgressSink) -> None:
+        self._options = options
+        self._progress = progress
+        self._fleet = Fleet()
+        self._generator = Generator()
+        self._files = PayloadFiles()
+        self._store = BaselineStore(options.baselines)
+        self.environment = Environment.current()
+        self.results: list[Result] = []
+        """Every measurement made, failed ones too, in order."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the generator and every server."""
+        try:
+            self._generator.close()
+        finally:
+            self._files.close()
+            self._fleet.close()
+
+    def server(self, settings: Settings) -> RunningServer:
+        """Returns the first boot of the server that these settings describe; boots it on first use."""
+        return self._boots(settings, 1)[0]
+
+    def measure(self, work: Work, settings: Settings, test: TestId) -> Measurement:
+        """Loads the server, judges, keeps the result and returns its figures.
+
+        Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
+        """
+        __tracebackhide__ = True
+        plan, boots = self._plan(settings)
+        self._read_baseline(test, settings)  # a damaged one is told before time is spent on measuring
+        servers = self._boots(settings, boots)
+        recording = self._record(work, plan, servers, test, _cores_of(settings))
+        identity = _identity(work, plan, servers[0], recording)
+        result = self._judged(work, plan, settings, test, servers[0], recording, identity)
+        self.results.append(result)
+        self._raise_for(result, settings)
+        return result.measurement
+
+    # --- loading
+
+    def _plan(self, settings: Settings) -> tuple[LoadPlan, int]:
+        """Returns the load for each boot, and how many boots."""
+        if self._options.smoke:
+            requests = min(settings.requests or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
+            connections = min(settings.connections, _SMOKE_CONNECTIONS)
+            return _counted(requests, connections, settings), 1
+        if settings.requests is not None:
+            return _counted(settings.requests, settings.connections, settings), 1
+        boots = settings.boots if isinstance(settings.server, Uvicorn) and settings.gate else 1
+        rounds = max(1, round(settings.rounds / boots))
+        plan = LoadPlan(
+            connections=settings.connections,
+            warmup_ns=settings.warmup_ns,
+            round_ns=max(1, settings.duration_ns // (boots * rounds)),
+            rounds=rounds,
+            timeout_ns=settings.timeout_ns,
+        )
+        return plan, boots
+
+    def _boots(self, settings: Settings, count: int) -> tuple[RunningServer, ...]:
+        app = None if settings.app is None else app_spec(settings.app)
+        cores = _cores_of(settings)
+        return self._fleet.boots(settings.server, app, count, cores[0] if cores else None)
+
+    def _record(
+        self, work: Work, plan: LoadPlan, servers: tuple[RunningServer, ...], test: TestId, cores: Cores | None
+    ) -> Recording:
+        """Makes one stint on each boot, in random order, and returns everything measured."""
+        order = list(enumerate(servers))
+        random.shuffle(order)
+        results: list[StintResult] = []
+        boots: list[Boot] = []
+        begun_s = monotonic()
+        try:
+            for number, (index, server) in enumerate(order):
+                tell = self._teller(test, plan, number, len(order), begun_s, results)
+                reset_peak_rss(server.pids)
+                results.append(self._stint(work, plan, index, server, cores[1] if cores else None, tell))
+                server.check()
+                pids = server.pids
+                rss = peak_rss_bytes(pids)
+                boots.append(Boot(index=index, pids=pids, peak_rss_bytes=rss, stabilised=server.stabilised))
+        finally:
+            self._progress.done()
+        rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
+        return Recording(
+            rounds=tuple(rounds),
+            boots=tuple(sorted(boots, key=lambda boot: boot.index)),
+            connections=plan.connections,
+            engine=results[0].engine,
+            why_engine=results[0].why_engine,
+            wait_ns=sum(result.wait_ns for result in results),
+            pinned=cores is not None,
+        )
+
+    def _stint(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        cores: frozenset[int] | None,
+        tell: Callable[[Progress], None],
+    ) -> StintResult:
+        if isinstance(server, RunningInProcess):
+            target = Target(boot=index, url=server.url, transport=lambda: server.transport)
+            return server.run(lambda: run_stint(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+        try:
+            return self._generator.run(
+                work,
+                plan,
+                Target(boot=index, url=server.url),
+                pids=server.pids,
+                cores=cores,
+                progress=tell,
+                check=server.check,
+            )
+        except httpx.ConnectError as error:
+            server.check()
+            raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
+
+    def _teller(
+        self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[StintResult]
+    ) -> Callable[[Progress], None]:
+        """Returns what turns a stint's progress into a line of the whole run's."""
+        before = sum(round_.requests for result in done for round_ in result.rounds)
+
+        def tell(progress: Progress) -> None:
+            self._progress.update(
+                ProgressLine(
+                    title=test.title,
+                    phase=progress.phase,
+                    boot=number + 1,
+                    boots=boots,
+                    elapsed_s=monotonic() - begun_s,
+                    total_s=boots * plan.duration_ns / 1e9 if plan.requests is None else None,
+                    requests=before + progress.requests,
+                    rps=progress.rps,
+                    p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
+                    failures=progress.failed,
+                )
+            )
+
+        return tell
+
+    # --- judging
+
+    def _read_baseline(self, test: TestId, settings: Settings) -> Entry | ForeignProfile | None:
+        if self._options.smoke or not settings.gate:
+            return None
+        return self._store.find(test.module, test.nodeid, self.environment)
+
+    def _judged(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        settings: Settings,
+        test: TestId,
+        server: RunningServer,
+        recording: Recording,
+        identity: Mapping[str, object],
+    ) -> Result:
+        """Returns the result with its verdict; stores the baseline where that was asked for and is allowed."""
+        measurement = measurement_of(recording)
+        verdict = Verdict(saturated=measurement.saturated)
+        found = self._read_baseline(test, settings)
+        if not self._options.smoke:
+            verdict = replace(verdict, limits=check_limits(settings.limits, recording))
+        if settings.gate and not self._options.smoke:
+            comparisons = judge(
+                gate=settings.gate,
+                tolerances=settings.tolerances,
+                alpha=alpha_each(self._options.gates),
+                found=found,
+                now=evidence_of(recording),
+                identity=identity,
+                environment=self.environment,
+                saturated=measurement.saturated,
+            )
+            verdict = replace(verdict, comparisons=comparisons)
+        return Result(
+            test=test,
+            work=work.name,
+            server=server.title,
+            load=_load_title(plan, len(recording.boots)),
+            identity=identity,
+            recording=recording,
+            measurement=measurement,
+            verdict=verdict,
+            baseline_written=self._store_baseline(test, settings, verdict, recording, identity, found),
+            smoke=self._options.smoke,
+        )
+
+    def _store_baseline(
+        self,
+        test: TestId,
+        settings: Settings,
+        verdict: Verdict,
+        recording: Recording,
+        identity: Mapping[str, object],
+        found: Entry | ForeignProfile | None,
+    ) -> bool:
+        """Stores the run as the baseline where that was asked for; never one that failed or was saturated."""
+        if self._options.update is None or not settings.gate or self._options.smoke:
+            return False
+        if self._options.update == "new" and isinstance(found, Entry):
+            return False
+        measurement = measurement_of(recording)
+        if measurement.errors or not measurement.requests or verdict.saturated:
+            return False
+        if verdict.outcome is Outcome.REGRESSED and self._options.update != "all":
+            return False
+        if any(not limit.holds for limit in verdict.limits):
+            return False
+        entry = Entry(
+            identity=identity,
+            evidence=evidence_of(recording),
+            captured=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=self._options.commit(),
+        )
+        self._store.write(test.module, test.nodeid, entry, self.environment)
+        return True
+
+    def _raise_for(self, result: Result, settings: Settings) -> None:
+        __tracebackhide__ = True
+        raise_for_failed_requests(result.measurement, settings.limits.get("max_error_rate", 0.0), result.test.title)
+        if result.baseline_written or self._options.smoke:
+            return
+        judged_by_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
+        raise_for(
+            result.verdict,
+            strict=self._options.strict,
+            ci=self._options.ci and not judged_by_limits,
+            title=result.test.title,
+        )
+
+
+def _cores_of(settings: Settings) -> Cores | None:
+    """Returns the cores of the server and those of the generator, where there are enough for both."""
+    return split_cores(settings.server.workers) if isinstance(settings.server, Uvicorn) else None
+
+
+def _counted(requests: int, connections: int, settings: Settings) -> LoadPlan:
+    """Returns the load of a fixed number of requests."""
+    return LoadPlan(
+        connections=min(connections, requests),
+        warmup_ns=0,
+        round_ns=settings.duration_ns,
+        rounds=1,
+        timeout_ns=settings.timeout_ns,
+        requests=requests,
+    )
+
+
+def _identity(work: Work, plan: LoadPlan, server: RunningServer, recording: Recording) -> dict[str, object]:
+    """Returns what must be equal for two measurements to compare, as JSON values."""
+    load: dict[str, object] = {"connections": plan.connections}
+    if plan.requests is not None:
+        load["requests"] = plan.requests
+    return {
+        "work": work.identity(),
+        "server": server.identity(),
+        "load": load,
+        "engine": recording.engine,
+        "pinned": recording.pinned,
+    }
+
+
+def _load_title(plan: LoadPlan, boots: int) -> str:
+    how_long = (
+        f"{plan.requests} requests"
+        if plan.requests is not None
+        else format_duration(boots * plan.rounds * plan.round_ns)
+    )
+    return f"{plan.connections} connections, {how_long}"

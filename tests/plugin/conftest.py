@@ -1,0 +1,69 @@
+"""A project to run pytest on: an app, and no plugins but ours, so that each test adds the one it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+APP = '''
+"""An ASGI app without a framework: answers 1024 bytes, after reading the whole request."""
+import os
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    while (await receive()).get("more_body"):
+        pass
+    status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
+    body = str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def make():
+    return app
+'''
+OTHERS = ("asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly", "timeout", "xdist")
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A directory with `server_app.py`, an app that `fileperf_app` names."""
+    pytester.makepyfile(server_app=APP)
+    pytester.makeini("[pytest]\nfileperf_app = server_app:app\npythonpath = .\n")
+    return pytester
+
+
+def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str]:
+    off = [f"-pno:{name}" for name in OTHERS if name not in plugins]
+    return [*off, *arguments]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Runs pytest in this process: for what imports nothing large."""
+
+    def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(*_arguments(arguments, plugins))
+
+    return run
+
+
+@pytest.fixture
+def run_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs pytest as a process of its own: for what loads an app."""
+    monkeypatch.delenv("CI", raising=False)
+
+    def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
+        return pytester.runpytest_subprocess(*_arguments(arguments, plugins), timeout=50)
+
+    return run

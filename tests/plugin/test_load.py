@@ -1,0 +1,371 @@
+"""Whole runs: a test loads a real server through the fixtures, and pytest shows what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
+
+
+def server_pid(result: pytest.RunResult) -> int:
+    """Returns what the test printed."""
+    (found,) = re.findall(r"server_pid (\d+)$", result.stdout.str(), re.MULTILINE)
+    return int(found)
+
+
+def test_every_verb_measures(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        from pytest_fileperf import Measurement, payload
+
+        def test_verbs(fileperf):
+            for verb in (fileperf.get, fileperf.delete):
+                assert isinstance(verb("/", expect_bytes="1KiB"), Measurement)
+            for verb in (fileperf.post, fileperf.put, fileperf.patch):
+                assert verb("/", content=payload("2KiB")).requests > 0
+            result = fileperf.request("OPTIONS", "/status/204", expect_status=(200, 204), expect_bytes=0)
+            assert result.errors == 0
+            assert result.statuses == {204: result.requests}
+
+        async def roundtrip(client):
+            answer = await client.get("/")
+            assert len(answer.content) == 1024
+
+        def test_journey(fileperf):
+            assert fileperf.run(roundtrip, connections=2).requests > 0
+        """
+    )
+    run_apart("--fileperf-smoke").assert_outcomes(passed=2)
+
+
+def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        def test_download(fileperf):
+            result = fileperf.get("/", connections=2, gate="p50", tolerance="900%")
+            assert result.latency.p50 < 10
+        """
+    )
+    first = run_apart("--fileperf-update", *QUICK)
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(
+        ["*= fileperf =*", "test *requests/s *p50 *p99 *outcome", "test_download *", "*1 baseline stored*"]
+    )
+    assert list((project.path / ".fileperf").rglob("*.json"))
+    second = run_apart("--fileperf", *QUICK)
+    second.assert_outcomes(passed=1)
+    second.stdout.no_fnmatch_line("*NEW*")
+
+
+def test_new_fails_where_that_is_asked_for(
+    project: pytest.Pytester, run_apart: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
+    run_apart("--fileperf", *QUICK).assert_outcomes(passed=1)
+    run_apart("--fileperf", "--fileperf-strict", *QUICK).assert_outcomes(failed=1)
+    monkeypatch.setenv("CI", "true")
+    run_apart("--fileperf", *QUICK).assert_outcomes(failed=1)
+
+
+def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        def test_limit(fileperf):
+            fileperf.get("/", connections=2, min_rps=1e9, gate="none")
+
+        def test_failures(fileperf):
+            fileperf.get("/status/500", connections=2)
+        """
+    )
+    result = run_apart("--fileperf", *QUICK)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            ">*fileperf.get(*min_rps=1e9*",
+            "E*LimitExceededError: *",
+            "test_a_verdict_*.py:2: LimitExceededError",
+            ">*fileperf.get(*status/500*",
+            "E*RequestsFailedError: *",
+            "test_a_verdict_*.py:5: RequestsFailedError",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*pytest_fileperf*measuring.py*")
+    result.stdout.no_fnmatch_line("*run.py*")
+
+
+def test_what_cannot_be_measured_fails_with_its_message_alone(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+        from pytest_fileperf import PlanError
+
+        def test_wrong(fileperf):
+            with pytest.raises(PlanError, match="unknown key 'conections'"):
+                fileperf.get("/", conections=1)
+
+        @pytest.mark.fileperf(app="missing_module:app")
+        def test_verb(fileperf):
+            fileperf.get("/")
+
+        @pytest.mark.fileperf(app="missing_module:app")
+        def test_fixture(fileperf_server):
+            pass
+        """
+    )
+    result = run_apart("--fileperf", *QUICK)
+    result.assert_outcomes(passed=1, failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*No module named*missing_module*", "test_what_cannot_*.py:10: *Error"])
+    result.stdout.no_fnmatch_line("*pytest_fileperf*.py:*")
+
+
+def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester, run_apart: Run) -> None:
+    pytester.makepyfile(
+        """
+        def test_verb(fileperf):
+            fileperf.get("/")
+
+        def test_app(fileperf_app):
+            pass
+
+        def test_server(fileperf_server):
+            pass
+        """
+    )
+    result = run_apart("--fileperf")
+    result.assert_outcomes(failed=1, errors=2)
+    ways = "*no app to test. Name it in *fileperf_app = *@pytest.mark.fileperf(app=*override the fixture fileperf_app*"
+    assert sum("@pytest.mark.fileperf(app=" in line for line in result.stdout.lines) >= 3
+    result.stdout.fnmatch_lines([ways])
+
+
+def test_an_app_comes_from_the_closest_place(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        other="""
+        async def app(scope, receive, send):
+            await send({"type": "http.response.start", "status": 299, "headers": []})
+            await send({"type": "http.response.body", "body": b"other"})
+        """
+    )
+    project.makepyfile(
+        """
+        import pytest
+        from server_app import make
+
+        def test_ini(fileperf):
+            assert 200 in fileperf.get("/").statuses
+
+        @pytest.mark.fileperf(app="other:app")
+        class TestMarker:
+            def test_marker(self, fileperf):
+                assert 299 in fileperf.get("/").statuses
+
+            def test_verb(self, fileperf):
+                assert 200 in fileperf.get("/", app="server_app:make()").statuses
+
+        class TestFixture:
+            @pytest.fixture
+            def fileperf_app(self):
+                import other
+                return other.app
+
+            def test_fixture(self, fileperf):
+                assert 299 in fileperf.get("/").statuses
+
+            @pytest.mark.fileperf(app=make)
+            def test_marker_before_fixture(self, fileperf):
+                assert 200 in fileperf.get("/").statuses
+        """
+    )
+    run_apart("--fileperf-smoke").assert_outcomes(passed=5)
+
+
+def test_the_running_server_is_shared(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import urllib.request
+
+        pids = set()
+
+        def ask(server):
+            with urllib.request.urlopen(server.url + "/pid") as answer:
+                pids.add(int(answer.read()))
+
+        def test_one(fileperf_server, fileperf):
+            fileperf.get("/")
+            ask(fileperf_server)
+            assert pids <= {process.pid for process in fileperf_server.processes}
+
+        def test_two(fileperf_server):
+            ask(fileperf_server)
+            assert len(pids) == 1
+            print("server_pid", *pids)
+        """
+    )
+    result = run_apart("--fileperf-smoke", "-s")
+    result.assert_outcomes(passed=2)
+    assert not psutil.pid_exists(server_pid(result))
+
+
+@pytest.mark.parametrize(
+    "ending", ["raise KeyboardInterrupt", 'pytest.exit("enough")', "assert False"], ids=["ctrl-c", "exit", "failure"]
+)
+def test_servers_end_with_the_session_whatever_ends_it(project: pytest.Pytester, run_apart: Run, ending: str) -> None:
+    project.makepyfile(
+        f"""
+        import pytest
+
+        def test_end(fileperf_server):
+            print("server_pid", fileperf_server.pids[0])
+            {ending}
+
+        def test_never():
+            raise AssertionError("-x")
+        """
+    )
+    result = run_apart("--fileperf", "-s", "-x")
+    assert not psutil.pid_exists(server_pid(result))
+
+
+def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
+    result = run_apart(
+        "--fileperf-json=out/run.json", "--fileperf-save=one", "--junitxml=junit.xml", *QUICK, plugins=("benchmark",)
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["fileperf: wrote */out/run.json", "fileperf: saved *0001_one.json"])
+    written = json.loads((project.path / "out" / "run.json").read_text())
+    assert [result["test"]["name"] for result in written["results"]] == ["test_download"]
+    (saved,) = (project.path / ".benchmarks").rglob("0001_one.json")
+    assert json.loads(saved.read_text())["benchmarks"][0]["name"] == "test_download"
+    properties = ET.parse(project.path / "junit.xml").findall(".//property")
+    assert [item.get("name") for item in properties] == ["fileperf_rps", "fileperf_p99", "fileperf_outcome"]
+
+
+def test_a_file_that_cannot_be_written_fails_the_session(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile('def test_download(fileperf): fileperf.get("/")')
+    (project.path / "file").touch()
+    result = run_apart("--fileperf-smoke", "--fileperf-json=file/run.json")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["fileperf: cannot write */file/run.json: *"])
+
+
+def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("size", [1])
+        def test_two(fileperf, size):
+            fileperf.get("/")
+            fileperf.post("/", content=b"x" * size)
+        """
+    )
+    run_apart("--fileperf-smoke", "--fileperf-json=run.json").assert_outcomes(passed=1)
+    tests = [result["test"] for result in json.loads((project.path / "run.json").read_text())["results"]]
+    file = "test_several_measurements_of_one_test_are_kept_apart.py"
+    assert [test["nodeid"] for test in tests] == [f"{file}::test_two[1]", f"{file}::test_two[1]#2"]
+    assert {test["module"] for test in tests} == {file}
+    assert tests[0]["params"] == {"size": 1}
+
+
+@pytest.mark.parametrize("arguments", [(), ("-s",), ("--capture=sys",), ("-v",)])
+def test_progress_is_shown_while_output_is_captured(
+    project: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]
+) -> None:
+    project.makepyfile(
+        """
+        def test_download(fileperf):
+            print("captured")
+            fileperf.get("/", connections=2)
+        """
+    )
+    result = run_apart("--fileperf", *QUICK, *arguments)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["fileperf: test_download  *"])
+
+
+def test_progress_is_silent_with_q(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
+    run_apart("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
+
+
+def test_random_order_and_no_cache(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("path", ["/", "/pid"])
+        class TestPaths:
+            def test_get(self, fileperf, path):
+                fileperf.get(path)
+
+            def test_put(self, fileperf, path):
+                fileperf.put(path, content=b"abc")
+        """
+    )
+    run_apart("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
+
+
+def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_get(fileperf, number):
+            fileperf.get("/")
+        """
+    )
+    result = run_apart("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "4 measured*", "fileperf: wrote */run.json"])
+    assert len(json.loads((project.path / "run.json").read_text())["results"]) == 4
+
+
+def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.fileperf(connections=0)
+        def test_get(fileperf):
+            fileperf.get("/")
+        """
+    )
+    result = run_apart("--fileperf-smoke", "-n2", plugins=("xdist",))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*PlanError: GET /: connections: 0 is not a whole number of 1 or more"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_is_one_line_rewritten_on_a_terminal(project: pytest.Pytester) -> None:
+    import pty
+
+    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "-pno:randomly", "-pno:asyncio", "--fileperf", *QUICK]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=project.path) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux ends a terminal whose other end is closed with EIO
+            while block := os.read(ours, 4096):
+                shown += block
+    os.close(ours)
+    assert process.returncode == 0
+    text = shown.decode()
+    rewritten = re.findall(r"\rtest_download  [^\r\n]*", text)
+    assert any("measuring" in line for line in rewritten)
+    assert re.search(r"\r +\r", text), "the line is cleared at the end"

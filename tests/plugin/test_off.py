@@ -1,0 +1,99 @@
+"""Without --fileperf, load tests are skipped, and nothing is imported that takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+TESTS = """
+import pytest
+
+@pytest.fixture
+def costly():
+    raise AssertionError("a skipped test needs no fixtures")
+
+def test_plain():
+    pass
+
+def test_sync(fileperf, costly):
+    fileperf.get("/")
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_server(fileperf_server, size):
+    pass
+
+async def test_async(afileperf):
+    await afileperf.get("/")
+
+@pytest.mark.fileperf(connections=0)
+class TestMarked:
+    def test_marked(self):
+        raise AssertionError
+"""
+SHOW_MODULES = """
+import sys
+
+LARGE = {large!r}
+
+def pytest_unconfigure(config):
+    sys.stderr.write(f"large modules: {{sorted(set(sys.modules) & LARGE)}}\\n")
+"""
+LARGE = {"cloudpickle", "httpx", "numpy", "psutil", "rich", "scipy", "uvicorn", "uvloop"}
+SKIPPED = "*SKIPPED*needs --fileperf (or --fileperf-smoke for a few requests)*"
+
+
+def test_load_tests_are_skipped_and_the_reason_says_what_to_do(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(TESTS)
+    result = run("-rs")
+    result.assert_outcomes(passed=1, skipped=5)
+    result.stdout.fnmatch_lines([SKIPPED])
+
+
+def test_a_fixture_asked_for_while_the_test_runs_skips_it(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile('def test_late(request): request.getfixturevalue("fileperf").get("/")')
+    result = run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([SKIPPED])
+
+
+def test_the_app_fixture_alone_works_without_load(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nfileperf_app = package.module:app\n")
+    pytester.makepyfile('def test_app(fileperf_app): assert fileperf_app == "package.module:app"')
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("arguments", [("--collect-only",), (), ("--fileperf", "--collect-only")])
+def test_nothing_large_is_imported(pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]) -> None:
+    pytester.makepyfile(TESTS.replace("connections=0", "connections=1"))
+    pytester.makeconftest(SHOW_MODULES.format(large=LARGE))
+    result = run_apart(*arguments, "-p", "no:anyio")
+    assert result.ret == 0
+    assert "large modules: []" in result.stderr.lines
+
+
+def test_the_plugin_can_be_left_out(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_without(fileperf): pass")
+    result = run("-p", "no:fileperf")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*fixture 'fileperf' not found*"])
+
+
+def test_the_plugin_is_loaded_by_name_where_autoload_is_off(
+    pytester: pytest.Pytester, run_apart: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile("def test_with(fileperf): pass")
+    result = run_apart("-p", "fileperf", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([SKIPPED])
+
+
+def test_the_marker_is_registered(pytester: pytest.Pytester, run: Run) -> None:
+    run("--markers").stdout.fnmatch_lines(["@pytest.mark.fileperf(?*keys): *"])
+
+
+def test_xdist_only_skips(pytester: pytest.Pytester, run_apart: Run) -> None:
+    pytester.makepyfile(TESTS)
+    run_apart("-n2", plugins=("xdist",)).assert_outcomes(passed=1, skipped=5)

@@ -1,0 +1,240 @@
+"""Options and ini values: where they may stand, what they mean, and that all that is wrong is told before any test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+
+SHOW_SETTINGS = """
+from pytest_fileperf.plugin.active import ACTIVE
+
+def test_shown(request, fileperf):
+    active = request.config.stash[ACTIVE]
+    settings = fileperf._measuring._settings({})
+    given = active.invocation
+    print(f"settings: {settings!r}")
+    print(f"invocation: {given.smoke} {given.update} {given.strict} {given.json} {given.save} {given.baselines}")
+"""
+
+
+def problems_of(result: pytest.RunResult) -> list[str]:
+    """Returns the problems of a usage error; asserts that it is one and that no test ran."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "collected" not in result.stdout.str()
+    lines = [line for line in result.stderr.lines if line.strip()]
+    start = next(index for index, line in enumerate(lines) if line.startswith("ERROR: fileperf: "))
+    if lines[start].endswith("problems:"):
+        return [line.removeprefix("  - ") for line in lines[start + 1 :] if line.startswith("  - ")]
+    return [lines[start].removeprefix("ERROR: fileperf: ")]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--fileperf", "--fileperf-smoke", "--fileperf-update=new", "--fileperf-json=x.json", "--fileperf-save=one"],
+)
+def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
+    pytester.makepyfile("def test_on(fileperf): pass")
+    run(option).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("option", ["--fileperf-strict", "--fileperf-duration=1s", "--fileperf-server=inprocess"])
+def test_what_is_about_how_does_not_run_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
+    pytester.makepyfile("def test_off(fileperf): pass")
+    run(option).assert_outcomes(skipped=1)
+
+
+def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SHOW_SETTINGS)
+    pytester.makeini(
+        "[pytest]\nfileperf_connections = 5\nfileperf_rounds = 6\nfileperf_duration = 3s\nfileperf_app = a:b\n"
+        "fileperf_server = inprocess\nfileperf_tolerance = rps=3%\nfileperf_gate = rps\nfileperf_strict = yes\n"
+        "fileperf_baselines = kept\nfileperf_warmup = 0.1\nfileperf_timeout = 9s\nfileperf_boots = 2\n"
+    )
+    result = run("--fileperf", "-s", "--fileperf-connections=7", "--fileperf-warmup=0")
+    result.stdout.fnmatch_lines(
+        [
+            "*settings: Settings(connections=7, requests=None, duration_ns=3000000000, rounds=6, warmup_ns=0, "
+            "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
+            "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None)",
+            f"invocation: False None True None None {pytester.path / 'kept'}",
+        ]
+    )
+
+
+def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SHOW_SETTINGS)
+    result = run(
+        "-s",
+        "--fileperf-update",
+        "--fileperf-strict",
+        "--fileperf-json=out/x.json",
+        "--fileperf-save",
+        "--fileperf-baselines=here",
+        "--fileperf-server=uvicorn:loop=asyncio",
+        "--fileperf-workers=2",
+        "--fileperf-app=a:b",
+        "--fileperf-connections=3",
+        "--fileperf-duration=2s",
+        "--fileperf-rounds=4",
+        "--fileperf-boots=2",
+        "--fileperf-warmup=1s",
+        "--fileperf-timeout=5s",
+    )
+    path = pytester.path
+    result.stdout.fnmatch_lines(
+        [
+            "*connections=3, *duration_ns=2000000000, rounds=4, warmup_ns=1000000000, timeout_ns=5000000000, boots=2, "
+            "app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
+            f"invocation: False passed True {path / 'out' / 'x.json'}  {path / 'here'}",
+        ]
+    )
+
+
+def test_baselines_are_kept_in_the_rootdir_when_nothing_is_said(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SHOW_SETTINGS)
+    result = run("--fileperf", "-s")
+    result.stdout.fnmatch_lines(
+        ["fileperf: *; baselines in .fileperf", f"invocation: False None False None None {pytester.path / '.fileperf'}"]
+    )
+
+
+NATIVE = """
+[tool.pytest]
+fileperf_app = "a:b"
+fileperf_connections = 5
+fileperf_workers = 2
+fileperf_duration = "3s"
+fileperf_strict = true
+fileperf_gate = "p50"
+"""
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        pytest.param(
+            NATIVE,
+            marks=pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 9 is the first to know [tool.pytest]"),
+            id="native",
+        ),
+        pytest.param(NATIVE.replace("tool.pytest", "tool.pytest.ini_options"), id="ini_options"),
+        pytest.param(
+            NATIVE.replace("tool.pytest", "tool.pytest.ini_options")
+            .replace("= 5", '= "5"')
+            .replace("= true", '= "true"'),
+            id="ini_options, all texts",
+        ),
+    ],
+)
+def test_pyproject_toml_in_both_forms(pytester: pytest.Pytester, run: Run, toml: str) -> None:
+    pytester.makepyfile(SHOW_SETTINGS)
+    pytester.makepyprojecttoml(toml)
+    result = run("--fileperf", "-s", "--strict-config")
+    result.stdout.fnmatch_lines(
+        [
+            "*settings: Settings(connections=5, requests=None, duration_ns=3000000000,*app='a:b', "
+            "server=Uvicorn(workers=2,*gate=('p50',)*",
+            "invocation: False None True *",
+        ]
+    )
+
+
+def test_every_bad_value_is_told_before_any_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_never(): raise AssertionError")
+    pytester.makeini(
+        "[pytest]\nfileperf_gate = p98\nfileperf_rounds = many\nfileperf_boots = 0\nfileperf_tolerance = 5\n"
+        "fileperf_strict = perhaps\n"
+    )
+    found = problems_of(
+        run(
+            "--fileperf",
+            "--fileperf-update=old",
+            "--fileperf-connections=0",
+            "--fileperf-duration=10x",
+            "--fileperf-server=apache",
+            "--fileperf-app=app.py",
+        )
+    )
+    assert [problem.split(":")[0] for problem in found] == [
+        "--fileperf-update=old",
+        "fileperf_rounds",
+        "fileperf_strict",
+        "--fileperf-connections",
+        "--fileperf-duration",
+        "--fileperf-app",
+        "--fileperf-server",
+        "fileperf_boots",
+        "fileperf_tolerance",
+        "fileperf_gate",
+    ]
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 9 is the first to know [tool.pytest]")
+def test_a_native_value_of_the_wrong_type_is_told(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyprojecttoml('[tool.pytest]\nfileperf_connections = "5"\nfileperf_duration = 10\n')
+    found = problems_of(run("--fileperf"))
+    assert [problem.split(":")[0] for problem in found] == ["fileperf_connections", "fileperf_duration"]
+    assert "expects an int" in found[0]
+    assert "expects a string" in found[1]
+
+
+def test_bad_values_do_not_matter_where_load_tests_are_off(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    pytester.makeini("[pytest]\nfileperf_gate = p98\n")
+    run("--fileperf-duration=10x").assert_outcomes(passed=1)
+
+
+def test_a_few_requests_make_no_baseline(pytester: pytest.Pytester, run: Run) -> None:
+    assert problems_of(run("--fileperf-smoke", "--fileperf-update")) == [
+        "--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"
+    ]
+
+
+@pytest.mark.parametrize("option", ["--fileperf-update", "--fileperf-save"])
+def test_a_path_taken_for_an_option_s_value_is_told(pytester: pytest.Pytester, run: Run, option: str) -> None:
+    path = pytester.makepyfile("def test_never(): raise AssertionError")
+    (problem,) = problems_of(run(option, path.name))
+    assert problem.startswith(f"{option}={path.name}: ")
+    assert "paths" in problem
+
+
+def test_xdist_is_refused_with_what_to_do(pytester: pytest.Pytester, run_apart: Run) -> None:
+    pytester.makepyfile("def test_never(fileperf): raise AssertionError")
+    (problem,) = problems_of(run_apart("--fileperf", "-n2", plugins=("xdist",)))
+    assert "run them on their own with -n 0" in problem
+
+
+@pytest.mark.parametrize("arguments", [("--fileperf", "-n0"), ("--fileperf", "-n2", "--collect-only")])
+def test_xdist_is_not_refused_where_it_measures_nothing(
+    pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]
+) -> None:
+    pytester.makepyfile("def test_some(fileperf): pass")
+    assert run_apart(*arguments, plugins=("xdist",)).ret == 0
+
+
+@pytest.mark.parametrize(
+    "arguments,expected",
+    [
+        (("--fileperf",), "fileperf: measuring; uvicorn ×1; server and load on * cores; baselines in .fileperf"),
+        (("--fileperf-smoke", "--fileperf-server=inprocess"), "fileperf: smoke, a few requests each; in-process; *"),
+        (
+            ("--fileperf-update=new", "--fileperf-workers=2"),
+            "fileperf: measuring; storing new baselines; uvicorn ×2; *",
+        ),
+        (
+            ("--fileperf", "--fileperf-server=http://127.0.0.1:8000", "--fileperf-baselines=/elsewhere"),
+            "fileperf: measuring; http://127.0.0.1:8000; baselines in /elsewhere",
+        ),
+    ],
+)
+def test_the_header_says_what_will_happen(
+    pytester: pytest.Pytester, run: Run, arguments: tuple[str, ...], expected: str
+) -> None:
+    run(*arguments).stdout.fnmatch_lines([expected])
+
+
+def test_no_header_without_load_tests(pytester: pytest.Pytester, run: Run) -> None:
+    run().stdout.no_fnmatch_line("fileperf:*")

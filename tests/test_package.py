@@ -1,0 +1,42 @@
+"""What `pytest_fileperf` itself offers, and that it is fetched when used."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pytest_fileperf
+from pytest_fileperf import errors
+from pytest_fileperf.plan.payload import payload
+
+
+def names_for_type_checkers() -> list[str]:
+    tree = ast.parse(Path(pytest_fileperf.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+
+
+@pytest.mark.parametrize("name", pytest_fileperf.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(pytest_fileperf, name).__name__ == name
+    assert name in dir(pytest_fileperf)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    assert sorted(names_for_type_checkers()) == sorted(pytest_fileperf.__all__)
+
+
+def test_names_are_those_of_the_parts() -> None:
+    assert pytest_fileperf.payload is payload
+    assert pytest_fileperf.PlanError is errors.PlanError
+
+
+def test_every_error_is_public() -> None:
+    assert {name for name in errors.__all__ if name.endswith("Error")} <= set(pytest_fileperf.__all__)
+
+
+def test_other_names_are_missing_as_in_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'pytest_fileperf' has no attribute 'nothing'"):
+        _ = pytest_fileperf.nothing  # type: ignore[attr-defined]

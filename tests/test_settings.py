@@ -1,0 +1,252 @@
+"""What the user writes becomes settings: precedence, every key's spelling, and all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.metrics import METRICS, Direction, Unit
+from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
+from pytest_fileperf.plugin.asking import EXPECTATIONS
+from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.settings import KEYS, LIMITS, METRIC_NAMES, Settings, resolve, unknown_keys
+
+LIMIT_SAMPLES: Mapping[Unit, tuple[object, float]] = {
+    Unit.PER_SECOND: (800, 800.0),
+    Unit.SECONDS: ("80ms", 0.08),
+    Unit.BYTES: ("2MiB", 2097152.0),
+    Unit.BYTES_PER_SECOND: ("10MB/s", 10e6),
+    Unit.SHARE: ("1%", 0.01),
+}
+"""For each unit what a user may write, and the figure in SI units."""
+
+
+def settings(
+    verb: Mapping[str, object] | None = None,
+    *,
+    marker: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | None = None,
+    ini: Mapping[str, object] | None = None,
+) -> Settings:
+    return resolve(verb=verb or {}, marker=marker or {}, options=options or {}, ini=ini or {})
+
+
+def problems(
+    verb: Mapping[str, object] | None = None,
+    *,
+    marker: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | None = None,
+    ini: Mapping[str, object] | None = None,
+) -> tuple[str, ...]:
+    with pytest.raises(PlanError) as caught:
+        settings(verb, marker=marker, options=options, ini=ini)
+    return caught.value.problems
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    found = settings()
+    assert found == Settings()
+    assert (found.connections, found.duration_ns, found.rounds, found.boots) == (32, 6_000_000_000, 12, 3)
+    assert found.server == Uvicorn()
+    assert found.gate == ("rps", "p99")
+    assert found.limits == {"max_error_rate": 0.0}
+    assert found.tolerances == {}
+
+
+def test_the_closest_layer_wins_key_by_key() -> None:
+    layers: dict[str, dict[str, object]] = {
+        "verb": {"connections": 1},
+        "marker": {"connections": 2, "rounds": 20},
+        "options": {"connections": "3", "rounds": "30", "boots": "3"},
+        "ini": {"connections": 4, "rounds": 40, "boots": 4, "timeout": "4s"},
+    }
+    found = resolve(verb=layers["verb"], marker=layers["marker"], options=layers["options"], ini=layers["ini"])
+    assert (found.connections, found.rounds, found.boots, found.timeout_ns) == (1, 20, 3, 4_000_000_000)
+
+
+def test_none_in_a_closer_layer_is_the_default() -> None:
+    assert settings({"requests": None, "connections": None}, marker={"requests": 5, "connections": 5}) == Settings()
+
+
+@pytest.mark.parametrize(
+    "key,value,field,parsed",
+    [
+        ("connections", 8, "connections", 8),
+        ("connections", "8", "connections", 8),
+        ("requests", 1000, "requests", 1000),
+        ("duration", "10s", "duration_ns", 10_000_000_000),
+        ("duration", 0.3, "duration_ns", 300_000_000),
+        ("duration", "0.3", "duration_ns", 300_000_000),
+        ("warmup", 0, "warmup_ns", 0),
+        ("warmup", "200ms", "warmup_ns", 200_000_000),
+        ("timeout", "1m", "timeout_ns", 60_000_000_000),
+        ("rounds", 6, "rounds", 6),
+        ("boots", 1, "boots", 1),
+        ("app", "package.module:app", "app", "package.module:app"),
+        ("group", "uploads", "group", "uploads"),
+        ("label", "256 KiB", "label", "256 KiB"),
+        ("gate", "p50", "gate", ("p50",)),
+        ("gate", "p99, rps", "gate", ("rps", "p99")),
+        ("gate", ["rps", "rss", "rps"], "gate", ("rps", "rss")),
+        ("gate", "none", "gate", ()),
+        ("gate", False, "gate", ()),
+        ("gate", (), "gate", ()),
+    ],
+)
+def test_values_are_parsed(key: str, value: object, field: str, parsed: object) -> None:
+    assert getattr(settings({key: value}), field) == parsed
+
+
+def test_any_object_may_be_the_app() -> None:
+    app = object()
+    assert settings(marker={"app": app}).app is app
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_each_metric_has_a_limit_on_its_bad_side_in_its_own_unit(name: str) -> None:
+    metric = METRICS[name]
+    key = f"{'min' if metric.direction is Direction.HIGHER else 'max'}_{name}"
+    written, si = LIMIT_SAMPLES[metric.unit]
+    assert settings({key: written}).limits[key] == si
+
+
+def test_the_names_known_without_numpy_are_the_catalogue() -> None:
+    assert set(METRIC_NAMES) == set(METRICS)
+    assert len(LIMITS) == len(METRICS)
+
+
+def test_keywords_of_a_verb_have_one_meaning_each() -> None:
+    names = (*KEYS, *REQUEST_ARGUMENTS, *EXPECTATIONS)
+    assert len(set(names)) == len(names)
+
+
+def test_a_limit_of_errors_replaces_the_default() -> None:
+    assert settings({"max_error_rate": "1%", "min_rps": 5}).limits == {"max_error_rate": 0.01, "min_rps": 5.0}
+
+
+@pytest.mark.parametrize(
+    "gate,tolerance,expected",
+    [
+        ("rps, p99", "5%", {"rps": 0.05, "p99": 0.05}),
+        ("p50", 0.2, {"p50": 0.2}),
+        ("rps", {"rps": "3%", "p99": 0.3}, {"rps": 0.03, "p99": 0.3}),
+        ("rps", "rps=3%, p99=0.3", {"rps": 0.03, "p99": 0.3}),
+        ("rps", "150%", {"rps": 1.5}),
+        ("none", "5%", {}),
+    ],
+)
+def test_a_tolerance_is_for_all_gated_metrics_or_by_metric(
+    gate: str, tolerance: object, expected: dict[str, float]
+) -> None:
+    assert settings({"gate": gate, "tolerance": tolerance}).tolerances == expected
+
+
+@pytest.mark.parametrize(
+    "verb,marker,options,ini,expected",
+    [
+        ({}, {}, {}, {}, Uvicorn()),
+        ({}, {}, {"server": "inprocess"}, {}, InProcess()),
+        ({}, {}, {}, {"server": "uvicorn:loop=asyncio"}, Uvicorn(loop="asyncio")),
+        ({}, {}, {}, {"server": "http://127.0.0.1:8000"}, Url("http://127.0.0.1:8000")),
+        ({}, {"workers": 2}, {}, {}, Uvicorn(workers=2)),
+        ({}, {}, {"workers": "2"}, {"server": "uvicorn:loop=asyncio"}, Uvicorn(workers=2, loop="asyncio")),
+        ({}, {"server": Uvicorn(workers=3), "workers": 2}, {}, {}, Uvicorn(workers=2)),
+        ({"server": Uvicorn()}, {}, {"workers": 4}, {}, Uvicorn()),
+        ({"server": InProcess()}, {}, {}, {"workers": 4}, InProcess()),
+    ],
+)
+def test_a_server_hides_workers_given_further_away(
+    verb: Mapping[str, object],
+    marker: Mapping[str, object],
+    options: Mapping[str, object],
+    ini: Mapping[str, object],
+    expected: ServerSpec,
+) -> None:
+    assert settings(verb, marker=marker, options=options, ini=ini).server == expected
+
+
+@pytest.mark.parametrize(
+    "key,value,problem",
+    [
+        ("connections", 0, "connections: 0 is not a whole number of 1 or more"),
+        ("connections", True, "connections: True is not a whole number of 1 or more"),
+        ("requests", 1.5, "requests: 1.5 is not a whole number of 1 or more"),
+        ("boots", "many", "boots: 'many' is not a whole number of 1 or more"),
+        (
+            "duration",
+            "10x",
+            "duration: '10x' is not a duration: write a number and ns, us, ms, s, m or h, as in \"80ms\"",
+        ),
+        ("duration", 0, "duration: 0 is too short: it must be above 0"),
+        ("timeout", [], 'timeout: [] is not a duration: write seconds, or a text as in "10s"'),
+        ("min_rps", -1, "min_rps: -1 is not a number of 0 or more"),
+        ("min_rps", "fast", "min_rps: 'fast' is not a number of 0 or more"),
+        ("max_p99", "0ms", "max_p99: '0ms' is too short: it must be above 0"),
+        ("max_rss", 1.5, 'max_rss: 1.5 is not a size: write bytes, or a text as in "256MiB"'),
+        (
+            "max_error_rate",
+            5,
+            'max_error_rate: 5 is more than all requests: write a percentage or a fraction, as in "1%" or 0.01',
+        ),
+        ("tolerance", 5, 'tolerance: 5 would be 500 %: write a percentage or a fraction, as in "5%" or 0.05'),
+        ("tolerance", {"p98": 0.1}, f"tolerance: unknown metric 'p98'; use {', '.join(METRIC_NAMES)}"),
+        (
+            "tolerance",
+            {"p99": "x"},
+            "tolerance: p99: 'x' is not a share: write a percentage or a fraction, as in \"5%\" or 0.05",
+        ),
+        ("gate", "rps, p98", f"gate: unknown metric 'p98'; use {', '.join(METRIC_NAMES)}"),
+        ("gate", "", f"gate: unknown metric ''; use {', '.join(METRIC_NAMES)}"),
+        ("gate", True, 'gate: True is not a choice of metrics: write their names, or "none" for no gate'),
+        (
+            "server",
+            "gunicorn",
+            "server: unknown server 'gunicorn': use uvicorn, inprocess or an http:// URL on this machine",
+        ),
+        ("server", Uvicorn, "server: <class 'pytest_fileperf.serve.spec.Uvicorn'> is a class: give an instance of it"),
+        (
+            "app",
+            "app.py",
+            'app: \'app.py\' does not name an app: write "module:attribute", or "module:factory()"',
+        ),
+        ("label", 5, "label: 5 is not a text"),
+    ],
+)
+def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
+    assert problems({key: value}) == (problem,)
+
+
+def test_workers_go_with_uvicorn_only() -> None:
+    assert problems(options={"workers": 2}, ini={"server": "inprocess"}) == (
+        "workers=2 only goes with the uvicorn server, not with InProcess()",
+    )
+
+
+def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
+    (problem,) = problems({"conections": 4, "rate": 10})
+    assert problem.startswith("unknown key 'conections' (did you mean connections?), unknown key 'rate'")
+    assert problem.endswith(f"; valid keys are {', '.join(KEYS)}")
+
+
+def test_known_keys_are_no_problem() -> None:
+    assert unknown_keys(("a",), ("a", "b")) == ()
+
+
+def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer() -> None:
+    found = problems(
+        {"connections": 0, "min_rps": -1},
+        marker={"connections": -1, "rate": 10},
+        options={"duration": "10x"},
+        ini={"duration": "10y", "server": "apache"},
+    )
+    assert [problem.split(" ")[0] for problem in found] == [
+        "connections:",
+        "min_rps:",
+        "unknown",
+        "connections:",
+        "--fileperf-duration:",
+        "fileperf_duration:",
+        "fileperf_server:",
+    ]

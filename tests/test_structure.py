@@ -1,0 +1,200 @@
+"""The package keeps its shape: data moves one way, importing starts nothing, what is declared is true."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pytest_fileperf
+from pytest_fileperf import errors
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(pytest_fileperf.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+STAGES = (
+    "errors",
+    "units",
+    "plan",
+    "wire",  # before serve, which hands out clients over our transport
+    "serve",
+    "measure",  # before drive, which writes into the recorder it is handed
+    "drive",
+    "judge",
+    "report",
+    "settings",
+    "run",
+    "plugin",
+)
+"""A part imports itself and what stands before it."""
+
+LARGE = ("cloudpickle", "hdrh", "httptools", "httpx", "numpy", "psutil", "rich", "scipy", "uvicorn", "uvloop")
+DISTRIBUTIONS = {"hdrh": "hdrhistogram", "pytest_benchmark": "pytest-benchmark"}
+"""Distributions named other than what they import as."""
+LONGEST_MODULE_LINES = 400
+
+
+def dotted(module: Path) -> str:
+    parts = module.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def stage_of(name: str) -> str | None:
+    """Returns the part of the package a dotted name lies in; None for the package itself and for other packages."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "pytest_fileperf" and len(parts) > 1 else None
+
+
+def tree_of(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
+def imports_of(module: Path) -> Iterator[tuple[str, str | None]]:
+    """Yields (module, name or None) for every import, those inside functions too."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{dotted(module)}:{node.lineno} imports relatively"
+            assert node.module is not None
+            for alias in node.names:
+                yield node.module, alias.name
+
+
+def declared(requirements: list[str]) -> dict[str, str]:
+    """Returns the lower bound of each requirement by name."""
+    bounds = {}
+    for requirement in requirements:
+        match = re.fullmatch(r"([a-z-]+)(?:\[[a-z]+\])?(?:>=([0-9.]+))?(?:; .*)?", requirement)
+        assert match, requirement
+        bounds[match[1]] = match[2]
+    return bounds
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, object]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        content = tomllib.load(file)["project"]
+    assert isinstance(content, dict)
+    return content
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_no_stage_reaches_back(module: Path) -> None:
+    own = stage_of(dotted(module))
+    if own is None:
+        return  # the package's own namespace offers names of every stage
+    for imported, name in imports_of(module):
+        other = stage_of(imported if imported != "pytest_fileperf" else f"{imported}.{name}")
+        if other is not None:
+            assert STAGES.index(other) <= STAGES.index(own), f"{dotted(module)} imports {imported}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_only_the_plugin_imports_pytest_and_nobody_its_private_names(module: Path) -> None:
+    imported = {name.split(".")[0] for name, _ in imports_of(module)}
+    assert "_pytest" not in imported
+    assert "pytest" not in imported or stage_of(dotted(module)) == "plugin"
+
+
+def exports_of(module: Path) -> tuple[str, ...] | None:
+    for node in tree_of(module).body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(name, ast.Name) and name.id == "__all__" for name in node.targets
+        ):
+            exports = ast.literal_eval(node.value)
+            assert isinstance(exports, tuple), f"{dotted(module)}.__all__ is not a tuple"
+            return exports
+    return None
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.parent.name != "plugin"], ids=dotted)
+def test_all_names_what_the_module_offers(module: Path) -> None:
+    exports = exports_of(module)
+    defines = any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in tree_of(module).body
+    )
+    if exports is None:
+        assert not defines, f"{dotted(module)} has no __all__"
+        return
+    loaded = importlib.import_module(dotted(module))
+    assert [name for name in exports if not hasattr(loaded, name)] == []
+
+
+def test_what_modules_take_from_each_other_is_in_all() -> None:
+    exports = {dotted(module): exports_of(module) for module in MODULES}
+    missing = sorted(
+        f"{dotted(module)} takes {imported}.{name}"
+        for module in MODULES
+        for imported, name in imports_of(module)
+        if name is not None and f"{imported}.{name}" not in exports and name not in (exports.get(imported) or (name,))
+    )
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_names_are_neither_the_standard_library_s_nor_empty_words(module: Path) -> None:
+    name = dotted(module).rpartition(".")[2]
+    assert name not in sys.stdlib_module_names
+    assert name not in {"common", "helper", "helpers", "manager", "misc", "tools", "util", "utils"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_nothing_is_printed(module: Path) -> None:
+    names = (node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name))
+    assert [node.lineno for node in names if node.id == "print"] == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_modules_are_short(module: Path) -> None:
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= LONGEST_MODULE_LINES
+
+
+@pytest.mark.parametrize("name,also", [("pytest_fileperf", ("pytest",)), ("pytest_fileperf.plugin", ())])
+def test_importing_loads_nothing_large(name: str, also: tuple[str, ...], tmp_path: Path) -> None:
+    code = f"import sys, {name}; print(sorted(set(sys.modules) & set({(*LARGE, *also)!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_the_tree_of_errors_is_drawn_whole() -> None:
+    assert errors.__doc__ is not None
+    drawn = set(re.findall(r"\b\w+Error\b", errors.__doc__)) - {"ValueError", "AssertionError"}
+    assert drawn == {name for name in errors.__all__ if name.endswith("Error")}
+
+
+def test_dependencies_are_what_the_package_imports(project: dict[str, object]) -> None:
+    imported = {name.split(".")[0] for module in MODULES for name, _ in imports_of(module)}
+    imported -= {*sys.stdlib_module_names, "pytest_fileperf"}
+    dependencies = project["dependencies"]
+    assert isinstance(dependencies, list)
+    assert {DISTRIBUTIONS.get(name, name) for name in imported} == set(declared(dependencies))
+
+
+def test_the_lowest_environment_installs_every_lower_bound(project: dict[str, object]) -> None:
+    extras = project["optional-dependencies"]
+    dependencies = project["dependencies"]
+    assert isinstance(extras, dict)
+    assert isinstance(dependencies, list)
+    bounds = declared([*dependencies, *(requirement for extra in extras.values() for requirement in extra)])
+    del bounds["pytest-fileperf"]
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    pins = [line.replace("==", ">=") for line in tox["testenv:lowest"]["deps"].split("\n") if line]
+    assert declared(pins) == bounds
