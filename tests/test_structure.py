@@ -75,7 +75,7 @@ def declared(requirements: list[str]) -> dict[str, str]:
     """Returns the lower bound of each requirement by name."""
     bounds = {}
     for requirement in requirements:
-        match = re.fullmatch(r"([a-z-]+)(?:\[[a-z]+\])?(?:>=([0-9.]+))?(?:; .*)?", requirement)
+        match = re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z]+\])?(?:>=([0-9.]+))?(?:; .*)?", requirement)
         assert match, requirement
         bounds[match[1]] = match[2]
     return bounds

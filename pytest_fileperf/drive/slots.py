@@ -36,7 +36,6 @@ class ReplaySlot:
         "_excerpt",
         "_expect",
         "_good_head",
-        "_head",
         "_load",
         "_opening",
         "_recorder",
@@ -60,7 +59,6 @@ class ReplaySlot:
         self._connect = connect
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._head: ResponseHead | None = None
         self._good_head: ResponseHead | None = None
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
@@ -105,7 +103,6 @@ class ReplaySlot:
 
     def on_head(self, head: ResponseHead) -> bool:
         """Takes the head; asks for the body where it must be hashed or shown."""
-        self._head = head
         if head is self._good_head:
             return False
         self._excerpt.clear()
@@ -127,37 +124,42 @@ class ReplaySlot:
         if len(self._excerpt) < _EXCERPT_BYTES:
             self._excerpt += data[: _EXCERPT_BYTES - len(self._excerpt)]
 
-    def on_end(self) -> None:
+    def on_end(self, repeated: bool) -> bool:
         """Judges the answer and goes on."""
-        connection, head, expect = self._connection, self._head, self._expect
+        connection = self._connection
         assert connection is not None
-        assert head is not None
-        body_bytes = connection.body_bytes
-        if not expect.allows_status(head.status):
-            self._failed(f"status {head.status}", f"answer {head.status}", head.status)
-        elif expect.size_bytes is not None and body_bytes != expect.size_bytes:
-            self._failed("size", f"{body_bytes} bytes instead of {expect.size_bytes}", head.status)
-        elif self._digest is not None and self._digest.hexdigest() != expect.sha256:
-            self._failed("digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}", head.status)
-        else:
+        problem = None if repeated else self._problem(connection.status, connection.body_bytes)
+        if problem is None:
             self._recorder.success(
                 connection.started_ns,
                 connection.first_byte_ns,
                 connection.ended_ns,
-                head.status,
+                connection.status,
                 self._request.body_bytes,
-                body_bytes,
+                connection.body_bytes,
             )
+        else:
+            kind, what = problem
+            self._recorder.failure(kind, what + _shown(bytes(self._excerpt)), connection.ended_ns, connection.status)
         self._load.next(self)
+        return problem is None
+
+    def _problem(self, status: int, body_bytes: int) -> tuple[str, str] | None:
+        """Returns kind and description of what is wrong with an answer."""
+        expect = self._expect
+        if not expect.allows_status(status):
+            return f"status {status}", f"answer {status}"
+        if expect.size_bytes is not None and body_bytes != expect.size_bytes:
+            return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
+        if self._digest is not None and self._digest.hexdigest() != expect.sha256:
+            return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
+        return None
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""
         self._recorder.failure(*_kind_of(error), monotonic_ns())
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._load.next, self)
-
-    def _failed(self, kind: str, what: str, status: int) -> None:
-        self._recorder.failure(kind, what + _shown(bytes(self._excerpt)), monotonic_ns(), status)
 
 
 class Sent:

@@ -20,7 +20,7 @@ from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
 from pytest_fileperf.wire.connect import Origin, open_socket
-from pytest_fileperf.wire.connection import Connection, Scratch
+from pytest_fileperf.wire.connection import Connection, KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import LoadClient, WireRequest, compile_request
 from pytest_fileperf.wire.transport import LoadTransport
@@ -156,6 +156,7 @@ class _Beginning:
         if request is None:
             return self._client_slots(load, recorder)
         scratch = Scratch()
+        known: KnownAnswers = {}
         expect = self._work.expect if isinstance(self._work, Operation) else Expectation()
         url = httpx.URL(self._target.url)
         origin = Origin(url.scheme, url.host, url.port or 80)
@@ -163,7 +164,7 @@ class _Beginning:
 
         async def connect() -> Connection:
             sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=_CONNECT_TIMEOUT_S)
-            return Connection(loop, sock, scratch)
+            return Connection(loop, sock, scratch, known)
 
         slots = [
             ReplaySlot(load=load, recorder=recorder, request=request, expect=expect, connect=connect)

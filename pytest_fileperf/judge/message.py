@@ -33,7 +33,7 @@ def verdict_text(verdict: Verdict, *, title: str, head: str, limiting: str, note
     lines += [f"{check.name}: {check.reason}" for check in verdict.limits if check.reason]
     lines += notes
     if any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons):
-        lines.append("if the new level is meant to stay, store it with --fileperf-update")
+        lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
     if lines:
         parts.append("\n".join(map(_wrapped, dict.fromkeys(lines))))
     return "\n\n".join(parts)

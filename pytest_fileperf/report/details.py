@@ -97,7 +97,8 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
     """Returns why metrics have the outcome they have, where the judge says so; equal reasons are one."""
     groups: dict[tuple[Outcome, str], list[Comparison]] = {}
     for comparison in result.verdict.comparisons:
-        if comparison.reason:
+        remedied = comparison.outcome is Outcome.NEW and result.baseline_written
+        if comparison.reason and not remedied:
             groups.setdefault((comparison.outcome, plain(comparison.reason)), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 from time import monotonic_ns
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import httpx
 
@@ -29,7 +29,7 @@ from pytest_fileperf.wire.framing import (
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
-__all__ = ("Connection", "Exchange", "Scratch")
+__all__ = ("Connection", "Exchange", "KnownAnswers", "Scratch")
 
 READ_BYTES = 256 * 1024
 _SKIP_AT_LEAST_BYTES = 64 * 1024
@@ -37,6 +37,15 @@ _SKIP_AT_LEAST_BYTES = 64 * 1024
 _SKIP_MOST_BYTES = 16 * 1024 * 1024
 _CAN_SKIP = sys.platform == "linux"
 """Only Linux discards TCP data for `MSG_TRUNC`."""
+
+
+KNOWN_BYTES = 4096
+"""Longer answers are parsed each time: their heads are known, and that is what costs."""
+KNOWN_MOST = 1024
+"""Known answers kept; a `date` header makes one a second."""
+
+KnownAnswers: TypeAlias = dict[bytes, tuple[ResponseHead, int]]
+"""Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
 
 
 class Exchange(Protocol):
@@ -50,8 +59,12 @@ class Exchange(Protocol):
         """Takes a piece of the body; the memory is overwritten after the call."""
         ...
 
-    def on_end(self) -> None:
-        """The answer is complete; the connection is free, or closed when it cannot be used again."""
+    def on_end(self, repeated: bool) -> bool:
+        """The answer is complete; the connection is free, or closed when it cannot be used again.
+
+        Returns whether an answer of the very same bytes would be as good. Where connections keep known answers, such a
+        one ends with `repeated`, without `on_head` and `on_body`.
+        """
         ...
 
     def on_failure(self, error: httpx.TransportError) -> None:
@@ -82,6 +95,7 @@ class Connection:
         "_exchange",
         "_fd",
         "_head",
+        "_known",
         "_last",
         "_left",
         "_loop",
@@ -90,6 +104,7 @@ class Connection:
         "_pending",
         "_plain",
         "_recv_into",
+        "_repeatable",
         "_scratch",
         "_send",
         "_sender",
@@ -102,11 +117,19 @@ class Connection:
         "started_ns",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        scratch: Scratch,
+        known: KnownAnswers | None = None,
+    ) -> None:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
         self._scratch = scratch
+        self._known = known
+        self._repeatable = False
         self._recv_into = sock.recv_into
         self._send = sock.send
         self._sender = Sender(loop, sock, self.fail)
@@ -205,7 +228,10 @@ class Connection:
             if left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain:
                 self._skipped(received)
             elif self._head is None:
-                self._take_head(received)
+                if self._known is None or received > KNOWN_BYTES or self._pending:
+                    self._take_head(received)
+                else:
+                    self._take_start(received, self._known)
             else:
                 self._take_body(self._scratch.view[:received])
         except httpx.RemoteProtocolError as error:
@@ -226,6 +252,24 @@ class Connection:
             self._chunks.skip(received)
         elif self._left == 0:
             self._end()
+
+    def _take_start(self, received: int, known: KnownAnswers) -> None:
+        """Takes the first bytes of an answer; when they are those of a known good answer, they are all of it."""
+        raw = bytes(self._scratch.view[:received])
+        answer = known.get(raw)
+        if answer is not None and not self._sender.unfinished:
+            exchange, self._exchange = self._exchange, None
+            assert exchange is not None
+            self._head, self.body_bytes = answer
+            self.first_byte_ns = self.ended_ns
+            exchange.on_end(True)
+            return
+        self._repeatable = False
+        self._take_head(received)
+        if self._repeatable and self._exchange is None and not self.closed and self._head is not None:
+            if len(known) >= KNOWN_MOST:
+                known.clear()
+            known[raw] = (self._head, self.body_bytes)
 
     def _take_head(self, received: int) -> None:
         if not self.first_byte_ns:
@@ -333,7 +377,7 @@ class Connection:
         unsent = self._streaming or self._sender.unfinished
         if unsent or leftover or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
             self.close()
-        exchange.on_end()
+        self._repeatable = exchange.on_end(False)
 
     def fail(self, error: httpx.TransportError) -> None:
         """Closes the connection and tells the exchange why its answer will not come."""
@@ -360,6 +404,11 @@ class Connection:
         self._sock.close()
 
     # --- flow control and state
+
+    @property
+    def status(self) -> int:
+        """Status of the current or last answer; 0 before its head is there."""
+        return self._head.status if self._head is not None else 0
 
     @property
     def busy(self) -> bool:

@@ -240,10 +240,11 @@ class _Exchange(httpx.AsyncByteStream):
             self._connection.pause()
         self._wake()
 
-    def on_end(self) -> None:
+    def on_end(self, repeated: bool) -> bool:
         self._complete = True
         self._give_back()
         self._wake()
+        return False
 
     def on_failure(self, error: httpx.TransportError) -> None:
         self._error = error

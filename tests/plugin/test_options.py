@@ -220,10 +220,9 @@ def test_xdist_is_not_refused_where_it_measures_nothing(
     [
         (("--fileperf",), "fileperf: measuring; uvicorn ×1; server and load on * cores; baselines in .fileperf"),
         (("--fileperf-smoke", "--fileperf-server=inprocess"), "fileperf: smoke, a few requests each; in-process; *"),
-        (
-            ("--fileperf-update=new", "--fileperf-workers=2"),
-            "fileperf: measuring; storing new baselines; uvicorn ×2; *",
-        ),
+        (("--fileperf-update", "--fileperf-workers=2"), "fileperf: measuring; storing baselines; uvicorn ×2; *"),
+        (("--fileperf-update=new",), "fileperf: measuring; storing new baselines; *"),
+        (("--fileperf-update=all",), "fileperf: measuring; storing all baselines, worse ones too; *"),
         (
             ("--fileperf", "--fileperf-server=http://127.0.0.1:8000", "--fileperf-baselines=/elsewhere"),
             "fileperf: measuring; http://127.0.0.1:8000; baselines in /elsewhere",
