@@ -21,8 +21,8 @@ Outcome, with L = log(1 + tolerance)
                   the promise for a whole session: with Bonferroni's alpha over its gates, identical code regresses
                   anywhere with at most `SESSION_ALPHA`; in fact far less, as the first asks for more than 0.
     IMPROVED      the same in the good direction.
-    INCONCLUSIVE  neither, and either a worsening beyond the tolerance is suspected (its lower one-sided 80 % bound is
-                  above L), or the evidence could not have shown one of `CLEAR` tolerances with 80 % probability.
+    INCONCLUSIVE  neither, and either `worse` itself is above L, which the noise may or may not explain, or the evidence
+                  could not have shown a worsening of `CLEAR` tolerances with 80 % probability.
     PASS          otherwise. So a true worsening of `CLEAR` tolerances or more passes in at most 1 of 20 runs: it would
                   have to be seen 1.7 standard errors too small.
     Chromium's Pinpoint has the same three answers from two thresholds (different, same, unknown).
@@ -51,7 +51,7 @@ SESSION_ALPHA = 0.05
 BOUND = 0.95
 """Confidence of the one-sided bounds; the interval shown, with one on each side, has 90 %."""
 POWER = 0.80
-"""Probability that goes with "could have shown"; the usual convention. Its complement is what makes a suspicion."""
+"""Probability that goes with "could have shown"; the usual convention."""
 CLEAR = 3.0
 """PASS needs evidence that would have shown a worsening of this many tolerances (on the log scale): with 5 % on
 requests/s a usual machine's noise shows 12 to 13 %."""
@@ -187,7 +187,7 @@ def _outcome(difference: _Difference, tolerance: float, alpha: float) -> tuple[O
         return Outcome.REGRESSED, ""
     if -difference.worse > least:
         return Outcome.IMPROVED, "better than its baseline: store the new level with --fileperf-update"
-    if difference.worse - difference.margin(POWER) > limit:
+    if difference.worse > limit:
         return Outcome.INCONCLUSIVE, (
             f"may be worse by more than its tolerance of {format_share(tolerance)}, but the noise hides it:"
             " use more boots or a longer duration"

@@ -205,7 +205,7 @@ p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)     25.0 %  PASS
 
 limited by: server CPU (98 % of its core)
 rps: since the baseline, uvicorn was 0.34.0, is 0.54.0
-if the new level is meant to stay, store it with --fileperf-update"""
+if the new level is meant to stay, store it with --fileperf-update=all"""
     )
 
 
@@ -228,7 +228,7 @@ limited by: server CPU (98 % of its core)
 p99: only a worsening of 120.0 % could have been seen: use more boots or
   a longer duration, or a tolerance of 44.0 %
 max_rss: server peak RSS was not measured in this run
-if the new level is meant to stay, store it with --fileperf-update"""
+if the new level is meant to stay, store it with --fileperf-update=all"""
     )
 
 
