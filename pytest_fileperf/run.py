@@ -23,6 +23,7 @@ from pytest_fileperf.judge.gate import alpha_each
 from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.limiting import limited_by
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.plan.load import LoadPlan
@@ -109,9 +110,9 @@ class Session:
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
-        plan, boots = self._plan(settings)
         self._read_baseline(test, settings)  # a damaged one is told before time is spent on measuring
-        servers = self._boots(settings, boots)
+        servers = self._boots(settings, self._boots_wanted(settings))
+        plan = self._plan(settings, len(servers))
         recording = self._record(work, plan, servers, test, _cores_of(settings))
         identity = _identity(work, plan, servers[0], recording)
         result = self._judged(work, plan, settings, test, servers[0], recording, identity)
@@ -121,24 +122,27 @@ class Session:
 
     # --- loading
 
-    def _plan(self, settings: Settings) -> tuple[LoadPlan, int]:
-        """Returns the load for each boot, and how many boots."""
+    def _boots_wanted(self, settings: Settings) -> int:
+        """Returns over how many boots a run is spread, where the server can be booted more than once."""
+        alone = self._options.smoke or settings.requests is not None
+        return 1 if alone or not settings.gate else settings.boots
+
+    def _plan(self, settings: Settings, boots: int) -> LoadPlan:
+        """Returns the load for each of so many boots."""
         if self._options.smoke:
             requests = min(settings.requests or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
             connections = min(settings.connections, _SMOKE_CONNECTIONS)
-            return _counted(requests, connections, settings), 1
+            return _counted(requests, connections, settings)
         if settings.requests is not None:
-            return _counted(settings.requests, settings.connections, settings), 1
-        boots = settings.boots if isinstance(settings.server, Uvicorn) and settings.gate else 1
+            return _counted(settings.requests, settings.connections, settings)
         rounds = max(1, round(settings.rounds / boots))
-        plan = LoadPlan(
+        return LoadPlan(
             connections=settings.connections,
             warmup_ns=settings.warmup_ns,
             round_ns=max(1, settings.duration_ns // (boots * rounds)),
             rounds=rounds,
             timeout_ns=settings.timeout_ns,
         )
-        return plan, boots
 
     def _boots(self, settings: Settings, count: int) -> tuple[RunningServer, ...]:
         app = None if settings.app is None else app_spec(settings.app)
@@ -309,12 +313,14 @@ class Session:
         raise_for_failed_requests(result.measurement, settings.limits.get("max_error_rate", 0.0), result.test.title)
         if result.baseline_written or self._options.smoke:
             return
+        workers = settings.server.workers if isinstance(settings.server, Uvicorn) else None
         judged_by_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
         raise_for(
             result.verdict,
             strict=self._options.strict,
             ci=self._options.ci and not judged_by_limits,
             title=result.test.title,
+            limiting=limited_by(result.measurement, workers=workers),
         )
 
 

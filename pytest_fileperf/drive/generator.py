@@ -39,11 +39,12 @@ def main() -> None:
     assert isinstance(setup, Setup)
     threading.Thread(target=_read_all, args=(commands, jobs, setup.scratch), daemon=True).start()
     sys.path[:] = setup.path
+    anywhere = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
     with PayloadFiles(Path(setup.scratch)) as files:
         while True:
             job = jobs.get()
             assert isinstance(job, StintJob)
-            write_message(answers, _answer(job, files, answers))
+            write_message(answers, _answer(job, files, answers, anywhere))
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -64,12 +65,15 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str)
     os._exit(0)
 
 
-def _answer(job: StintJob, files: PayloadFiles, answers: BinaryIO) -> StintResult | Refusal:
-    """Makes the stint; every failure becomes a refusal that says whose fault it is."""
+def _answer(job: StintJob, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]) -> StintResult | Refusal:
+    """Makes the stint; every failure becomes a refusal that says whose fault it is.
+
+    `anywhere` are the cores of a stint that names none: an earlier one may have had fewer.
+    """
     try:
         _allow_files(job.plan.connections)
-        if job.cores is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, job.cores)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, job.cores or anywhere)
         work = pickle.loads(job.work)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(

@@ -41,7 +41,8 @@ class LoadLoop:
         self._timeout_ns = timeout_ns
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
-        self._started = 0
+        self.started = 0
+        """Pieces of work begun so far."""
         self._free: list[Slot] = []
         self._busy = 0
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -79,11 +80,11 @@ class LoadLoop:
         for slot in free:
             now_ns = monotonic_ns()
             elapsed_ns = now_ns - self._origin_ns
-            due_ns = self._pacing.due(elapsed_ns, self._started)
+            due_ns = self._pacing.due(elapsed_ns, self.started)
             if due_ns is None:
                 self._retire()
                 continue
-            self._started += 1
+            self.started += 1
             self._last_start_ns = now_ns
             if due_ns <= elapsed_ns:
                 slot.start()

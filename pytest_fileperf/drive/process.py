@@ -110,7 +110,8 @@ class Generator:
         self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
         self._log = (Path(self._directory.name) / "generator.log").open("w+b")
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest_fileperf.drive.generator"],
+            # -P: the directory that the tests run in may hold modules named as those of the standard library.
+            [sys.executable, "-P", "-m", "pytest_fileperf.drive.generator"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -140,7 +140,9 @@ class ReplaySlot:
             )
         else:
             kind, what = problem
-            self._recorder.failure(kind, what + _shown(bytes(self._excerpt)), connection.ended_ns, connection.status)
+            shown = _shown(bytes(self._excerpt), connection.body_bytes)
+            self._recorder.failure(kind, what + shown, connection.ended_ns, connection.status)
+            self._excerpt.clear()
         self._load.next(self)
         return problem is None
 
@@ -199,22 +201,26 @@ class ClientSlot:
         self._sent = Sent()
         self._responses: list[httpx.Response] = []
         self._task: asyncio.Task[None] | None = None
-        self._started_ns = 0
+        self._pause: asyncio.TimerHandle | None = None
+        self._started_ns: int | None = None
         self._expired = False
         client.event_hooks["response"].append(self._on_response)
 
     def start(self) -> None:
         """Starts the coroutine."""
+        self._started_ns = None  # a task cancelled before its first step would never say that it has ended
         self._task = asyncio.create_task(self._run())
 
     def expire(self, started_before_ns: int) -> None:
         """Cancels the coroutine if it began before that instant."""
-        if self._task is not None and not self._task.done() and self._started_ns < started_before_ns:
+        if self._task is not None and self._started_ns is not None and self._started_ns < started_before_ns:
             self._expired = True
             self._task.cancel()
 
     async def aclose(self) -> None:
         """Ends what is under way and closes the client."""
+        if self._pause is not None:
+            self._pause.cancel()
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -232,20 +238,26 @@ class ClientSlot:
         sent = self._sent = Sent()
         self._responses = []
         self._expired = False
-        self._started_ns = monotonic_ns()
+        started_ns = self._started_ns = monotonic_ns()
         try:
             await self._call(self._client, sent)
         except asyncio.CancelledError:
-            if not self._expired:
+            if self._expired:
+                self._recorder.failure("timeout", "not done within the time limit", monotonic_ns())
+            elif self._task is not None and self._task.cancelling():
                 raise
-            self._recorder.failure("timeout", "not done within the time limit", monotonic_ns())
+            else:
+                self._recorder.failure("cancelled", "it awaited something that was cancelled", monotonic_ns())
         except Exception as error:  # the user's code may raise anything; each failure is a sample
             self._recorder.failure(*_kind_of(error), monotonic_ns(), sent.status)
+            if isinstance(error, httpx.ConnectError):
+                self._pause = asyncio.get_running_loop().call_later(_RECONNECT_PAUSE_S, self._load.next, self)
+                return
         else:
-            self._finished(sent)
+            self._finished(sent, started_ns)
         self._load.next(self)
 
-    def _finished(self, sent: Sent) -> None:
+    def _finished(self, sent: Sent, started_ns: int) -> None:
         ended_ns = monotonic_ns()
         if sent.problem is not None:
             self._recorder.failure(*sent.problem, ended_ns, sent.status)
@@ -257,7 +269,7 @@ class ClientSlot:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
             sent.bytes_received += response.num_bytes_downloaded
         self._recorder.success(
-            self._started_ns,
+            started_ns,
             sent.first_byte_ns or ended_ns,
             ended_ns,
             sent.status or 0,
@@ -289,19 +301,19 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
         finally:
             await response.aclose()
         if not expect.allows_status(response.status_code):
-            sent.problem = (f"status {response.status_code}", f"answer {response.status_code}{_shown(excerpt)}")
+            sent.problem = (f"status {response.status_code}", f"answer {response.status_code}{_shown(excerpt, size)}")
         elif expect.size_bytes is not None and size != expect.size_bytes:
-            sent.problem = ("size", f"{size} bytes instead of {expect.size_bytes}{_shown(excerpt)}")
+            sent.problem = ("size", f"{size} bytes instead of {expect.size_bytes}{_shown(excerpt, size)}")
         elif digest is not None and digest.hexdigest() != expect.sha256:
-            sent.problem = ("digest", f"{size} bytes whose SHA-256 is not {expect.sha256}{_shown(excerpt)}")
+            sent.problem = ("digest", f"{size} bytes whose SHA-256 is not {expect.sha256}{_shown(excerpt, size)}")
 
     return call
 
 
-def _shown(excerpt: bytes) -> str:
-    """Returns the start of a body for a message."""
+def _shown(excerpt: bytes, size_bytes: int) -> str:
+    """Returns the start of a body of that size for a message; nothing where it was thrown away unseen."""
     if not excerpt:
-        return ", without a body"
+        return "" if size_bytes else ", without a body"
     text = excerpt.decode("utf-8", "replace")
     return ", body begins: " + "".join(char if char.isprintable() else "·" for char in text)[:_EXCERPT_BYTES]
 
@@ -326,5 +338,13 @@ def _kind_of(error: Exception) -> tuple[str, str]:
         return "disconnected", str(error)
     for kind_class, kind in _KINDS:
         if isinstance(error, kind_class):
-            return kind, str(error) or type(error).__name__
-    return type(error).__name__, str(error) or type(error).__name__
+            return kind, _message(error)
+    return type(error).__name__, _message(error)
+
+
+def _message(error: Exception) -> str:
+    """Returns what an exception says of itself; user code may raise ones that say nothing, or cannot."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # its own `__str__` raised
+        return type(error).__name__

@@ -20,7 +20,8 @@ from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
 from pytest_fileperf.wire.connect import Origin, open_socket
-from pytest_fileperf.wire.connection import Connection, KnownAnswers, Scratch
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import LoadClient, WireRequest, compile_request
 from pytest_fileperf.wire.transport import LoadTransport
@@ -104,6 +105,10 @@ async def run_stint(
             stack.callback(teller.cancel)
             last_start_ns = await load.run(slots, origin_ns=origin_ns)
             ended_ns = monotonic_ns()
+            missing = plan.requests - load.started if plan.requests is not None else 0
+            if missing:
+                example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
+                recorder.failure("not sent", example, ended_ns, count=missing)
             rounds = recorder.finish(ended_ns)
     attack_end_ns = last_start_ns if plan.requests is not None else origin_ns + plan.duration_ns
     engine = "replay" if request is not None else "client" if target.transport is None else "in-process"
@@ -161,9 +166,10 @@ class _Beginning:
         url = httpx.URL(self._target.url)
         origin = Origin(url.scheme, url.host, url.port or 80)
         loop = asyncio.get_running_loop()
+        connect_timeout_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
 
         async def connect() -> Connection:
-            sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=_CONNECT_TIMEOUT_S)
+            sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=connect_timeout_s)
             return Connection(loop, sock, scratch, known)
 
         slots = [
@@ -192,9 +198,9 @@ class _Beginning:
         return slots
 
     def _client(self) -> LoadClient:
-        make = self._target.transport or LoadTransport
+        make = self._target.transport
         return LoadClient(
-            transport=make(),
+            transport=make() if make is not None else LoadTransport(loopback_only=True),
             base_url=self._target.url,
             timeout=self._plan.timeout_ns / 1e9,
             trust_env=False,
@@ -233,6 +239,7 @@ def _quiet_memory(*, collect: bool) -> Iterator[None]:
 
     With `collect` new garbage is still collected: httpx's responses are reference cycles.
     """
+    was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
     if not collect:
@@ -240,7 +247,8 @@ def _quiet_memory(*, collect: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
         gc.unfreeze()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import process_time_ns
 
 import numpy as np
@@ -96,7 +97,8 @@ class Recorder:
         self._ttfb = _Durations()
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
-        self._failures: list[Failure] = []
+        self._failures: dict[str, Failure] = {}
+        """By kind, with the first example: messages may be long, and failures many."""
         self._server_cpu_mark: Mapping[int, int] = {}
         self._client_cpu_mark = 0
         self.requests = 0
@@ -126,17 +128,20 @@ class Recorder:
             self._latency.fold()
             self._ttfb.fold()
 
-    def failure(self, kind: str, example: str, ended_ns: int, status: int | None = None) -> None:
-        """Takes a failed request, with its status when an answer came at all."""
+    def failure(self, kind: str, example: str, ended_ns: int, status: int | None = None, *, count: int = 1) -> None:
+        """Takes a failed request, or several alike; with its status when an answer came at all."""
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
-        self._failures.append(Failure(kind=kind, count=1, example=example))
-        if len(self._failures) >= _BLOCK:
-            self._failures = list(merge_failures(self._failures))
+        seen = self._failures.get(kind)
+        self._failures[kind] = (
+            Failure(kind=kind, count=count, example=example)
+            if seen is None
+            else replace(seen, count=seen.count + count)
+        )
         if status is not None:
-            self._statuses[status] = self._statuses.get(status, 0) + 1
+            self._statuses[status] = self._statuses.get(status, 0) + count
         if self._index >= 0:
-            self.failed += 1
+            self.failed += count
 
     def advance(self, now_ns: int) -> None:
         """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
@@ -176,7 +181,7 @@ class Recorder:
         self._ttfb.take()
         self._sent = self._received = self.requests = 0
         self._statuses = {}
-        self._failures = []
+        self._failures = {}
         self._started_ns = start_ns
         in_rounds = self._index < self._rounds and self._round_ns is not None
         self._boundary_ns = start_ns + self._round_ns if in_rounds and self._round_ns is not None else _NEVER_NS
@@ -198,7 +203,7 @@ class Recorder:
                 bytes_sent=self._sent,
                 bytes_received=self._received,
                 statuses=tuple(sorted(self._statuses.items())),
-                failures=merge_failures(self._failures),
+                failures=merge_failures(self._failures.values()),
                 server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
                 client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             )

@@ -24,7 +24,8 @@ class Failure:
     """One kind of failed request, with its first example."""
 
     kind: str
-    """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, or an exception's class."""
+    """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
+    `not sent`, or an exception's class."""
     count: int
     example: str
     """The first one's message, with the start of the body where there is one."""

@@ -20,7 +20,7 @@ class LoadPlan:
     warmup_ns: int
     """Load whose samples are thrown away."""
     round_ns: int
-    """Length of one round; the longest time allowed when `requests` is given."""
+    """Length of one round; the longest time allowed when `requests` is given: those not sent by then have failed."""
     rounds: int
     timeout_ns: int
     """A request that takes longer counts as failed."""

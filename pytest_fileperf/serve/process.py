@@ -46,17 +46,26 @@ class UvicornLaunch:
         self._run_directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._patience_s = _UNREADY_PATIENCE_S
+        self._asked_s: float | None = None
+        """When it was first asked to end: several that are asked together wait together."""
 
     def start(self) -> None:
-        """Starts the process; raises AppLoadError for an app that cannot be sent, PlanError for a missing package."""
+        """Starts the process.
+
+        Raises AppLoadError for an app that cannot be sent, PlanError for a missing package, and ServerStartError where
+        the system gives no room for its files, or no process.
+        """
         _require_installed(self._spec)
         data = None if isinstance(self._app.target, str) else self._app.pickled(workers=self._spec.workers)
-        self._run_directory = directory = Path(tempfile.mkdtemp(prefix="fileperf-"))
-        if data is not None:
-            (directory / "app.pickle").write_bytes(data)
-        (directory / "job.json").write_text(json.dumps(self._job()), encoding="utf-8")
-        with _log_path(directory).open("ab") as log:
-            self._process = _spawn(self._command(directory), self._env(), log.fileno())
+        try:
+            self._run_directory = directory = Path(tempfile.mkdtemp(prefix="fileperf-"))
+            if data is not None:
+                (directory / "app.pickle").write_bytes(data)
+            (directory / "job.json").write_text(json.dumps(self._job()), encoding="utf-8")
+            with _log_path(directory).open("ab") as log:
+                self._process = _spawn(self._command(directory), self._env(), log.fileno())
+        except OSError as error:
+            raise ServerStartError(f"uvicorn cannot be started from {tempfile.gettempdir()}: {error}") from error
 
     def ready(self) -> RunningUvicorn:
         """Waits until every worker answers. Raises AppLoadError or ServerStartError, with the last log lines."""
@@ -82,6 +91,8 @@ class UvicornLaunch:
         """Asks the server to end, and does not wait for it."""
         if self._process is None or collect(self._process) is not None:
             return
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
         if os.name == "posix":
             self._process.terminate()
         else:
@@ -102,7 +113,8 @@ class UvicornLaunch:
         tree = process_tree(process.pid)
         try:
             self.ask_to_stop()
-            process.wait(self._patience_s)
+            since_s = time.monotonic() - (self._asked_s or time.monotonic())
+            process.wait(max(0.0, self._patience_s - since_s))
         except subprocess.TimeoutExpired:
             pass
         finally:
@@ -126,8 +138,10 @@ class UvicornLaunch:
                 )
             raise ServerStartError(f"{self._app.name}: {failed.message}", log=log_tail(directory))
         if returncode is not None:
-            how = exit_text(returncode)
-            raise ServerStartError(f"uvicorn ended with {how} before it was ready", log=log_tail(directory))
+            what, log = f"uvicorn ended with {exit_text(returncode)} before it was ready", log_tail(directory)
+            if not log:
+                what += f", without a word: is there room on the disk of {directory.parent}?"
+            raise ServerStartError(what, log=log)
         if len(reports_of(Started, directory)) > self._spec.workers:
             raise ServerStartError("a uvicorn worker ended before it was ready", log=log_tail(directory))
 

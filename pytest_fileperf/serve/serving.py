@@ -13,12 +13,13 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from uvicorn import Config, Server
-from uvicorn.lifespan.on import LifespanOn
+from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.errors import AppLoadError
@@ -35,6 +36,8 @@ _START_FAILED = 3
 _BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn): a burst of connections is not to be refused."""
 _ORPHAN_GRACE_S = 5.0
+_OPEN_FILES = 65_536
+"""Connections and files a server may need at once; the usual soft limit of 1,024 is meant for programs with `select`."""
 _ONCE_S = 1_000_000_000
 """As `timeout_notify`: the time since 1970 is longer, so that uvicorn notifies at its first tick and not again."""
 
@@ -59,12 +62,26 @@ def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
     follow_starter(run_directory, grace_s=_ORPHAN_GRACE_S)
     job = Job(**json.loads((run_directory / "job.json").read_text(encoding="utf-8")))
+    _allow_files()
     listener = _listen(job, run_directory)
     config = _Config(job, run_directory, port=listener.getsockname()[1])
     if job.workers == 1:
         Server(config).run(sockets=[listener])
     else:
         _supervisor(config, listener).run()
+
+
+def _allow_files() -> None:
+    """Raises the limit of open files, as far as that is allowed: uvicorn drops connections above it without a word."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has a lower one of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _supervisor(config: Config, listener: socket.socket) -> Multiprocess:
@@ -155,6 +172,14 @@ class _Config(Config):
 
 class _Lifespan(LifespanOn):
     """Reports a failed start-up of the app, which uvicorn only logs."""
+
+    async def receive(self) -> LifespanReceiveMessage:
+        """Hands the app its message. An app that asks for one has a lifespan: what it raises from now on is a failure.
+
+        uvicorn's "auto" takes any exception for a lifespan that is missing, drops it, and serves an app half started.
+        """
+        self.config.lifespan = "on"
+        return await super().receive()
 
     async def startup(self) -> None:
         await super().startup()

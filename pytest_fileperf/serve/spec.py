@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.loopback import is_loopback
 from pytest_fileperf.units import parse_duration_ns
 
 __all__ = ("SERVER_NAMES", "InProcess", "ServerSpec", "Url", "Uvicorn", "parse_server")
@@ -166,13 +166,6 @@ def _url_problem(url: str) -> str | None:
         return f"{url!r} is not a server's address: {port_problem}"
     if parts.query or parts.fragment or parts.username is not None:
         return f"{url!r} must end with its host, port or path: no user name, query or fragment"
-    if not _is_loopback(parts.hostname):
+    if not is_loopback(parts.hostname):
         return f"{url!r} is not on this machine: load only goes to this machine (127.0.0.0/8, ::1 or localhost)"
     return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -43,16 +43,18 @@ async def _connected(origin: Origin, uds: str | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _try(loop, socket.AF_UNIX, uds)
-    failure: OSError | None = None
-    for family, _, _, _, address in await _addresses(loop, origin):
+    addresses = await _addresses(loop, origin)
+    for family, _, _, _, address in addresses:
         try:
             sock = await _try(loop, family, address)
-        except OSError as error:
-            failure = error
+        except OSError:
+            # Keeping the error for later would tie it to this frame in a cycle: one for each refused connection.
+            if address is addresses[-1][4]:
+                raise
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
-    raise failure or OSError(f"{origin.host} has no address")
+    raise OSError(f"{origin.host} has no address")
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]

@@ -8,81 +8,31 @@ When to send, how long to wait and what to make of the answer is the owner's bus
 from __future__ import annotations
 
 import asyncio
-import mmap
 import socket
 import ssl
 import sys
 from time import monotonic_ns
-from typing import Protocol, TypeAlias
 
 import httpx
 
+from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
 from pytest_fileperf.wire.framing import (
     CHUNKED,
     HEAD_END,
     UNTIL_CLOSE,
     ChunkedReader,
-    HeadCache,
     ResponseHead,
     checked_partial_head,
 )
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
-__all__ = ("Connection", "Exchange", "KnownAnswers", "Scratch")
+__all__ = ("Connection",)
 
-READ_BYTES = 256 * 1024
 _SKIP_AT_LEAST_BYTES = 64 * 1024
 """Bodies with less to come are read: a kernel-side skip saves nothing on them."""
-_SKIP_MOST_BYTES = 16 * 1024 * 1024
 _CAN_SKIP = sys.platform == "linux"
 """Only Linux discards TCP data for `MSG_TRUNC`."""
-
-
-KNOWN_BYTES = 4096
-"""Longer answers are parsed each time: their heads are known, and that is what costs."""
-KNOWN_MOST = 1024
-"""Known answers kept; a `date` header makes one a second."""
-
-KnownAnswers: TypeAlias = dict[bytes, tuple[ResponseHead, int]]
-"""Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
-
-
-class Exchange(Protocol):
-    """Who is told about the answer to one request."""
-
-    def on_head(self, head: ResponseHead) -> bool:
-        """Takes the final response head; returns whether the body shall be handed out."""
-        ...
-
-    def on_body(self, data: memoryview) -> None:
-        """Takes a piece of the body; the memory is overwritten after the call."""
-        ...
-
-    def on_end(self, repeated: bool) -> bool:
-        """The answer is complete; the connection is free, or closed when it cannot be used again.
-
-        Returns whether an answer of the very same bytes would be as good. Where connections keep known answers, such a
-        one ends with `repeated`, without `on_head` and `on_body`.
-        """
-        ...
-
-    def on_failure(self, error: httpx.TransportError) -> None:
-        """The answer will not be complete; the connection is closed."""
-        ...
-
-
-class Scratch:
-    """What the connections of one event loop share: a read buffer, unread memory to skip into, parsed heads."""
-
-    __slots__ = ("buffer", "heads", "nowhere", "view")
-
-    def __init__(self) -> None:
-        self.buffer = bytearray(READ_BYTES)
-        self.view = memoryview(self.buffer)
-        self.nowhere = mmap.mmap(-1, _SKIP_MOST_BYTES)
-        """Never touched, so it costs address space but no memory."""
-        self.heads = HeadCache()
 
 
 class Connection:
@@ -189,27 +139,27 @@ class Connection:
         self.body_bytes = self.first_byte_ns = 0
         self.started_ns = monotonic_ns()
 
-    async def write(self, data: bytes) -> None:
-        """Sends a piece of a streamed body; returns when the socket has taken it, or will take no more."""
+    async def write(self, data: bytes, timeout_s: float | None) -> None:
+        """Sends a piece of a streamed body; returns and raises as `drained` does."""
         if self._exchange is not None:
             self._sender.send((memoryview(data),))
-            await self._sender.drained()
+            await self._sender.drained(timeout_s)
 
     def finish_stream(self) -> None:
         """Notes that a streamed body is complete: only then can the connection be used again."""
         self._streaming = False
 
-    async def drained(self) -> None:
-        """Returns when the socket has taken the whole request, or will take no more."""
-        await self._sender.drained()
+    async def drained(self, timeout_s: float | None) -> None:
+        """Returns when the socket has taken the whole request, or will take no more; raises httpx.WriteTimeout."""
+        await self._sender.drained(timeout_s)
 
     # --- receiving
 
     def _readable(self) -> None:
-        left = self._left
+        skips = self._left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain
         try:
-            if left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain:
-                received = self._recv_into(self._scratch.nowhere, min(left, _SKIP_MOST_BYTES), socket.MSG_TRUNC)
+            if skips:
+                received = self._recv_into(self._scratch.nowhere, min(self._left, SKIP_BYTES), socket.MSG_TRUNC)
             else:
                 received = self._recv_into(self._scratch.buffer)
         except NOT_NOW:
@@ -225,7 +175,7 @@ class Connection:
             self.close()  # an answer to nothing: the connection is out of step
             return
         try:
-            if left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain:
+            if skips:
                 self._skipped(received)
             elif self._head is None:
                 if self._known is None or received > KNOWN_BYTES or self._pending:
@@ -439,7 +389,7 @@ class Connection:
         if self.closed:
             return True
         if not self._plain:
-            return False
+            return bool(self._sock.pending())  # type: ignore[attr-defined]
         try:
             self._sock.recv(1, socket.MSG_PEEK)
         except NOT_NOW:

@@ -26,7 +26,7 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Sender:
     """Sends pieces in order, as fast as the socket takes them; `on_failure` hears when a file cannot be read."""
 
-    __slots__ = ("_fd", "_loop", "_on_failure", "_pieces", "_plain", "_sock", "_waiter", "_waiting")
+    __slots__ = ("_fd", "_loop", "_on_failure", "_pieces", "_plain", "_sock", "_steps", "_waiter", "_waiting")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Sender:
         self._fd = sock.fileno()
         self._plain = not isinstance(sock, ssl.SSLSocket)
         self._on_failure = on_failure
+        self._steps = 0  # how often the socket has taken something
         self._pieces: deque[memoryview | FileSegment] = deque()
         self._waiting = False
         self._waiter: asyncio.Future[None] | None = None
@@ -59,18 +60,30 @@ class Sender:
         self._pieces.append(piece)
         self._wait_for_socket()
 
-    async def drained(self) -> None:
-        """Returns when the socket has taken everything, or will take no more."""
-        if self._pieces:
+    async def drained(self, timeout_s: float | None) -> None:
+        """Returns when the socket has taken everything, or will take no more.
+
+        Raises httpx.WriteTimeout when it takes nothing at all for `timeout_s`.
+        """
+        while self._pieces:
+            steps = self._steps
             self._waiter = self._loop.create_future()
             try:
-                await self._waiter
+                async with asyncio.timeout(timeout_s):
+                    await self._waiter
+            except TimeoutError as error:
+                if self._steps == steps:
+                    raise httpx.WriteTimeout(f"the server took no data for {timeout_s} s") from error
             finally:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets what is not sent yet."""
+        """Forgets what is not sent yet, and who hears of failures.
+
+        That is the owner, which holds this: the two would wait for the garbage collector, which is off during a load.
+        """
         self._pieces.clear()
+        self._on_failure = _nobody_hears
         self._stop_waiting()
 
     def _go_on(self) -> None:
@@ -78,6 +91,7 @@ class Sender:
         try:
             while pieces:
                 rest = self._send_once(pieces[0], more=len(pieces) > 1)
+                self._steps += 1
                 if rest is None:
                     pieces.popleft()
                 else:
@@ -121,3 +135,7 @@ class Sender:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _nobody_hears(error: httpx.TransportError) -> None:
+    """Is told what happens after the end."""

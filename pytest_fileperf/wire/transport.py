@@ -16,8 +16,10 @@ from typing import Self
 
 import httpx
 
+from pytest_fileperf.plan.loopback import is_loopback
 from pytest_fileperf.wire.connect import Origin, open_socket
-from pytest_fileperf.wire.connection import Connection, Scratch
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.exchange import Scratch
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
@@ -35,13 +37,20 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
     `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
-    its own concurrency. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    its own concurrency. `loopback_only` refuses every other host (httpx.ConnectError): a redirect must not lead a load
+    away. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
-        self, *, uds: str | None = None, verify: ssl.SSLContext | bool = True, max_connections: int | None = None
+        self,
+        *,
+        uds: str | None = None,
+        verify: ssl.SSLContext | bool = True,
+        max_connections: int | None = None,
+        loopback_only: bool = False,
     ) -> None:
         self._uds = uds
+        self._loopback_only = loopback_only
         self._verify = verify
         self._context: ssl.SSLContext | None = None
         self._max_connections = max_connections
@@ -74,9 +83,9 @@ class LoadTransport(httpx.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Closes all connections, also those in use."""
+        """Closes all connections; requests under way fail with httpx.ReadError."""
         for connection in tuple(self._open):
-            connection.close()
+            connection.fail(httpx.ReadError("the client was closed"))
         self._open.clear()
         self._free.clear()
 
@@ -144,6 +153,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     async def _connect(self, origin: Origin, timeout_s: float | None) -> Connection:
+        if self._loopback_only and not is_loopback(origin.host):
+            raise httpx.ConnectError(
+                f"{origin.host} is not this machine: load only goes to 127.0.0.0/8, ::1 or localhost"
+            )
         sock = await open_socket(origin, uds=self._uds, tls=self._tls, timeout_s=timeout_s)
         assert self._loop is not None
         connection = Connection(self._loop, sock, self._scratch)
@@ -163,18 +176,12 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
     ) -> None:
         compiled = compile_request(request)
-        if compiled is not None:
-            connection.start(compiled, exchange)
-            if not connection.sending:
-                return
-        try:
-            if compiled is None:
-                await self._send_stream(request, connection, exchange, timeout_s)
-            else:
-                async with asyncio.timeout(timeout_s):
-                    await connection.drained()
-        except TimeoutError as error:
-            raise httpx.WriteTimeout(f"the server took no data for {timeout_s} s") from error
+        if compiled is None:
+            await self._send_stream(request, connection, exchange, timeout_s)
+            return
+        connection.start(compiled, exchange)
+        if connection.sending:
+            await connection.drained(timeout_s)
 
     async def _send_stream(
         self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
@@ -193,16 +200,12 @@ class LoadTransport(httpx.AsyncBaseTransport):
                 if left < 0:
                     raise httpx.LocalProtocolError("Too much data for declared Content-Length")
             if block:
-                await self._write(connection, b"%x\r\n%b\r\n" % (len(block), block) if chunked else block, timeout_s)
+                await connection.write(b"%x\r\n%b\r\n" % (len(block), block) if chunked else block, timeout_s)
         if left:
             raise httpx.LocalProtocolError("Too little data for declared Content-Length")
         if chunked:
-            await self._write(connection, b"0\r\n\r\n", timeout_s)
+            await connection.write(b"0\r\n\r\n", timeout_s)
         connection.finish_stream()
-
-    async def _write(self, connection: Connection, data: bytes, timeout_s: float | None) -> None:
-        async with asyncio.timeout(timeout_s):
-            await connection.write(data)
 
 
 class _Exchange(httpx.AsyncByteStream):

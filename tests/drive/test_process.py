@@ -55,9 +55,10 @@ def run(
     plan: LoadPlan | None = None,
     tell: Callable[[Progress], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
+    cores: frozenset[int] | None = None,
 ) -> StintResult:
-    target = Target(boot=1, url=url)
-    return generator.run(work, plan or counted(10), target, pids=(os.getpid(),), cores=None, progress=tell, check=check)
+    target, pids = Target(boot=1, url=url), (os.getpid(),)
+    return generator.run(work, plan or counted(10), target, pids=pids, cores=cores, progress=tell, check=check)
 
 
 def children() -> set[int]:
@@ -106,6 +107,37 @@ def test_what_a_journey_prints_does_not_disturb(shared: Generator, url: str) -> 
         await client.get("/")
 
     assert sum(r.requests for r in run(shared, url, Journey(name="chatty", function=chatty)).rounds) == 10
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing is pinned here")
+def test_the_cores_of_one_stint_are_not_those_of_the_next(shared: Generator, url: str) -> None:
+    everywhere = os.sched_getaffinity(0)
+    one = frozenset(sorted(everywhere)[:1])
+
+    async def on_one(client: httpx.AsyncClient) -> None:
+        assert os.sched_getaffinity(0) == one
+
+    async def on_all(client: httpx.AsyncClient) -> None:
+        assert os.sched_getaffinity(0) == everywhere
+
+    for journey, cores in ((on_one, one), (on_all, None)):
+        result = run(shared, url, Journey(name="cores", function=journey), counted(2), cores=cores)
+        assert sum(r.requests for r in result.rounds) == 2
+
+
+def test_modules_of_the_working_directory_do_not_hide_the_standard_library_s(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    with Generator() as generator:
+        assert sum(r.requests for r in run(generator, url).rounds) == 10
+
+
+def test_a_request_larger_than_the_pipes_reaches_the_generator(url: str) -> None:
+    work = Operation(method="POST", url="/", arguments={"content": bytes(20 << 20)})
+    with Generator() as generator:
+        assert sum(r.bytes_sent for r in run(generator, url, work, counted(2)).rounds) == 2 * (20 << 20)
 
 
 def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator, url: str) -> None:

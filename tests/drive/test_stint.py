@@ -189,6 +189,47 @@ def test_garbage_is_a_protocol_failure(through: Callable[[Operation], Operation]
     assert (good, set(failures)) == (0, {"protocol"})
 
 
+@pytest.mark.parametrize("elsewhere", ["http://192.0.2.1/", "http://[2001:db8::1]/", "https://example.invalid/"])
+def test_a_redirect_does_not_lead_the_load_to_another_machine(elsewhere: str) -> None:
+    async def redirects(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"", "302 Found", f"Location: {elsewhere}\r\n"))
+
+    result = stint(redirects, Operation(method="GET", url="/", arguments={"follow_redirects": True}), counted(2))
+
+    assert totals(result) == (0, {"connect": 2})
+    assert "is not this machine" in first_failure(result).example
+
+
+def test_the_body_of_one_bad_answer_is_not_shown_with_another() -> None:
+    async def chunked(number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 3:
+            writer.write(answer(b"oops", "500 Internal Server Error"))
+        else:
+            body = b"4\r\nhell\r\n" if number == 4 else b"5\r\nhello\r\n"
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n")
+
+    result = stint(chunked, Operation(method="GET", url="/", expect=Expectation(size_bytes=5)), counted(8))
+
+    assert totals(result) == (6, {"size": 1, "status 500": 1})
+    examples = {failure.kind: failure.example for round_ in result.rounds for failure in round_.failures}
+    assert examples["status 500"] == "answer 500, body begins: oops"
+    assert examples["size"] == "4 bytes instead of 5"
+
+
+def test_requests_for_which_there_was_no_time_are_failures() -> None:
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.02)
+        writer.write(answer(b"x"))
+
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=1, timeout_ns=5000 * MS, requests=1000)
+    result = stint(slow, GET, plan)
+    good, failures = totals(result)
+
+    assert 0 < good < 1000
+    assert failures == {"not sent": 1000 - good}
+    assert first_failure(result).example.endswith("give them a longer duration")
+
+
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
     with PayloadFiles() as files, pytest.raises(httpx.ConnectError):
         asyncio.run(
@@ -276,6 +317,33 @@ class TestJourneys:
             await client.get("/")
 
         assert totals(stint(broken, Journey(name="careless", function=careless))) == (0, {"status 500": 6})
+
+    def test_a_journey_whose_own_task_was_cancelled_is_a_failure_and_goes_on(self) -> None:
+        async def cancels(client: httpx.AsyncClient) -> None:
+            part = asyncio.ensure_future(client.get("/"))
+            part.cancel()
+            await part
+
+        assert totals(stint(hello, Journey(name="cancels", function=cancels))) == (0, {"cancelled": 6})
+
+    def test_a_refused_connection_is_tried_again_after_a_pause(self) -> None:
+        async def refused(client: httpx.AsyncClient) -> None:
+            await client.get("http://127.0.0.1:9/")
+
+        plan = LoadPlan(connections=1, warmup_ns=0, round_ns=200 * MS, rounds=1, timeout_ns=5000 * MS)
+        good, failures = totals(stint(hello, Journey(name="refused", function=refused), plan))
+
+        assert (good, set(failures)) == (0, {"connect"})
+        assert failures["connect"] <= 5
+
+    def test_another_machine_is_not_loaded(self) -> None:
+        async def away(client: httpx.AsyncClient) -> None:
+            await client.get("http://example.invalid/")
+
+        result = stint(hello, Journey(name="away", function=away), counted(2))
+
+        assert totals(result) == (0, {"connect": 2})
+        assert "example.invalid is not this machine" in first_failure(result).example
 
     def test_a_journey_that_takes_too_long_is_cancelled_and_counted(self) -> None:
         async def stuck(client: httpx.AsyncClient) -> None:

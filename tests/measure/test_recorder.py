@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from pytest_fileperf.measure.recorder import Recorder
@@ -117,12 +118,15 @@ def test_more_samples_than_a_block_are_all_counted() -> None:
 
 def test_many_failures_do_not_pile_up() -> None:
     taken = recorder()
-    for _ in range(30_000):
-        taken.failure("connect", "refused", 10 * SECOND)
+    examples = [bytes(100_000).decode() for _ in range(20)]
+    for number in range(30_000):
+        taken.failure("connect", examples[number % 20], 10 * SECOND)
+    held = sys.getrefcount(examples[1])
 
     first = taken.finish(12 * SECOND)[0]
 
     assert [(f.kind, f.count) for f in first.failures] == [("connect", 30_000)]
+    assert held <= 3, "only the first example of a kind is kept"
 
 
 def test_server_cpu_is_what_was_spent_inside_the_round() -> None:

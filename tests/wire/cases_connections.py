@@ -275,6 +275,13 @@ async def _close_the_client_under_way(client: httpx.AsyncClient, server: Scripte
     return []
 
 
+async def _close_the_client_while_one_waits(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
+    waiting = asyncio.ensure_future(observe(client, Ask()))
+    await asyncio.sleep(0.01)
+    await client.aclose()
+    return [await asyncio.wait_for(waiting, 3)]
+
+
 LATE = (
     Case(
         name="read timeout before the head",
@@ -404,6 +411,13 @@ CANCELLED = (
         scripts=((Request(), Send(HELLO[:-1])),),
         act=_close_the_client_under_way,
         expect=(),
+        served=(1,),
+    ),
+    Case(
+        name="client closed while a request waits",
+        scripts=((Request(),),),
+        act=_close_the_client_while_one_waits,
+        expect=(httpx.ReadError,),
         served=(1,),
     ),
     Case(

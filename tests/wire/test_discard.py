@@ -12,7 +12,8 @@ from wire.conformance import Answer, Case, chunked, http, once
 from wire.scripted import Fin, ScriptedServer
 
 from pytest_fileperf.wire.connect import Origin, open_socket
-from pytest_fileperf.wire.connection import Connection, Scratch
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.exchange import Scratch
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
@@ -55,9 +56,10 @@ class Counted:
     def on_body(self, data: memoryview) -> None:
         raise AssertionError("nobody asked for the body")
 
-    def on_end(self) -> None:
+    def on_end(self, repeated: bool) -> bool:
         assert self.head is not None
         self.done.set_result(self.head)
+        return False
 
     def on_failure(self, error: httpx.TransportError) -> None:
         self.done.set_exception(error)

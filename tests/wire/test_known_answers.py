@@ -1,0 +1,132 @@
+"""Answers known by their bytes: they end an exchange without being parsed, and only when they are all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+
+import httpx
+import pytest
+from wire.conformance import chunked, http
+from wire.scripted import Drain, Pause, Request, RequestHead, Script, ScriptedServer, Send
+
+from pytest_fileperf.wire.connect import Origin, open_socket
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
+from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.request import compile_request
+
+pytestmark = pytest.mark.anyio
+
+HELLO = http("Content-Length: 5", body=b"hello")
+JELLO = http("Content-Length: 5", body=b"jello")
+LARGE = bytes(16 << 20)
+
+
+class Told:
+    """Notes what it is told of one answer; takes every answer for a good one, or none."""
+
+    def __init__(self, good: bool) -> None:
+        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.good = good
+        self.body = b""
+
+    def on_head(self, head: ResponseHead) -> bool:
+        return True
+
+    def on_body(self, data: memoryview) -> None:
+        self.body += data
+
+    def on_end(self, repeated: bool) -> bool:
+        self.done.set_result(repeated)
+        return self.good
+
+    def on_failure(self, error: httpx.TransportError) -> None:
+        self.done.set_exception(error)
+
+
+async def ask(script: Script, times: int, *, content: bytes = b"", good: bool = True) -> list[tuple[bool, int, int]]:
+    """Returns of each answer: whether it was known, its status and the length of its body."""
+    seen = []
+    known: KnownAnswers = {}
+    async with ScriptedServer((script,), tls=None) as server:
+        origin = Origin("http", "127.0.0.1", server.port)
+        request = compile_request(httpx.Request("POST", server.url, content=content))
+        assert request is not None
+        connection: Connection | None = None
+        for _ in range(times):
+            if connection is None or connection.closed:
+                sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=5)
+                connection = Connection(asyncio.get_running_loop(), sock, Scratch(), known)
+            told = Told(good)
+            connection.start(request, told)
+            repeated = await asyncio.wait_for(told.done, 5)
+            await asyncio.sleep(0.005)  # what the server does after its answer has arrived
+            seen.append((repeated, connection.status, connection.body_bytes))
+        assert connection is not None
+        connection.close()
+    return seen
+
+
+async def test_the_same_bytes_are_known_from_the_second_time_on() -> None:
+    assert await ask((Request(), Send(HELLO)) * 3, 3) == [(False, 200, 5), (True, 200, 5), (True, 200, 5)]
+
+
+async def test_a_chunked_answer_is_known_too() -> None:
+    raw = http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo"))
+    assert await ask((Request(), Send(raw)) * 2, 2) == [(False, 200, 5), (True, 200, 5)]
+
+
+async def test_another_body_under_the_same_head_is_not_known() -> None:
+    script = (Request(), Send(HELLO), Request(), Send(JELLO), Request(), Send(HELLO))
+    assert [known for known, _, _ in await ask(script, 3)] == [False, False, True]
+
+
+async def test_an_answer_that_was_not_good_is_judged_each_time() -> None:
+    assert [known for known, _, _ in await ask((Request(), Send(HELLO)) * 3, 3, good=False)] == [False] * 3
+
+
+async def test_an_answer_in_parts_is_put_together_each_time() -> None:
+    parts = (Request(), Send(HELLO[:-2]), Pause(), Send(HELLO[-2:]))
+    assert await ask((Request(), Send(HELLO), *parts, Request(), Send(HELLO)), 3) == [
+        (False, 200, 5),
+        (False, 200, 5),
+        (True, 200, 5),
+    ]
+
+
+async def test_a_known_answer_with_more_behind_it_is_not_that_answer() -> None:
+    """The connection is out of step and must not be used again, so each script has one request."""
+    script = (Request(), Send(HELLO + b"x"))
+    assert await ask(script, 2) == [(False, 200, 5)] * 2
+
+
+async def test_an_answer_that_closes_the_connection_is_never_known() -> None:
+    closing = http("Content-Length: 5", "Connection: close", body=b"hello")
+    assert await ask((Request(), Send(closing)), 3) == [(False, 200, 5)] * 3
+
+
+async def test_a_known_answer_to_a_request_that_is_not_sent_yet_closes_the_connection() -> None:
+    """The rest of the upload would be taken for the next request."""
+    script = (Request(), Send(HELLO), RequestHead(), Drain(1000), Send(HELLO))
+    assert await ask(script, 3, content=LARGE) == [(False, 200, 5), (False, 200, 5), (True, 200, 5)]
+
+
+async def test_closed_connections_are_gone_without_the_garbage_collector() -> None:
+    async with ScriptedServer(((Request(), Send(HELLO)),), tls=None) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            sock = await open_socket(Origin("http", "127.0.0.1", server.port), uds=None, tls=_no_tls, timeout_s=5)
+            connection = Connection(asyncio.get_running_loop(), sock, Scratch())
+            connection.close()
+            del connection, sock
+            left = sum(isinstance(one, Connection) for one in gc.get_objects())
+        finally:
+            gc.enable()
+    assert left == 0
+
+
+def _no_tls() -> ssl.SSLContext:
+    raise AssertionError("no TLS here")
