@@ -41,6 +41,8 @@ DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
+_PLANNED = ("rate", "burst", "ramp")
+"""Keys of a load that is not there yet, whose nearest valid key is no help."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 """A failed request fails the test, unless it says how many may."""
 
@@ -106,13 +108,15 @@ def resolve(
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
     """Returns a problem that names every unknown key, what may have been meant, and all valid names; none for none."""
     known = tuple(valid)
-    found = []
+    found, planned = [], []
     for name in names:
-        if name not in known:
+        if name in _PLANNED:
+            planned.append(f"{name}: loads at a given rate do not exist yet; give the number of connections instead")
+        elif name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             found.append(f"unknown key {name!r}{hint}")
-    return (f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()
+    return (*planned, *((f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()))
 
 
 def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]]:
