@@ -21,7 +21,7 @@ async def app(scope, receive, send):
     while (await receive()).get("more_body"):
         pass
     status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
-    body = str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
+    body = b"" if status == 204 else str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
