@@ -225,9 +225,15 @@ def test_workers_go_with_uvicorn_only() -> None:
 
 
 def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
-    (problem,) = problems({"conections": 4, "rate": 10})
-    assert problem.startswith("unknown key 'conections' (did you mean connections?), unknown key 'rate'")
+    (problem,) = problems({"conections": 4, "colour": "red"})
+    assert problem.startswith("unknown key 'conections' (did you mean connections?), unknown key 'colour'")
     assert problem.endswith(f"; valid keys are {', '.join(KEYS)}")
+
+
+@pytest.mark.parametrize("key", ["rate", "burst", "ramp"])
+def test_a_load_that_does_not_exist_yet_is_told_as_such(key: str) -> None:
+    (problem,) = problems({key: 10, "connections": 4})
+    assert problem == f"{key}: loads at a given rate do not exist yet; give the number of connections instead"
 
 
 def test_known_keys_are_no_problem() -> None:
@@ -237,7 +243,7 @@ def test_known_keys_are_no_problem() -> None:
 def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer() -> None:
     found = problems(
         {"connections": 0, "min_rps": -1},
-        marker={"connections": -1, "rate": 10},
+        marker={"connections": -1, "colour": "red"},
         options={"duration": "10x"},
         ini={"duration": "10y", "server": "apache"},
     )

@@ -185,7 +185,10 @@ def _replace(path: Path, text: str) -> None:
                 os.fsync(stream.fileno())
             fresh.replace(path)
     except OSError as error:
-        raise BaselineError(f"baseline {path} cannot be written: {error.strerror or error}") from error
+        raise BaselineError(
+            f"baseline {path} cannot be written: {error.strerror or error}; "
+            "--fileperf-baselines=DIR names another directory"
+        ) from error
 
 
 def _damaged(path: Path, reason: str) -> BaselineError:

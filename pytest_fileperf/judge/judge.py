@@ -43,8 +43,8 @@ def judge(
     """Returns a comparison for each metric named in `gate` with what the baseline store found.
 
     `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
-    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE; a regression stays one, and says
-    which installed packages changed since the baseline.
+    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and NEW says that its run is not
+    stored; a regression stays one, and says which installed packages changed since the baseline.
     """
     comparisons = []
     for metric in (METRICS[name] for name in gate):
@@ -52,6 +52,8 @@ def judge(
         comparison = _compared(metric, tolerance, alpha, found, now, identity)
         if saturated and comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
+        elif saturated and comparison.outcome is Outcome.NEW:
+            comparison = replace(comparison, reason=f"there is no baseline, and this run makes none: {_SATURATED}")
         elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
             comparison = replace(comparison, reason=_package_changes(found, environment))
         comparisons.append(comparison)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -29,8 +29,8 @@ def verdict_text(verdict: Verdict, *, title: str, head: str, limiting: str, note
     if verdict.limits:
         parts.append(_limit_table(verdict.limits))
     lines = [f"limited by: {limiting}"] if limiting else []
-    lines += [f"{comparison.metric}: {comparison.reason}" for comparison in verdict.comparisons if comparison.reason]
-    lines += [f"{check.name}: {check.reason}" for check in verdict.limits if check.reason]
+    lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
+    lines += _reasons((check.name, check.reason) for check in verdict.limits)
     lines += notes
     if any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
@@ -58,6 +58,15 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
         rest = failures[KINDS:]
         lines.append(f"and {sum(failure.count for failure in rest):,} of {len(rest)} further kinds")
     return "\n\n".join([_wrapped(head), "\n".join(lines)])
+
+
+def _reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns a line for each reason, led by the names of all that have it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        if reason:
+            names.setdefault(reason, []).append(name)
+    return [f"{', '.join(dict.fromkeys(sharing))}: {reason}" for reason, sharing in names.items()]
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:

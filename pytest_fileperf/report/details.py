@@ -99,7 +99,8 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
         if comparison.reason and not remedied:
-            groups.setdefault((comparison.outcome, plain(comparison.reason)), []).append(comparison)
+            reason = _unfit_reason(result) if comparison.outcome is Outcome.NEW else ""
+            groups.setdefault((comparison.outcome, reason or plain(comparison.reason)), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
         text = f"{', '.join(member.metric for member in members)}: {reason}"
@@ -108,6 +109,11 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
             text += f" ({', '.join(unsaid)})"
         found.append((outcome, text))
     return tuple(found)
+
+
+def _unfit_reason(result: Result) -> str:
+    """Returns why a NEW run does not become a baseline: to ask for it would be no help."""
+    return f"there is no baseline, and {result.unfit} does not become one" if result.unfit else ""
 
 
 def _detectable_unsaid(comparison: Comparison) -> bool:

@@ -98,7 +98,9 @@ def _word(standing: Standing) -> str:
 
 
 def _lacks_baseline(result: Result) -> bool:
-    return not result.baseline_written and any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
+    if result.baseline_written or result.unfit:
+        return False
+    return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
 
 
 def _table(results: Sequence[Result], *, width: int, colour: bool, verbosity: int) -> list[str]:

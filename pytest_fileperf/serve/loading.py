@@ -33,7 +33,7 @@ def make_app(factory: object, name: str) -> object:
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
         problem = f"it takes {_parameters(factory)}, and a factory is called with nothing"
-        hint = '' if why_not_asgi(factory) else f'; it looks like the app itself: write "{name}", without "()"'
+        hint = "" if why_not_asgi(factory) else f'; it looks like the app itself: write "{name}", without "()"'
         raise AppLoadError(f'app factory "{name}()" cannot be used: {problem}{hint}')
     try:
         app = _call(factory)

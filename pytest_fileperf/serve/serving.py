@@ -37,7 +37,7 @@ _BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn): a burst of connections is not to be refused."""
 _ORPHAN_GRACE_S = 5.0
 _OPEN_FILES = 65_536
-"""Connections and files a server may need at once; the usual soft limit of 1,024 is meant for programs with `select`."""
+"""Connections and files a server may need at once; the usual soft limit of 1,024 is there for `select`."""
 _ONCE_S = 1_000_000_000
 """As `timeout_notify`: the time since 1970 is longer, so that uvicorn notifies at its first tick and not again."""
 

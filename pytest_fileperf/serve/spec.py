@@ -45,6 +45,7 @@ class Uvicorn:
     """Environment variables for the server, as pairs."""
 
     def __post_init__(self) -> None:
+        __tracebackhide__ = True
         problems = []
         if not _is_whole(self.workers) or self.workers < 1:
             problems.append(f"workers={self.workers!r} must be a whole number, 1 or more")
@@ -70,6 +71,7 @@ class Url:
     """`http://` or `https://`, a loopback host, a port, and possibly a path that every request starts with."""
 
     def __post_init__(self) -> None:
+        __tracebackhide__ = True
         problem = _url_problem(self.url)
         if problem:
             raise PlanError(problem, where="Url")

@@ -124,6 +124,12 @@ def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
     )
 
 
+def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:
+    found = judged(None, saturated=True)
+    assert found.outcome is Outcome.NEW
+    assert found.reason.startswith("there is no baseline, and this run makes none: the load generator was saturated")
+
+
 def test_a_saturated_generator_still_regresses() -> None:
     assert judged(now=SLOW, saturated=True).outcome is Outcome.REGRESSED
 
@@ -229,6 +235,13 @@ p99: only a worsening of 120.0 % could have been seen: use more boots or
   a longer duration, or a tolerance of 44.0 %
 max_rss: server peak RSS was not measured in this run
 if the new level is meant to stay, store it with --fileperf-update=all"""
+    )
+
+
+def test_metrics_with_the_same_reason_share_a_line() -> None:
+    verdict = Verdict(comparisons=(NEW, replace(NEW, metric="p99")))
+    assert message_of(NotMeasuredError, verdict, strict=True).endswith(
+        "\nrps, p99: there is no baseline: store one with --fileperf-update"
     )
 
 

@@ -56,10 +56,11 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "ERROR: fileperf: 6 problems:",
+            "ERROR: fileperf: 7 problems:",
             "  - *::test_values: connections: 0 is not a whole number of 1 or more",
             "  - *::test_values: duration: '10x' is not a duration: *",
-            "  - *::test_keys: unknown key 'rate'*, unknown key 'max_p98' (did you mean max_p9*?); valid keys are *",
+            "  - *::test_keys: rate: loads at a given rate do not exist yet; *",
+            "  - *::test_keys: unknown key 'max_p98' (did you mean max_p9*?); valid keys are *",
             "  - *::test_positional: the marker fileperf takes keywords only, as in fileperf(connections=32)",
             "  - *::test_many?1?: gate: unknown metric 'speed'; use rps, *",
             "  - *::test_many?2?: gate: unknown metric 'speed'; use rps, *",

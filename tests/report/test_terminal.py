@@ -25,7 +25,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.verdict import Outcome, Verdict
-from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.terminal import summary_line, terminal_report
 from pytest_fileperf.report.text import cells
@@ -131,6 +131,21 @@ def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
     assert "  SATURATED\n" in text
     assert "  generator saturated: 97 % of its core; these figures are the generator's own\n" in text
     assert summary_line([run]) == "1 measured: 1 SATURATED"
+
+
+@pytest.mark.parametrize(
+    "recorded,verdict,what",
+    [
+        (recording(client_cpu_share=0.97), Verdict(saturated=True, comparisons=NEW), "a run of a saturated generator"),
+        (recording(failures=FAILURES), Verdict(comparisons=NEW), "a run with failed requests"),
+        (recording(), Verdict(comparisons=NEW, limits=(TOO_FEW,)), "a run with broken limits"),
+    ],
+)
+def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording, verdict: Verdict, what: str) -> None:
+    run = result(recorded=recorded, verdict=verdict)
+    text = terminal_report([run], width=120)
+    assert f"  NEW rps, p99: there is no baseline, and {what} does not become one\n" in text
+    assert "--fileperf-update" not in text
 
 
 @pytest.mark.parametrize(

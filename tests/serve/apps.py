@@ -7,7 +7,14 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import ModuleType
 from typing import Any
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -21,6 +28,7 @@ def _facts() -> dict[str, object]:
         "address": id(int),
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "cwd": os.getcwd(),  # noqa: PTH109 # as JSON
+        "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource else None,
         "env": dict(os.environ),
     }
 
@@ -73,6 +81,19 @@ async def handler(request: object) -> None:
 async def failing_lifespan(scope: Message, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "lifespan.startup.failed", "message": "RuntimeError: no database here"})
+
+
+async def crashing_lifespan(scope: Message, receive: Receive, send: Send) -> None:
+    """Breaks without telling, as apps do that no framework wraps."""
+    if scope["type"] == "lifespan":
+        await receive()
+        raise RuntimeError("no database here")
+
+
+async def without_lifespan(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    await app(scope, receive, send)
 
 
 async def hanging_lifespan(scope: Message, receive: Receive, send: Send) -> None:

@@ -87,6 +87,8 @@ FAILS = {
     ),
     "not an app": ("serve.apps:number", False, ['"serve.apps:number" is not an ASGI app', "builtins.int"]),
     "factory fails": ("serve.apps:make_failing", True, ["failed: RuntimeError: no database here", "in make_failing"]),
+    "app called": ("serve.apps:app", True, ["takes (scope, receive, send)", 'write "serve.apps:app", without "()"']),
+    "factory with arguments": ("serve.apps:handler", True, ["takes (request), and a factory is called with nothing"]),
     "factory is async": ("serve.apps:make_async", True, ["is an async function"]),
     "factory makes text": ("serve.apps:make_text", True, ['"serve.apps:make_text()" is not an ASGI app', "str"]),
     "factory is a number": ("serve.apps:number", True, ["is not callable"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from serve.processes import remaining_after
 
 from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import app_spec
+from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Uvicorn
@@ -184,10 +186,37 @@ def test_an_app_that_does_not_load_in_a_worker_is_the_same_error(boot: Boot) -> 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_failing_lifespan_is_shown_with_the_app_s_own_words(workers: int, boot: Boot) -> None:
+@pytest.mark.parametrize("app", ["failing_lifespan", "crashing_lifespan"])
+def test_a_failing_lifespan_is_shown_with_the_app_s_own_words(app: str, workers: int, boot: Boot) -> None:
     with pytest.raises(ServerStartError, match="lifespan") as caught:
-        boot(Uvicorn(workers=workers), "serve.apps:failing_lifespan")
+        boot(Uvicorn(workers=workers), f"serve.apps:{app}")
     assert any("RuntimeError: no database here" in line for line in caught.value.log)
+
+
+def test_an_app_without_a_lifespan_is_served(boot: Boot) -> None:
+    assert "pid" in facts(boot(app="serve.apps:without_lifespan"))
+
+
+@linux
+def test_a_server_may_open_more_files_than_the_test_run(boot: Boot) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        assert facts(boot())["open files"] == min(hard, 65_536)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@posix
+def test_a_full_disk_is_named_as_the_place_to_look_at(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str, encoding: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(ServerStartError, match=f"cannot be started from {tempfile.gettempdir()}: .*No space left"):
+        boot()
 
 
 def test_a_hanging_start_ends_with_the_last_lines_of_the_log(boot: Boot) -> None:
@@ -267,6 +296,14 @@ def test_a_server_that_does_not_end_is_killed(workers: int) -> None:
     ) as server:
         pids = server.pids
     assert remaining_after(0, pids) == []
+
+
+@posix
+def test_servers_that_do_not_end_are_waited_for_side_by_side() -> None:
+    with Fleet() as fleet:
+        fleet.boots(Uvicorn(stop_timeout_s=2), app_spec("serve.apps:stubborn"), 3, None)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
 
 
 @posix
