@@ -40,6 +40,7 @@ __all__ = (
     "ServerDiedError",
     "ServerError",
     "ServerStartError",
+    "log_block",
 )
 
 

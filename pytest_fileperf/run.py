@@ -22,7 +22,7 @@ from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import alpha_each
 from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
 from pytest_fileperf.judge.limits import check_limits
-from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.measure.limiting import limited_by
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Recording
@@ -59,7 +59,7 @@ class SessionOptions:
     smoke: bool = False
     """A few requests each, nothing judged but their success."""
     update: str | None = None
-    """`new` stores missing baselines, `passed` also replaces those that did not regress, `all` every one; None none."""
+    """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
     strict: bool = False
     """NEW and INCONCLUSIVE fail too."""
     ci: bool = False
@@ -114,10 +114,12 @@ class Session:
         servers = self._boots(settings, self._boots_wanted(settings))
         plan = self._plan(settings, len(servers))
         recording = self._record(work, plan, servers, test, _cores_of(settings))
-        identity = _identity(work, plan, servers[0], recording)
-        result = self._judged(work, plan, settings, test, servers[0], recording, identity)
+        result = self._judged(work, plan, settings, test, servers[0], recording)
         self.results.append(result)
-        self._raise_for(result, settings)
+        if self._is_stored(result, settings):
+            self._store_baseline(result)
+            result = self.results[-1] = replace(result, baseline_written=True)
+        self._raise_for(result, settings, servers)
         return result.measurement
 
     # --- loading
@@ -245,12 +247,11 @@ class Session:
         test: TestId,
         server: RunningServer,
         recording: Recording,
-        identity: Mapping[str, object],
     ) -> Result:
-        """Returns the result with its verdict; stores the baseline where that was asked for and is allowed."""
+        """Returns the result with its verdict."""
         measurement = measurement_of(recording)
+        identity = _identity(work, plan, server, recording)
         verdict = Verdict(saturated=measurement.saturated)
-        found = self._read_baseline(test, settings)
         if not self._options.smoke:
             verdict = replace(verdict, limits=check_limits(settings.limits, recording))
         if settings.gate and not self._options.smoke:
@@ -258,7 +259,7 @@ class Session:
                 gate=settings.gate,
                 tolerances=settings.tolerances,
                 alpha=alpha_each(self._options.gates),
-                found=found,
+                found=self._read_baseline(test, settings),
                 now=evidence_of(recording),
                 identity=identity,
                 environment=self.environment,
@@ -274,43 +275,33 @@ class Session:
             recording=recording,
             measurement=measurement,
             verdict=verdict,
-            baseline_written=self._store_baseline(test, settings, verdict, recording, identity, found),
             smoke=self._options.smoke,
         )
 
-    def _store_baseline(
-        self,
-        test: TestId,
-        settings: Settings,
-        verdict: Verdict,
-        recording: Recording,
-        identity: Mapping[str, object],
-        found: Entry | ForeignProfile | None,
-    ) -> bool:
-        """Stores the run as the baseline where that was asked for; never one that failed or was saturated."""
-        if self._options.update is None or not settings.gate or self._options.smoke:
+    def _is_stored(self, result: Result, settings: Settings) -> bool:
+        """Returns whether the run becomes the baseline: where that was asked for, and it is fit to be one."""
+        if self._options.update is None or not settings.gate or self._options.smoke or result.unfit:
             return False
-        if self._options.update == "new" and isinstance(found, Entry):
-            return False
-        measurement = measurement_of(recording)
-        if measurement.errors or not measurement.requests or verdict.saturated:
-            return False
-        if verdict.outcome is Outcome.REGRESSED and self._options.update != "all":
-            return False
-        if any(not limit.holds for limit in verdict.limits):
-            return False
+        if self._options.update == "new":
+            return not isinstance(self._read_baseline(result.test, settings), Entry)
+        return self._options.update == "all" or not any(_may_be_worse(item) for item in result.verdict.comparisons)
+
+    def _store_baseline(self, result: Result) -> None:
         entry = Entry(
-            identity=identity,
-            evidence=evidence_of(recording),
+            identity=result.identity,
+            evidence=evidence_of(result.recording),
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=self._options.commit(),
         )
-        self._store.write(test.module, test.nodeid, entry, self.environment)
-        return True
+        self._store.write(result.test.module, result.test.nodeid, entry, self.environment)
 
-    def _raise_for(self, result: Result, settings: Settings) -> None:
+    def _raise_for(self, result: Result, settings: Settings, servers: tuple[RunningServer, ...]) -> None:
         __tracebackhide__ = True
-        raise_for_failed_requests(result.measurement, settings.limits.get("max_error_rate", 0.0), result.test.title)
+        # What a server says of an answer of 500 is in its log only.
+        own_fault = any(status >= 500 for status in result.measurement.statuses)
+        log = next((server.log for server in servers if server.log), ()) if own_fault else ()
+        allowed = settings.limits.get("max_error_rate", 0.0)
+        raise_for_failed_requests(result.measurement, allowed, result.test.title, log=log)
         if result.baseline_written or self._options.smoke:
             return
         workers = settings.server.workers if isinstance(settings.server, Uvicorn) else None
@@ -322,6 +313,12 @@ class Session:
             title=result.test.title,
             limiting=limited_by(result.measurement, workers=workers),
         )
+
+
+def _may_be_worse(comparison: Comparison) -> bool:
+    """Returns whether a metric is worse than its baseline, or may be: storing such runs lets a slow drift in."""
+    undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
+    return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _cores_of(settings: Settings) -> Cores | None:

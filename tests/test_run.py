@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_fileperf.errors import BaselineError, PerformanceError, RequestsFailedError
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.report.result import TestId
+from pytest_fileperf.report.result import Result, TestId
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings import Settings
@@ -51,3 +57,82 @@ def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
     assert len(result.recording.boots) == boots
     assert len(result.recording.measured()) == 6
     assert measurement.duration == pytest.approx(0.3)
+
+
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+QUICK = Settings(
+    app="serve.apps:app",
+    server=InProcess(),
+    connections=1,
+    duration_ns=300 * MS,
+    rounds=6,
+    warmup_ns=0,
+    gate=("rps",),
+)
+
+
+def run(baselines: Path, update: str | None, settings: Settings = QUICK) -> Result:
+    """Measures once; returns the result also where the verdict fails."""
+    with Session(SessionOptions(baselines=baselines, update=update), progress=Silent()) as session:
+        with suppress(PerformanceError):
+            session.measure(Operation(method="GET", url="/"), settings, TEST)
+        return session.results[0]
+
+
+def stored(baselines: Path) -> str:
+    (file,) = baselines.rglob("*.json")
+    return file.read_text(encoding="utf-8")
+
+
+def make_baseline_faster(baselines: Path) -> None:
+    """Makes the stored requests/s a hundred times what they were."""
+    (file,) = baselines.rglob("*.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for boot in content["tests"][TEST.nodeid]["evidence"]["boots"]:
+        boot["rounds"]["rps"] = [value * 100 for value in boot["rounds"]["rps"]]
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize("update, accepts", [("passed", False), ("new", False), ("all", True), (None, False)])
+def test_a_regressed_run_becomes_the_baseline_only_where_all_are_asked_for(
+    update: str | None, accepts: bool, tmp_path: Path
+) -> None:
+    assert run(tmp_path, "new").baseline_written
+    make_baseline_faster(tmp_path)
+    before = stored(tmp_path)
+
+    result = run(tmp_path, update)
+
+    assert result.verdict.outcome is Outcome.REGRESSED
+    assert result.baseline_written is accepts
+    assert (stored(tmp_path) != before) is accepts
+
+
+def test_a_run_with_a_broken_limit_is_not_stored(tmp_path: Path) -> None:
+    result = run(tmp_path, "all", replace(QUICK, limits={"min_rps": 1e12}))
+
+    assert not result.baseline_written
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / Environment.current().profile).symlink_to(tmp_path / "missing" / "directory")
+    with Session(SessionOptions(baselines=tmp_path, update="new"), progress=Silent()) as session:
+        with pytest.raises(BaselineError, match="cannot be written"):
+            session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+
+        assert [result.baseline_written for result in session.results] == [False]
+
+
+def test_the_servers_log_says_why_it_answered_500(tmp_path: Path) -> None:
+    (tmp_path / "broken_app.py").write_text(
+        "async def app(scope, receive, send):\n    raise KeyError('which column')\n", encoding="utf-8"
+    )
+    settings = replace(QUICK, app="broken_app:app", server=Uvicorn(), boots=1)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Session(SessionOptions(baselines=tmp_path), progress=Silent()) as session,
+    ):
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(RequestsFailedError, match=r"(?s)status 500.*last lines of its log:.*which column"):
+            session.measure(Operation(method="GET", url="/"), settings, TEST)

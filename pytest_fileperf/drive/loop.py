@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
+from pytest_fileperf.units import format_duration
 
 __all__ = ("LoadLoop", "Slot")
 
@@ -39,6 +40,8 @@ class LoadLoop:
         self._pacing = pacing
         self._recorder = recorder
         self._timeout_ns = timeout_ns
+        self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
+        """What is said of a piece of work that took longer."""
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0

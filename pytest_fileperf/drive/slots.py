@@ -80,7 +80,7 @@ class ReplaySlot:
         """Fails the request under way if it was sent before that instant."""
         connection = self._connection
         if connection is not None and connection.busy and connection.started_ns < started_before_ns:
-            connection.fail(httpx.ReadTimeout("no complete answer within the time limit"))
+            connection.fail(httpx.ReadTimeout(self._load.too_late))
 
     def close(self) -> None:
         """Closes the connection."""
@@ -243,7 +243,7 @@ class ClientSlot:
             await self._call(self._client, sent)
         except asyncio.CancelledError:
             if self._expired:
-                self._recorder.failure("timeout", "not done within the time limit", monotonic_ns())
+                self._recorder.failure("timeout", self._load.too_late, monotonic_ns())
             elif self._task is not None and self._task.cancelling():
                 raise
             else:

@@ -139,21 +139,18 @@ class _Beginning:
         if isinstance(work, Journey):
             return None, "a journey is code on a client"
         client = self._client()
-        auth = work.arguments.get("auth")
         try:
             request = client.build_request(work.method, work.url, **_build_arguments(work))
-        except (TypeError, ValueError, httpx.InvalidURL) as error:
+            signed = _signed(request, work.arguments.get("auth"))
+            compiled = compile_request(signed or request)
+        except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
             raise PlanError(f"httpx cannot build {work.name}: {error}") from error
         if work.arguments.get("follow_redirects"):
             return None, "redirects are followed"
         if request.url.scheme != "http":
             return None, "TLS"
-        if auth is not None:
-            signed = _basic_auth(auth, request)
-            if signed is None:
-                return None, "the authentication may need several requests"
-            request = signed
-        compiled = compile_request(request)
+        if signed is None:
+            return None, "the authentication may need several requests"
         return compiled, "" if compiled is not None else "the body is a stream"
 
     async def slots(self, load: LoadLoop, recorder: Recorder, request: WireRequest | None) -> Sequence[Slot]:
@@ -220,8 +217,10 @@ def _build_arguments(operation: Operation) -> dict[str, object]:
     return {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
 
 
-def _basic_auth(auth: object, request: httpx.Request) -> httpx.Request | None:
-    """Returns the request with its basic authentication; None for any other kind."""
+def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
+    """Returns the request with its basic authentication, if any; None for other kinds."""
+    if auth is None:
+        return request
     if isinstance(auth, tuple) and len(auth) == 2:
         auth = httpx.BasicAuth(*auth)
     if type(auth) is not httpx.BasicAuth:

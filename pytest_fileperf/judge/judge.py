@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.errors import (
@@ -12,6 +12,7 @@ from pytest_fileperf.errors import (
     PerformanceError,
     RegressionError,
     RequestsFailedError,
+    log_block,
 )
 from pytest_fileperf.judge.baseline import Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment, changes
@@ -126,9 +127,14 @@ def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[Perfo
     return None
 
 
-def raise_for_failed_requests(measurement: Measurement, max_error_rate: float, title: str) -> None:
-    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`."""
+def raise_for_failed_requests(
+    measurement: Measurement, max_error_rate: float, title: str, *, log: Sequence[str] = ()
+) -> None:
+    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
+
+    `log` are the last lines of the server's log, where they may say why.
+    """
     requests, errors = measurement.requests, measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
         text = failures_text(measurement.failures, title=title, requests=requests, allowed=max_error_rate)
-        raise RequestsFailedError(text)
+        raise RequestsFailedError(text + log_block(log))

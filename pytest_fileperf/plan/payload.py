@@ -80,6 +80,7 @@ def payload(
     parser); `seed` chooses the content. `filename` and `content_type` are what a form says of it.
     Raises PlanError for a size or kind that makes no sense and for a file that cannot be read.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     problems = []
     size_bytes: int | None = None
     path: Path | None = None

@@ -103,8 +103,8 @@ class Result:
     @property
     def unfit(self) -> str:
         """Why it can never become a baseline, as a noun; empty for a run that can."""
-        if self.measurement.errors or not self.measurement.requests:
-            return "a run with failed requests"
+        if not self.measurement.requests:
+            return "a run without a good answer"
         if not all(check.holds for check in self.verdict.limits):
             return "a run with broken limits"
         return "a run of a saturated generator" if self.verdict.saturated else ""

@@ -31,6 +31,8 @@ _ERROR_HEADERS = (
     (b"content-length", str(len(_ERROR_BODY)).encode()),
     (b"connection", b"close"),
 )
+_LOGGED_KINDS = 20
+"""Exceptions of so many kinds are logged, each once."""
 _HTTP_SPEC = "2.4"
 """In this version `send` raises OSError after a disconnect, so frameworks need no second task to listen for one."""
 
@@ -60,11 +62,12 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         self._raw_root_path = root_path.encode("ascii")
         self._client = client
         self._running: dict[asyncio.Task[None], _Exchange] = {}
+        self._logged: set[tuple[type[BaseException], str]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Starts the app on the request and returns the response when the app has started it."""
         loop = asyncio.get_running_loop()
-        exchange = _Exchange(loop, request, self._scope(request))
+        exchange = _Exchange(loop, request, self._scope(request), self._logged)
         # An empty context: a server's handlers do not see the context variables of its clients.
         task = loop.create_task(exchange.run(self._app), context=Context())
         self._running[task] = exchange
@@ -110,8 +113,15 @@ class _Exchange(httpx.AsyncByteStream):
     Between them is room for one block of the body. `send` returns when the client has taken it.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, request: httpx.Request, scope: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request: httpx.Request,
+        scope: dict[str, Any],
+        logged: set[tuple[type[BaseException], str]],
+    ) -> None:
         self._loop = loop
+        self._logged = logged
         self._scope = scope
         self._timeout_s: float | None = request.extensions.get("timeout", {}).get("read")
         self._rest = memoryview(b"")  # of a block of the request body that is larger than one message
@@ -143,9 +153,9 @@ class _Exchange(httpx.AsyncByteStream):
         except asyncio.CancelledError:
             self._lose(httpx.RemoteProtocolError("the app was cancelled before it had sent its response"))
             raise
-        except (Exception, SystemExit):
+        except (Exception, SystemExit) as error:
             if self._failure is None:
-                _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
+                self._log_once(error)
             else:
                 _log.debug("the ASGI app raised after the client had gone", exc_info=True)
         else:
@@ -157,6 +167,13 @@ class _Exchange(httpx.AsyncByteStream):
             self._on_block(_ERROR_BODY, last=True)
         else:
             self._lose(httpx.RemoteProtocolError("the app ended without sending its complete response"))
+
+    def _log_once(self, error: BaseException) -> None:
+        """Logs the first exception of each kind: under load a broken handler raises thousands."""
+        kind = (type(error), str(error))
+        if kind not in self._logged and len(self._logged) < _LOGGED_KINDS:
+            self._logged.add(kind)
+            _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
         """Returns the next part of the request, and later, once that is so, that the response is over."""

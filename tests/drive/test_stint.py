@@ -384,3 +384,17 @@ def test_recordings_are_made_of_stints() -> None:
     assert recording.latency().count == 10
     assert recording.latency().min_ns > 0
     assert recording.ttfb().max_ns <= recording.latency().max_ns
+
+
+def test_a_header_that_cannot_be_sent_is_a_plan_error() -> None:
+    with pytest.raises(PlanError, match="httpx cannot build GET /: Illegal header value"):
+        stint(hello, Operation(method="GET", url="/", arguments={"headers": {"x": "a\nb"}}))
+
+
+def test_a_timeout_names_the_limit() -> None:
+    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
+        pass
+
+    result = stint(silent, GET, counted(1, timeout_ms=150))
+
+    assert "time limit of 150 ms" in first_failure(result).example

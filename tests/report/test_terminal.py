@@ -137,7 +137,6 @@ def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
     "recorded,verdict,what",
     [
         (recording(client_cpu_share=0.97), Verdict(saturated=True, comparisons=NEW), "a run of a saturated generator"),
-        (recording(failures=FAILURES), Verdict(comparisons=NEW), "a run with failed requests"),
         (recording(), Verdict(comparisons=NEW, limits=(TOO_FEW,)), "a run with broken limits"),
     ],
 )

@@ -650,3 +650,14 @@ async def test_failing_shutdown_is_logged(how: str, caplog: pytest.LogCaptureFix
     async with Lifespan(app):
         pass
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_an_app_that_fails_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(scope: object, receive: object, send: object) -> None:
+        raise KeyError("id")
+
+    async with httpx.AsyncClient(transport=StreamingASGITransport(broken), base_url="http://app") as client:
+        statuses = {(await client.get("/")).status_code for _ in range(5)}
+
+    assert statuses == {500}
+    assert len([record for record in caplog.records if "exception in the ASGI app" in record.message]) == 1
