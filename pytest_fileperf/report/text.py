@@ -79,7 +79,7 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
             cluster, width = char, _width(char)
             continue
         cluster += char
-        if char == _EMOJI_STYLE and width:
+        if char == _EMOJI_STYLE and width and cluster[0] != " ":
             width = 2
     if cluster:
         yield cluster, width

@@ -119,3 +119,8 @@ def test_percent_has_at_most_three_digits(share: float, text: str) -> None:
 
 def test_change_has_a_true_minus() -> None:
     assert (change(-0.064), change(0.021), change(-0.081, unit=False)) == ("−6.4 %", "+2.1 %", "−8.1")
+
+
+def test_a_space_does_not_become_an_emoji() -> None:
+    assert cells(" \N{VARIATION SELECTOR-16}") == 1
+    assert cells("\N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16}") == 2

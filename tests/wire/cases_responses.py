@@ -32,7 +32,8 @@ def leftover(name: str, raw: bytes, expect: Answer, *, ask: Ask | None = None, t
         served=(1, 1),
     )
     case = twice(name, raw, expect, reused=True, ask=ask, difference=difference)
-    return replace(case, expect=(expect, then))
+    # Whether the server sees httpx's second request before the connection ends is a matter of microseconds.
+    return replace(case, expect=(expect, then), served=None)
 
 
 LENGTHS = (
