@@ -81,7 +81,7 @@ def add_options(parser: pytest.Parser) -> None:
         nargs="?",
         const="passed",
         metavar="all|new",
-        help="store baselines: what did not regress (without a value), only missing ones (new), or all, regressed too",
+        help="store baselines: without a value all but those of tests that are or may be worse; new: missing ones; all",
     )
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
