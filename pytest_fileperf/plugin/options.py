@@ -81,7 +81,7 @@ def add_options(parser: pytest.Parser) -> None:
         nargs="?",
         const="passed",
         metavar="all|new",
-        help="store baselines: without a value all but those of tests that are or may be worse; new: missing ones; all",
+        help="store baselines: of tests that are not worse, nor may be, only missing ones (new), or all (all)",
     )
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
