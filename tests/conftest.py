@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
 pytest_plugins = ["pytester"]
+
+# The same examples in every run, and none judged by its time: a failure is a fault of the code, not of the day.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")

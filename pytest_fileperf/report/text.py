@@ -71,7 +71,9 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
     cluster, width = "", 0
     for char in text:
         joins = cluster and (
-            cluster.endswith(_JOINER) or _width(char) == 0 or (width == 2 and ord(char) in _SKIN_TONES)
+            (cluster.endswith(_JOINER) and _may_be_joined(char))
+            or _width(char) == 0
+            or (width == 2 and ord(char) in _SKIN_TONES)
         )
         if not joins:
             if cluster:
@@ -83,6 +85,11 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
             width = 2
     if cluster:
         yield cluster, width
+
+
+def _may_be_joined(char: str) -> bool:
+    """Returns whether a joiner before the character makes it part of an emoji: spaces and letters stay their own."""
+    return not char.isascii() and char != _ELLIPSIS
 
 
 def _width(char: str) -> int:

@@ -124,3 +124,9 @@ def test_change_has_a_true_minus() -> None:
 def test_a_space_does_not_become_an_emoji() -> None:
     assert cells(" \N{VARIATION SELECTOR-16}") == 1
     assert cells("\N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16}") == 2
+
+
+def test_a_joiner_does_not_swallow_what_is_no_emoji() -> None:
+    assert cells("\N{ZERO WIDTH JOINER} ") == 1
+    assert cells("a\N{ZERO WIDTH JOINER}b") == 2
+    assert cells("👩\N{ZERO WIDTH JOINER}🔬") == 2
