@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plan.payload import Payload, payload
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
-    from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
+    from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
     from pytest_fileperf.wire.asgi import StreamingASGITransport
     from pytest_fileperf.wire.transport import LoadTransport
 
@@ -37,10 +37,12 @@ __all__ = (
     "AppLoadError",
     "AsyncFilePerf",
     "BaselineError",
+    "Command",
     "FileLimitError",
     "FilePerf",
     "FilePerfError",
     "GeneratorError",
+    "Gunicorn",
     "InProcess",
     "LimitExceededError",
     "LoadError",
@@ -63,7 +65,9 @@ __all__ = (
 
 _HOMES = {
     "AsyncFilePerf": "plugin.verbs",
+    "Command": "serve.spec",
     "FilePerf": "plugin.verbs",
+    "Gunicorn": "serve.spec",
     "InProcess": "serve.spec",
     "LoadTransport": "wire.transport",
     "Measurement": "measure.measurement",

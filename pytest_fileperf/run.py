@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +23,11 @@ from pytest_fileperf.judge.gate import alpha_each
 from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
-from pytest_fileperf.measure.limiting import limited_by
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.planning import boots_wanted, load_identity, load_plan, load_title
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.report.result import Result, TestId
 from pytest_fileperf.serve.app import app_spec
@@ -36,18 +36,15 @@ from pytest_fileperf.serve.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Uvicorn
+from pytest_fileperf.serve.spec import worker_count
+from pytest_fileperf.serve.watch import Watch
 from pytest_fileperf.settings import Settings
-from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("Session", "SessionOptions")
 
 
 Cores: TypeAlias = tuple[frozenset[int], frozenset[int]]
-
-_SMOKE_CONNECTIONS = 4
-_SMOKE_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +108,9 @@ class Session:
         """
         __tracebackhide__ = True
         self._read_baseline(test, settings)  # a damaged one is told before time is spent on measuring
-        servers = self._boots(settings, self._boots_wanted(settings))
-        plan = self._plan(settings, len(servers))
+        smoke = self._options.smoke
+        servers = self._boots(settings, boots_wanted(settings, smoke=smoke))
+        plan = load_plan(settings, len(servers), smoke=smoke)
         recording = self._record(work, plan, servers, test, _cores_of(settings))
         result = self._judged(work, plan, settings, test, servers[0], recording)
         self.results.append(result)
@@ -123,28 +121,6 @@ class Session:
         return result.measurement
 
     # --- loading
-
-    def _boots_wanted(self, settings: Settings) -> int:
-        """Returns over how many boots a run is spread, where the server can be booted more than once."""
-        alone = self._options.smoke or settings.requests is not None
-        return 1 if alone or not settings.gate else settings.boots
-
-    def _plan(self, settings: Settings, boots: int) -> LoadPlan:
-        """Returns the load for each of so many boots."""
-        if self._options.smoke:
-            requests = min(settings.requests or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
-            connections = min(settings.connections, _SMOKE_CONNECTIONS)
-            return _counted(requests, connections, settings)
-        if settings.requests is not None:
-            return _counted(settings.requests, settings.connections, settings)
-        rounds = max(1, round(settings.rounds / boots))
-        return LoadPlan(
-            connections=settings.connections,
-            warmup_ns=settings.warmup_ns,
-            round_ns=max(1, settings.duration_ns // (boots * rounds)),
-            rounds=rounds,
-            timeout_ns=settings.timeout_ns,
-        )
 
     def _boots(self, settings: Settings, count: int) -> tuple[RunningServer, ...]:
         app = None if settings.app is None else app_spec(settings.app)
@@ -164,11 +140,11 @@ class Session:
             for number, (index, server) in enumerate(order):
                 tell = self._teller(test, plan, number, len(order), begun_s, results)
                 reset_peak_rss(server.pids)
-                results.append(self._stint(work, plan, index, server, cores[1] if cores else None, tell))
+                with self._watch(server) as watch:
+                    result = self._stint(work, plan, index, server, cores[1] if cores else None, tell)
                 server.check()
-                pids = server.pids
-                rss = peak_rss_bytes(pids)
-                boots.append(Boot(index=index, pids=pids, peak_rss_bytes=rss, stabilised=server.stabilised))
+                results.append(result)
+                boots.append(_boot(index, server, watch, result))
         finally:
             self._progress.done()
         rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
@@ -179,6 +155,9 @@ class Session:
             engine=results[0].engine,
             why_engine=results[0].why_engine,
             wait_ns=sum(result.wait_ns for result in results),
+            attack_ns=sum(result.attack_ns for result in results),
+            open_loop=plan.pacing().open_loop,
+            due=_sum_known(result.due for result in results),
             pinned=cores is not None,
         )
 
@@ -208,6 +187,15 @@ class Session:
             server.check()
             raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
 
+    def _watch(self, server: RunningServer) -> Watch:
+        """Returns what looks at the server, and at the generator where that is a process of its own."""
+        in_process = isinstance(server, RunningInProcess)
+        return Watch(
+            pids=lambda: server.pids,
+            port=None if in_process else httpx.URL(server.url).port,
+            generator=None if in_process else lambda: self._generator.pid,
+        )
+
     def _teller(
         self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[StintResult]
     ) -> Callable[[Progress], None]:
@@ -222,7 +210,7 @@ class Session:
                     boot=number + 1,
                     boots=boots,
                     elapsed_s=monotonic() - begun_s,
-                    total_s=boots * plan.duration_ns / 1e9 if plan.requests is None else None,
+                    total_s=None if plan.counted else boots * plan.duration_ns / 1e9,
                     requests=before + progress.requests,
                     rps=progress.rps,
                     p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
@@ -270,7 +258,7 @@ class Session:
             test=test,
             work=work.name,
             server=server.title,
-            load=_load_title(plan, len(recording.boots)),
+            load=load_title(plan, len(recording.boots)),
             identity=identity,
             recording=recording,
             measurement=measurement,
@@ -304,15 +292,34 @@ class Session:
         raise_for_failed_requests(result.measurement, allowed, result.test.title, log=log)
         if result.baseline_written or self._options.smoke:
             return
-        workers = settings.server.workers if isinstance(settings.server, Uvicorn) else None
         judged_by_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
         raise_for(
             result.verdict,
             strict=self._options.strict,
             ci=self._options.ci and not judged_by_limits,
             title=result.test.title,
-            limiting=limited_by(result.measurement, workers=workers),
+            limiting=str(result.measurement.limit),
         )
+
+
+def _boot(index: int, server: RunningServer, watch: Watch, result: StintResult) -> Boot:
+    """Returns what is known of a boot after its stint."""
+    pids = server.pids
+    return Boot(
+        index=index,
+        pids=pids,
+        peak_rss_bytes=peak_rss_bytes(pids),
+        stabilised=server.stabilised,
+        worker_pids=server.worker_pids,
+        samples=watch.samples,
+        leads=result.leads,
+        thread_pools=watch.thread_pools,
+    )
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _may_be_worse(comparison: Comparison) -> bool:
@@ -323,39 +330,16 @@ def _may_be_worse(comparison: Comparison) -> bool:
 
 def _cores_of(settings: Settings) -> Cores | None:
     """Returns the cores of the server and those of the generator, where there are enough for both."""
-    return split_cores(settings.server.workers) if isinstance(settings.server, Uvicorn) else None
-
-
-def _counted(requests: int, connections: int, settings: Settings) -> LoadPlan:
-    """Returns the load of a fixed number of requests."""
-    return LoadPlan(
-        connections=min(connections, requests),
-        warmup_ns=0,
-        round_ns=settings.duration_ns,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-        requests=requests,
-    )
+    workers = worker_count(settings.server)
+    return None if workers is None else split_cores(workers)
 
 
 def _identity(work: Work, plan: LoadPlan, server: RunningServer, recording: Recording) -> dict[str, object]:
     """Returns what must be equal for two measurements to compare, as JSON values."""
-    load: dict[str, object] = {"connections": plan.connections}
-    if plan.requests is not None:
-        load["requests"] = plan.requests
     return {
         "work": work.identity(),
         "server": server.identity(),
-        "load": load,
+        "load": load_identity(plan),
         "engine": recording.engine,
         "pinned": recording.pinned,
     }
-
-
-def _load_title(plan: LoadPlan, boots: int) -> str:
-    how_long = (
-        f"{plan.requests} requests"
-        if plan.requests is not None
-        else format_duration(boots * plan.rounds * plan.round_ns)
-    )
-    return f"{plan.connections} connections, {how_long}"

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
 from pytest_fileperf.errors import AppLoadError, PlanError
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn, parse_server
-from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
+from pytest_fileperf.keys import KEYS, LIMITS, unknown_keys
+from pytest_fileperf.plan.load import Ramp
+from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
 
-__all__ = ("KEYS", "LIMITS", "METRIC_NAMES", "Settings", "resolve", "unknown_keys")
-
-METRIC_NAMES = (
-    "rps",
-    "throughput",
-    "p50",
-    "p75",
-    "p90",
-    "p95",
-    "p99",
-    "p999",
-    "mean",
-    "latency",
-    "cpu_per_request",
-    "rss",
-    "error_rate",
-)
-"""The names in `measure.metrics.METRICS`, here without numpy; a test proves them equal."""
+__all__ = ("Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, few enough that the queue before it is not the whole latency."""
@@ -41,8 +24,10 @@ DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
-_PLANNED = ("rate", "burst", "ramp")
-"""Keys of a load that is not there yet, whose nearest valid key is no help."""
+DEFAULT_OPEN_CONNECTIONS = 1_000
+"""An open loop opens a connection when it needs one: this only bounds what a server that stands still can hold."""
+_SHAPES = ("requests", "burst", "rate", "ramp")
+"""Keys that each say how the load goes: one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 """A failed request fails the test, unless it says how many may."""
 
@@ -52,8 +37,15 @@ class Settings:
     """Everything about one measurement but the request itself."""
 
     connections: int = DEFAULT_CONNECTIONS
+    """At most so many requests are under way at once."""
     requests: int | None = None
     """A fixed number of requests; `duration_ns` is then the longest time they may take."""
+    burst: int | None = None
+    """So many requests due at once, and nothing after them."""
+    rate: float | None = None
+    """Requests due per second, whatever the server does."""
+    ramp: Ramp | None = None
+    """Stages of rates or connections; they take their own time, not `duration_ns`."""
     duration_ns: int = DEFAULT_DURATION_NS
     """Of the whole measurement, over all boots, without warm-up."""
     rounds: int = DEFAULT_ROUNDS
@@ -99,24 +91,11 @@ def resolve(
                 chosen.setdefault(key, (distance, value))
     server, found = _server_with_workers(chosen)
     problems += found
+    problems += _keep_one_shape(chosen)
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
     if problems:
         raise PlanError(*dict.fromkeys(problems))
     return _settings(given, server)
-
-
-def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns a problem that names every unknown key, what may have been meant, and all valid names; none for none."""
-    known = tuple(valid)
-    found, planned = [], []
-    for name in names:
-        if name in _PLANNED:
-            planned.append(f"{name}: loads at a given rate do not exist yet; give the number of connections instead")
-        elif name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            found.append(f"unknown key {name!r}{hint}")
-    return (*planned, *((f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()))
 
 
 def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]]:
@@ -134,12 +113,35 @@ def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]
 def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[ServerSpec, tuple[str, ...]]:
     server_distance, server = chosen.get("server", (math.inf, None))
     workers_distance, workers = chosen.get("workers", (math.inf, None))
-    spec = server if isinstance(server, InProcess | Uvicorn | Url) else Uvicorn()
+    spec = server if isinstance(server, ServerSpec) else Uvicorn()
     if not isinstance(workers, int) or (workers_distance > server_distance and server is not None):
         return spec, ()
-    if not isinstance(spec, Uvicorn):
-        return spec, (f"workers={workers} only goes with the uvicorn server, not with {spec!r}",)
+    if isinstance(spec, Command):
+        return spec, (f"workers={workers} does not reach {spec.name}: tell the program, and say Command(…, workers=)",)
+    if not isinstance(spec, AsgiSpec):
+        return spec, (f"workers={workers} only goes with uvicorn and gunicorn, not with {spec!r}",)
     return replaced(spec, workers=workers), ()
+
+
+def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
+    """Takes away the shapes of load given further away than the closest; returns a problem where that is not one."""
+    given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
+    closest = [key for key in given if given[key] == min(given.values())]
+    for key in given:
+        if key not in closest:
+            del chosen[key]
+    if len(closest) < 2:
+        return ()
+    return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load: give one of them",)
+
+
+def _connections_of(given: Mapping[str, object]) -> int:
+    """Returns how many connections a load has that does not say."""
+    ramp = given.get("ramp")
+    if isinstance(ramp, Ramp) and not ramp.of_rate:
+        return max(1, math.floor(ramp.highest))
+    is_open = isinstance(ramp, Ramp) or "rate" in given or "burst" in given
+    return DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS
 
 
 def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
@@ -149,6 +151,9 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
         for key, value in given.items()
         if key not in LIMITS and key not in ("server", "workers", "tolerance")
     }
+    ramp = given.get("ramp")
+    if "connections" not in given or (isinstance(ramp, Ramp) and not ramp.of_rate):
+        changes["connections"] = _connections_of(given)
     gate = given.get("gate", DEFAULT_GATE)
     tolerance = given.get("tolerance", {})
     if isinstance(tolerance, float) and isinstance(gate, tuple):
@@ -160,169 +165,3 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
 
 _FIELDS = {"duration": "duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
 """Keys whose field has its unit in the name."""
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{value!r} is not a number of 0 or more")
-    return float(value)
-
-
-def _count(value: object) -> int:
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r} is not a whole number of 1 or more")
-    return value
-
-
-def _duration_ns(value: object) -> int:
-    if not isinstance(value, str | int | float):
-        raise ValueError(f'{value!r} is not a duration: write seconds, or a text as in "10s"')
-    if isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
-        value = float(value)
-    return parse_duration_ns(value)
-
-
-def _positive_duration_ns(value: object) -> int:
-    duration_ns = _duration_ns(value)
-    if duration_ns == 0:
-        raise ValueError(f"{value!r} is too short: it must be above 0")
-    return duration_ns
-
-
-def _seconds(value: object) -> float:
-    return _positive_duration_ns(value) / 1e9
-
-
-def _size_bytes(value: object) -> float:
-    if not isinstance(value, str | int):
-        raise ValueError(f'{value!r} is not a size: write bytes, or a text as in "256MiB"')
-    return float(parse_size_bytes(value))
-
-
-def _bytes_per_second(value: object) -> float:
-    return _size_bytes(value.strip().removesuffix("/s")) if isinstance(value, str) else _number(value)
-
-
-def _share(value: object) -> float:
-    if not isinstance(value, str | int | float):
-        raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
-    return parse_share(value)
-
-
-def _error_share(value: object) -> float:
-    share = _share(value)
-    if share > 1:
-        raise ValueError(f'{value!r} is more than all requests: write a percentage or a fraction, as in "1%" or 0.01')
-    return share
-
-
-def _one_tolerance(value: object) -> float:
-    share = _share(value)
-    if share >= 1 and not (isinstance(value, str) and "%" in value):
-        raise ValueError(f'{value!r} would be {share * 100:g} %: write a percentage or a fraction, as in "5%" or 0.05')
-    return share
-
-
-def _tolerance(value: object) -> float | dict[str, float]:
-    """Takes one share for all gated metrics, a mapping by metric, or such a mapping as text: `rps=5%, p99=20%`."""
-    items: Mapping[object, object]
-    if isinstance(value, Mapping):
-        items = value
-    elif isinstance(value, str) and "=" in value:
-        pairs = (item.partition("=") for item in value.split(","))
-        items = {metric.strip(): share.strip() for metric, _, share in pairs}
-    else:
-        return _one_tolerance(value)
-    problems = list(_unknown_metrics(items))
-    tolerances = {}
-    for metric, share in items.items():
-        try:
-            tolerances[str(metric)] = _one_tolerance(share)
-        except ValueError as error:
-            problems.append(f"{metric}: {error}")
-    if problems:
-        raise PlanError(*problems)
-    return tolerances
-
-
-def _gate(value: object) -> tuple[str, ...]:
-    if value is False or value == "none":
-        return ()
-    if isinstance(value, str):
-        names: tuple[object, ...] = tuple(name.strip() for name in value.split(","))
-    elif isinstance(value, list | tuple | set | frozenset):
-        names = tuple(value)
-    else:
-        raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for no gate')
-    problems = _unknown_metrics(names)
-    if problems:
-        raise PlanError(*problems)
-    return tuple(name for name in METRIC_NAMES if name in names)
-
-
-def _unknown_metrics(names: Iterable[object]) -> tuple[str, ...]:
-    unknown = [repr(name) for name in names if name not in METRIC_NAMES]
-    return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRIC_NAMES)}",) if unknown else ()
-
-
-def _server(value: object) -> ServerSpec:
-    if isinstance(value, str):
-        return parse_server(value)
-    if isinstance(value, InProcess | Uvicorn | Url):
-        return value
-    if value in (InProcess, Uvicorn, Url):
-        raise ValueError(f"{value!r} is a class: give an instance of it")
-    raise ValueError(f'{value!r} is not a server: use Uvicorn(), InProcess(), Url("http://…") or their names as text')
-
-
-def _app(value: object) -> object:
-    if isinstance(value, str):
-        from pytest_fileperf.serve.app import app_spec
-
-        app_spec(value)  # only looks at the spelling: it is imported by the process that serves it
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")
-    return value
-
-
-LIMITS: Mapping[str, Callable[[object], float]] = {
-    "min_rps": _number,
-    "min_throughput": _bytes_per_second,
-    "max_p50": _seconds,
-    "max_p75": _seconds,
-    "max_p90": _seconds,
-    "max_p95": _seconds,
-    "max_p99": _seconds,
-    "max_p999": _seconds,
-    "max_mean": _seconds,
-    "max_latency": _seconds,
-    "max_error_rate": _error_share,
-    "max_rss": _size_bytes,
-    "max_cpu_per_request": _seconds,
-}
-"""Absolute limits, each with what parses it: `min_` or `max_`, whichever is the metric's bad side, and its name."""
-
-KEYS: Mapping[str, Callable[[object], object]] = {
-    "connections": _count,
-    "requests": _count,
-    "duration": _positive_duration_ns,
-    "rounds": _count,
-    "warmup": _duration_ns,
-    "timeout": _positive_duration_ns,
-    "boots": _count,
-    "app": _app,
-    "server": _server,
-    "workers": _count,
-    **LIMITS,
-    "tolerance": _tolerance,
-    "gate": _gate,
-    "group": _text,
-    "label": _text,
-}
-"""What the marker and every verb take, each with what parses it (it raises ValueError)."""

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.keys import KEYS, LIMITS, METRIC_NAMES, unknown_keys
 from pytest_fileperf.measure.metrics import METRICS, Direction, Unit
+from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
+from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.plugin.asking import EXPECTATIONS
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings import KEYS, LIMITS, METRIC_NAMES, Settings, resolve, unknown_keys
+from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.settings import Settings, resolve
 
+SECOND = 1_000_000_000
 LIMIT_SAMPLES: Mapping[Unit, tuple[object, float]] = {
     Unit.PER_SECOND: (800, 800.0),
     Unit.SECONDS: ("80ms", 0.08),
@@ -155,6 +159,9 @@ def test_a_tolerance_is_for_all_gated_metrics_or_by_metric(
         ({}, {"server": Uvicorn(workers=3), "workers": 2}, {}, {}, Uvicorn(workers=2)),
         ({"server": Uvicorn()}, {}, {"workers": 4}, {}, Uvicorn()),
         ({"server": InProcess()}, {}, {}, {"workers": 4}, InProcess()),
+        ({}, {"workers": 2}, {}, {"server": "gunicorn:loop=asyncio"}, Gunicorn(workers=2, loop="asyncio")),
+        ({"server": Gunicorn()}, {}, {}, {"workers": 4}, Gunicorn()),
+        ({}, {}, {"server": "command:./server {port}"}, {"workers": 4}, Command("./server {port}")),
     ],
 )
 def test_a_server_hides_workers_given_further_away(
@@ -202,9 +209,11 @@ def test_a_server_hides_workers_given_further_away(
         ("gate", True, 'gate: True is not a choice of metrics: write their names, or "none" for no gate'),
         (
             "server",
-            "gunicorn",
-            "server: unknown server 'gunicorn': use uvicorn, inprocess or an http:// URL on this machine",
+            "apache",
+            "server: unknown server 'apache': "
+            "use uvicorn, gunicorn, inprocess, command or an http:// URL on this machine",
         ),
+        ("server", Command, "server: <class 'pytest_fileperf.serve.spec.Command'> is a class: give an instance of it"),
         ("server", Uvicorn, "server: <class 'pytest_fileperf.serve.spec.Uvicorn'> is a class: give an instance of it"),
         (
             "app",
@@ -218,10 +227,18 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
     assert problems({key: value}) == (problem,)
 
 
-def test_workers_go_with_uvicorn_only() -> None:
-    assert problems(options={"workers": 2}, ini={"server": "inprocess"}) == (
-        "workers=2 only goes with the uvicorn server, not with InProcess()",
-    )
+@pytest.mark.parametrize(
+    "server,problem",
+    [
+        ("inprocess", "workers=2 only goes with uvicorn and gunicorn, not with InProcess()"),
+        (
+            Command("./server {port}"),
+            "workers=2 does not reach server: tell the program, and say Command(…, workers=)",
+        ),
+    ],
+)
+def test_workers_go_with_servers_that_we_tell_them(server: object, problem: str) -> None:
+    assert problems(options={"workers": 2}, ini={"server": server}) == (problem,)
 
 
 def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
@@ -230,10 +247,72 @@ def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid()
     assert problem.endswith(f"; valid keys are {', '.join(KEYS)}")
 
 
-@pytest.mark.parametrize("key", ["rate", "burst", "ramp"])
-def test_a_load_that_does_not_exist_yet_is_told_as_such(key: str) -> None:
-    (problem,) = problems({key: 10, "connections": 4})
-    assert problem == f"{key}: loads at a given rate do not exist yet; give the number of connections instead"
+RATE_RAMP = Ramp(
+    stages=(Stage(duration_ns=10 * SECOND, target=100.0), Stage(duration_ns=30 * SECOND, target=0.0)), of_rate=True
+)
+CONNECTION_RAMP = Ramp(
+    stages=(Stage(duration_ns=0, target=20.0), Stage(duration_ns=SECOND // 2, target=50.0)), of_rate=False
+)
+
+
+@pytest.mark.parametrize(
+    "written,field,value,connections",
+    [
+        ({"rate": 10}, "rate", 10.0, 1000),
+        ({"rate": "0.5/s"}, "rate", 0.5, 1000),
+        ({"rate": "300/min"}, "rate", 5.0, 1000),
+        ({"rate": 10, "connections": 5}, "rate", 10.0, 5),
+        ({"burst": 1500}, "burst", 1500, 1000),
+        ({"burst": "1500", "connections": 200}, "burst", 1500, 200),
+        ({"requests": 10}, "requests", 10, 32),
+        ({"ramp": "10s:100/s, 30s:0/s"}, "ramp", RATE_RAMP, 1000),
+        ({"ramp": [("10s", "100/s"), (30, 0)]}, "ramp", RATE_RAMP, 1000),
+        ({"ramp": "0s:20,500ms:50"}, "ramp", CONNECTION_RAMP, 50),
+        ({"ramp": (("0s", 20), ("0.5s", 50)), "connections": 7}, "ramp", CONNECTION_RAMP, 50),
+    ],
+)
+def test_shapes_of_load(written: dict[str, object], field: str, value: object, connections: int) -> None:
+    found = settings(written)
+    assert getattr(found, field) == value
+    assert found.connections == connections
+
+
+def test_the_closest_shape_of_load_wins() -> None:
+    found = settings({"burst": 5}, marker={"rate": 10})
+    assert (found.burst, found.rate) == (5, None)
+    assert settings({"rate": None}, marker={"rate": 10}, ini={"connections": 3}) == settings(ini={"connections": 3})
+
+
+def test_two_shapes_in_one_place_are_a_problem() -> None:
+    assert problems({"burst": 5, "rate": 10}) == ("burst and rate are different shapes of load: give one of them",)
+
+
+_RAMP = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+_RATE = 'write requests per second, as in 10 or "10/s" or "300/min"'
+
+
+@pytest.mark.parametrize(
+    "written,problem",
+    [
+        ({"rate": 0}, f"rate: 0 is not a rate: {_RATE}"),
+        ({"rate": "ten"}, f"rate: 'ten' is not a rate: {_RATE}"),
+        ({"rate": "10/day"}, f"rate: '10/day' is not a rate: {_RATE}"),
+        ({"rate": True}, f"rate: True is not a rate: {_RATE}"),
+        ({"rate": float("nan")}, f"rate: nan is not a rate: {_RATE}"),
+        ({"ramp": 10}, f"ramp: 10 is not a ramp: {_RAMP}"),
+        ({"ramp": []}, f"ramp: [] is not a ramp: {_RAMP}"),
+        ({"ramp": "0s:10"}, f"ramp: its stages take no time: {_RAMP}"),
+        ({"ramp": "10s:0"}, f"ramp: {_RAMP}"),
+        (
+            {"ramp": "10s:5, 10s:5/s"},
+            f"ramp: every target is a rate, or every one a number of connections: {_RAMP}",
+        ),
+        ({"ramp": "10s:1.5"}, "ramp: stage ('10s', '1.5'): '1.5' is not a whole number of 1 or more"),
+        ({"burst": 0}, "burst: 0 is not a whole number of 1 or more"),
+    ],
+)
+def test_bad_shapes_are_named(written: dict[str, object], problem: str) -> None:
+    assert problems(written) == (problem,)
 
 
 def test_known_keys_are_no_problem() -> None:

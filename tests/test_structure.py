@@ -31,15 +31,23 @@ STAGES = (
     "drive",
     "judge",
     "report",
+    "keys",
     "settings",
+    "planning",
     "run",
     "plugin",
 )
 """A part imports itself and what stands before it."""
 
-LARGE = ("cloudpickle", "hdrh", "httptools", "httpx", "numpy", "psutil", "rich", "scipy", "uvicorn", "uvloop")
-DISTRIBUTIONS = {"hdrh": "hdrhistogram", "pytest_benchmark": "pytest-benchmark"}
+LARGE = ("cloudpickle", "hdrh", "httptools", "httpx", "numpy", "plotly", "psutil", "rich", "scipy", "uvicorn", "uvloop")
+DISTRIBUTIONS = {
+    "hdrh": "hdrhistogram",
+    "pytest_benchmark": "pytest-benchmark",
+    "uvicorn_worker": "uvicorn-worker",
+}
 """Distributions named other than what they import as."""
+OF_THE_PACKAGE = ("gunicorn", "html")
+"""Extras that the package itself imports from."""
 LONGEST_MODULE_LINES = 400
 
 
@@ -182,9 +190,11 @@ def test_the_tree_of_errors_is_drawn_whole() -> None:
 def test_dependencies_are_what_the_package_imports(project: dict[str, object]) -> None:
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports_of(module)}
     imported -= {*sys.stdlib_module_names, "pytest_fileperf"}
-    dependencies = project["dependencies"]
+    dependencies, extras = project["dependencies"], project["optional-dependencies"]
     assert isinstance(dependencies, list)
-    assert {DISTRIBUTIONS.get(name, name) for name in imported} == set(declared(dependencies))
+    assert isinstance(extras, dict)
+    optional = [requirement for extra in OF_THE_PACKAGE for requirement in extras[extra]]
+    assert {DISTRIBUTIONS.get(name, name) for name in imported} == set(declared([*dependencies, *optional]))
 
 
 def test_the_lowest_environment_installs_every_lower_bound(project: dict[str, object]) -> None:

@@ -7,25 +7,31 @@ Pacing, recorder and slots are handed in; there is no second loop for another sh
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Protocol
 
+from pytest_fileperf.drive.alarm import Alarm
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.units import format_duration
 
 __all__ = ("LoadLoop", "Slot")
 
-_SWEEP_S = 0.1
-"""How often requests are checked against their time limit; a limit is kept to about this."""
+_SWEEPS_A_TIMEOUT = 50
+_SWEEP_BETWEEN_S = (0.1, 1.0)
+"""How often requests are checked against their time limit: looking at 10,000 connections takes a millisecond."""
 
 
 class Slot(Protocol):
     """A place for one piece of work at a time."""
 
-    def start(self) -> None:
-        """Begins a piece of work; calls `LoadLoop.next` with itself when it has ended, well or not."""
+    def start(self, due_ns: int | None) -> None:
+        """Begins a piece of work; calls `LoadLoop.next` with itself when it has ended, well or not.
+
+        `due_ns` is the instant it was due in an open loop, on the monotonic clock; None in a closed one.
+        """
         ...
 
     def expire(self, started_before_ns: int) -> None:
@@ -34,7 +40,11 @@ class Slot(Protocol):
 
 
 class LoadLoop:
-    """Keeps slots busy until the pacing ends."""
+    """Keeps slots busy until the pacing ends.
+
+    In a closed loop free slots take turns; in an open loop the one that was busy last goes first, so that there are
+    no more connections at work than needed.
+    """
 
     def __init__(self, *, pacing: Pacing, recorder: Recorder, timeout_ns: int) -> None:
         self._pacing = pacing
@@ -45,27 +55,33 @@ class LoadLoop:
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0
-        """Pieces of work begun so far."""
-        self._free: list[Slot] = []
-        self._busy = 0
+        """Pieces of work that were due so far: begun, or dropped."""
+        self._free: deque[Slot] = deque()
+        self._take = self._free.pop if pacing.open_loop else self._free.popleft
+        self._woken = False
+        self._alarm: Alarm | None = None
+        self._slots = 0
+        """Those that may still get work."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._last_start_ns = 0
+        self.last_start_ns = 0
+        """The instant of the last start of a piece of work."""
 
-    async def run(self, slots: Sequence[Slot], *, origin_ns: int) -> int:
-        """Runs until no more work is due and what was under way has ended; returns the instant of its last start.
+    async def run(self, slots: Sequence[Slot], *, origin_ns: int) -> None:
+        """Runs until no more work is due and what was under way has ended.
 
         `origin_ns` is the pacing's zero on the monotonic clock.
         """
         self._origin_ns = origin_ns
-        self._busy = len(slots)
+        self._slots = len(slots)
         sweeper = asyncio.create_task(self._sweep(slots))
+        self._alarm = Alarm(self._loop, self._start_free)
         try:
             for slot in slots:
                 self.next(slot)
             await self._ended
         finally:
             sweeper.cancel()
-        return self._last_start_ns
+            self._alarm.close()
 
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free for its next piece of work.
@@ -73,30 +89,41 @@ class LoadLoop:
         Work begins when the event loop has dealt with everything that arrived together: answers are read first and
         requests written after them, as wrk does. Writing a large body evicts what reading needs from the CPU's cache.
         """
-        if not self._free:
+        if not self._woken:
+            self._woken = True
             self._loop.call_soon(self._start_free)
         self._free.append(slot)
 
     def _start_free(self) -> None:
-        """Starts the next piece of work of each free slot, now or when it is due; retires slots when there is none."""
-        free, self._free = self._free, []
-        for slot in free:
+        """Starts what is due on free slots, sets the alarm for what will be, retires slots when there is no more."""
+        self._woken = False
+        free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
+        # What becomes free from here on has its turn after the event loop's.
+        for _ in range(len(free)):
             now_ns = monotonic_ns()
             elapsed_ns = now_ns - self._origin_ns
-            due_ns = self._pacing.due(elapsed_ns, self.started)
+            due_ns = due(elapsed_ns, self.started, self._slots - len(free))
             if due_ns is None:
-                self._retire()
-                continue
+                self._retire(len(free))
+                return
+            if due_ns > elapsed_ns:
+                assert self._alarm is not None
+                self._alarm.ring_at(self._origin_ns + due_ns)
+                return
             self.started += 1
-            self._last_start_ns = now_ns
-            if due_ns <= elapsed_ns:
-                slot.start()
-            else:
-                self._loop.call_later((due_ns - elapsed_ns) / 1e9, slot.start)
+            self.last_start_ns = now_ns
+            if not open_loop:
+                self._take().start(None)
+            elif self._recorder.due(self._origin_ns + due_ns, now_ns, self._timeout_ns):
+                self._take().start(self._origin_ns + due_ns)
+        if free and not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._start_free)
 
-    def _retire(self) -> None:
-        self._busy -= 1
-        if self._busy == 0 and not self._ended.done():
+    def _retire(self, count: int) -> None:
+        self._free.clear()
+        self._slots -= count
+        if self._slots == 0 and not self._ended.done():
             self._ended.set_result(None)
 
     def abort(self, error: BaseException) -> None:
@@ -106,8 +133,10 @@ class LoadLoop:
 
     async def _sweep(self, slots: Sequence[Slot]) -> None:
         """Fails what takes too long, and closes rounds in which nothing ends."""
+        least_s, most_s = _SWEEP_BETWEEN_S
+        pause_s = min(most_s, max(least_s, self._timeout_ns / 1e9 / _SWEEPS_A_TIMEOUT))
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await asyncio.sleep(pause_s)
             now_ns = monotonic_ns()
             boundary_ns = self._recorder.next_boundary_ns
             if boundary_ns is not None and now_ns >= boundary_ns:

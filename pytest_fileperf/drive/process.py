@@ -48,6 +48,11 @@ class Generator:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it is not running."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
     def run(
         self,
         work: Work,
@@ -127,7 +132,7 @@ class Generator:
     def _await_answer(
         self, plan: LoadPlan, progress: Callable[[Progress], None], check: Callable[[], None]
     ) -> StintResult | Refusal:
-        longest_s = (plan.duration_ns + plan.timeout_ns) / 1e9 + _GRACE_S
+        longest_s = plan.longest_ns / 1e9 + _GRACE_S
         deadline = monotonic() + longest_s
         while True:
             try:

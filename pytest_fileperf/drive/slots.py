@@ -33,6 +33,7 @@ class ReplaySlot:
         "_connect",
         "_connection",
         "_digest",
+        "_due_ns",
         "_excerpt",
         "_expect",
         "_good_head",
@@ -63,13 +64,15 @@ class ReplaySlot:
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
         self._seen_body = False
+        self._due_ns: int | None = None
 
     async def open(self) -> None:
         """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
         self._connection = await self._connect()
 
-    def start(self) -> None:
+    def start(self, due_ns: int | None) -> None:
         """Sends the request."""
+        self._due_ns = due_ns
         connection = self._connection
         if connection is None or connection.closed:
             self._opening = asyncio.create_task(self._reopen())
@@ -137,6 +140,7 @@ class ReplaySlot:
                 connection.status,
                 self._request.body_bytes,
                 connection.body_bytes,
+                self._due_ns,
             )
         else:
             kind, what = problem
@@ -203,11 +207,13 @@ class ClientSlot:
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
+        self._due_ns: int | None = None
         self._expired = False
         client.event_hooks["response"].append(self._on_response)
 
-    def start(self) -> None:
+    def start(self, due_ns: int | None) -> None:
         """Starts the coroutine."""
+        self._due_ns = due_ns
         self._started_ns = None  # a task cancelled before its first step would never say that it has ended
         self._task = asyncio.create_task(self._run())
 
@@ -275,6 +281,7 @@ class ClientSlot:
             sent.status or 0,
             sent.bytes_sent,
             sent.bytes_received,
+            self._due_ns,
         )
 
 

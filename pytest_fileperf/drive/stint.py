@@ -13,10 +13,11 @@ from typing import NoReturn
 import httpx
 
 from pytest_fileperf.drive.loop import LoadLoop, Slot
+from pytest_fileperf.drive.opening import OPENED_AT_ONCE, open_all
 from pytest_fileperf.drive.slots import ClientSlot, ReplaySlot, Sent, operation_call
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import Round
+from pytest_fileperf.measure.recording import LeadTimes, Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
 from pytest_fileperf.wire.connect import Origin, open_socket
@@ -28,8 +29,6 @@ from pytest_fileperf.wire.transport import LoadTransport
 
 __all__ = ("Progress", "StintResult", "Target", "run_stint")
 
-_CONNECTING_AT_ONCE = 64
-"""Connections opened at the same time: well below the listen backlog of any server."""
 _CONNECT_TIMEOUT_S = 10.0
 _PROGRESS_S = 0.25
 
@@ -69,8 +68,14 @@ class StintResult:
     rounds: tuple[Round, ...]
     engine: str
     why_engine: str
+    attack_ns: int
+    """Open loop: from the first to the last request due; a fixed count: to its last start; else the rounds."""
     wait_ns: int
-    """From the last start of a request, or the end of the last round if that is later, to the last answer."""
+    """From the end of the attack, or of the last round, to the last answer."""
+    due: int | None
+    """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
+    leads: LeadTimes | None
+    """Open loop only."""
 
 
 async def run_stint(
@@ -92,7 +97,7 @@ async def run_stint(
         request, why = await begin.replayable()
         recorder = Recorder(
             boot=target.boot,
-            round_ns=plan.round_ns if plan.requests is None else None,
+            round_ns=None if plan.counted else plan.round_ns,
             rounds=plan.rounds,
             server_cpu=server_cpu,
         )
@@ -103,22 +108,33 @@ async def run_stint(
             recorder.begin(origin_ns + plan.warmup_ns)
             teller = asyncio.create_task(_tell(target.boot, load, recorder, origin_ns, progress))
             stack.callback(teller.cancel)
-            last_start_ns = await load.run(slots, origin_ns=origin_ns)
+            await load.run(slots, origin_ns=origin_ns)
             ended_ns = monotonic_ns()
             missing = plan.requests - load.started if plan.requests is not None else 0
             if missing:
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
                 recorder.failure("not sent", example, ended_ns, count=missing)
             rounds = recorder.finish(ended_ns)
-    attack_end_ns = last_start_ns if plan.requests is not None else origin_ns + plan.duration_ns
-    engine = "replay" if request is not None else "client" if target.transport is None else "in-process"
+    attack_from_ns, attack_to_ns = _attack(plan, load, recorder, origin_ns)
     return StintResult(
         boot=target.boot,
         rounds=rounds,
-        engine=engine,
+        engine="replay" if request is not None else "client" if target.transport is None else "in-process",
         why_engine=why,
-        wait_ns=max(0, ended_ns - attack_end_ns),
+        attack_ns=attack_to_ns - attack_from_ns,
+        wait_ns=max(0, ended_ns - attack_to_ns),
+        due=recorder.due_count if plan.pacing().open_loop else plan.requests,
+        leads=recorder.leads(),
     )
+
+
+def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) -> tuple[int, int]:
+    """Returns from when to when requests were sent, or had to be, after the warm-up."""
+    if plan.pacing().open_loop:
+        return recorder.first_due_ns or origin_ns, recorder.last_due_ns or origin_ns
+    if plan.requests is not None:
+        return origin_ns, load.last_start_ns
+    return origin_ns + plan.warmup_ns, origin_ns + plan.duration_ns
 
 
 class _Beginning:
@@ -130,6 +146,7 @@ class _Beginning:
         self._target = target
         self._files = files
         self._stack = stack
+        self._scratch = Scratch()
 
     async def replayable(self) -> tuple[WireRequest | None, str]:
         """Returns the compiled request, or None and why it has to go through httpx's client."""
@@ -154,10 +171,9 @@ class _Beginning:
         return compiled, "" if compiled is not None else "the body is a stream"
 
     async def slots(self, load: LoadLoop, recorder: Recorder, request: WireRequest | None) -> Sequence[Slot]:
-        """Returns one slot a connection; those that replay are connected."""
+        """Returns one slot a connection; of those that replay the first ones are connected."""
         if request is None:
             return self._client_slots(load, recorder)
-        scratch = Scratch()
         known: KnownAnswers = {}
         expect = self._work.expect if isinstance(self._work, Operation) else Expectation()
         url = httpx.URL(self._target.url)
@@ -167,7 +183,7 @@ class _Beginning:
 
         async def connect() -> Connection:
             sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=connect_timeout_s)
-            return Connection(loop, sock, scratch, known)
+            return Connection(loop, sock, self._scratch, known)
 
         slots = [
             ReplaySlot(load=load, recorder=recorder, request=request, expect=expect, connect=connect)
@@ -175,13 +191,19 @@ class _Beginning:
         ]
         for slot in slots:
             self._stack.callback(slot.close)
-        for first in range(0, len(slots), _CONNECTING_AT_ONCE):
-            await asyncio.gather(*(slot.open() for slot in slots[first : first + _CONNECTING_AT_ONCE]))
+        await open_all([slot.open for slot in slots[: self._opened_first()]], origin.port)
         return slots
+
+    def _opened_first(self) -> int:
+        """Returns how many connections are open when the load begins; a rate opens more when it needs them."""
+        plan = self._plan
+        if plan.rate is not None or (plan.ramp is not None and plan.ramp.of_rate):
+            return min(plan.connections, OPENED_AT_ONCE)
+        return plan.connections
 
     def _client_slots(self, load: LoadLoop, recorder: Recorder) -> Sequence[Slot]:
         work = self._work
-        slots = []
+        slots: list[ClientSlot] = []
         for _ in range(self._plan.connections):
             slot = ClientSlot(
                 load=load,
@@ -197,7 +219,7 @@ class _Beginning:
     def _client(self) -> LoadClient:
         make = self._target.transport
         return LoadClient(
-            transport=make() if make is not None else LoadTransport(loopback_only=True),
+            transport=make() if make is not None else LoadTransport(loopback_only=True, scratch=self._scratch),
             base_url=self._target.url,
             timeout=self._plan.timeout_ns / 1e9,
             trust_env=False,

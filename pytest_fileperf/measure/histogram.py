@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ("HIGHEST_NS", "Histogram", "highest_equivalent", "middle_of", "step_of")
+__all__ = ("EMPTY", "HIGHEST_NS", "Histogram", "highest_equivalent", "middle_of", "step_of")
 
 HIGHEST_NS = 4 * 3600 * 1_000_000_000
 """Longer durations are counted as this one."""
@@ -54,7 +54,7 @@ class Histogram:
         """Returns the histogram of these values (any integer sequence, nanoseconds, not negative)."""
         values = np.asarray(values_ns, dtype=np.int64)
         if values.size == 0:
-            return _EMPTY
+            return EMPTY
         if int(values.min()) < 0:
             raise ValueError("a duration cannot be negative")
         steps, counts = np.unique(step_of(np.minimum(values, HIGHEST_NS)), return_counts=True)
@@ -74,7 +74,7 @@ class Histogram:
         """Returns the sum of the histograms."""
         parts = [histogram for histogram in histograms if histogram.count]
         if not parts:
-            return _EMPTY
+            return EMPTY
         if len(parts) == 1:
             return parts[0]
         steps, where = np.unique(np.concatenate([part.steps for part in parts]), return_inverse=True)
@@ -153,7 +153,7 @@ class Histogram:
                 f" not from {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
             )
         if head.payload_len == 0:
-            return _EMPTY
+            return EMPTY
         try:
             payload.init_counts(_COUNTS_SIZE)
         except (IndexError, OverflowError, MemoryError, ValueError) as error:
@@ -166,7 +166,7 @@ class Histogram:
         """Returns the histogram of a counts array indexed by step, its values taken for the middle of their steps."""
         steps = np.flatnonzero(all_counts).astype(np.int64)
         if steps.size == 0:
-            return _EMPTY
+            return EMPTY
         counts = all_counts[steps]
         if int(counts.min()) < 0:
             raise ValueError("its counts are damaged: one is negative")
@@ -219,7 +219,7 @@ def _span(step: int) -> tuple[int, int]:
     return sub << bucket, 1 << bucket
 
 
-_EMPTY = Histogram(
+EMPTY = Histogram(
     steps=np.empty(0, dtype=np.int64),
     counts=np.empty(0, dtype=np.int64),
     count=0,
@@ -228,3 +228,4 @@ _EMPTY = Histogram(
     sum_ns=0,
     sum_squares=0.0,
 )
+"""The histogram of no values."""

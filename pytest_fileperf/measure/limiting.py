@@ -1,24 +1,273 @@
-"""Names what limited a run where the figures leave no doubt: the generator, or the server's CPU."""
+"""Names what limited a run, with the figures that say so, or says that it is unclear: better no name than a wrong one.
+
+Each rule below knows one limit and asks for evidence of its own; the first that is sure has the word. Their order
+matters: a busy core also makes threads, queues and latencies look busy, so it is asked for first.
+"""
 
 from __future__ import annotations
 
-from pytest_fileperf.measure.measurement import Measurement
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
 
-__all__ = ("limited_by",)
+import numpy as np
 
-BUSY_SHARE = 0.90
-"""Workers that use this much of their cores have no time left for more requests."""
+from pytest_fileperf.measure.recording import LeadTimes, Recording
+from pytest_fileperf.measure.usage import CoreUse, ThreadShares, Usage, usage_of
+from pytest_fileperf.units import format_rate
+
+__all__ = ("Limit", "LimitKind", "limit_of")
+
+BUSY_CORE = 0.90
+"""A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
+WANTED_CORE = 0.95
+"""The same for running and waiting for a core together, where no time goes into waking up."""
+ROOM_ON_CORE = 0.75
+"""Below it a process has time for more requests; between this and BUSY_CORE who can tell."""
+NEVER_IDLE = 0.10
+"""An event loop that is found idle in at most this share of the looks sets the pace."""
+FULL_POOL = 0.85
+"""Mean share of a pool's threads that is busy where requests queue for them, while all are busy in MOST looks. Threads
+that end together are handed their next work one after the other, which shows as a dip. A pool that requests need for
+half of their time has grown to the most it ever needed at once, which lies well above its mean."""
+QUEUE_FOR_POOL = 1.10
+"""So many requests for each busy thread show that some wait for one; less may be an error of the mean."""
+SPARE_POOL = 0.70
+"""A pool of which less is busy has threads to spare whenever a request comes."""
+MOST = 0.50
+"""Share of threads, looks or connections from which on one cause explains the rest."""
+FEW = 0.25
+"""Share up to which a cause explains nothing."""
+IN_USE = 0.80
+"""Requests in flight for each connection, in a closed loop that leaves the pace to the server."""
+KEPT_UP = 0.03
+"""By at most this share of the time may latencies grow in an open loop whose rate is reached."""
+CLEARLY_MORE = 1.2
+"""Of two processes that both want a core all the time, the one that ran so much more is the one to wait for."""
+LEAST_POOL = 2
+"""Threads that make a pool; a single one may be an event loop of its own."""
+LEAST_LOOKS = 5
+"""Fewer looks say nothing about shares of the time."""
+MANY_LOOKS = 10
+"""Looks from which on one state in all of them means that it lasts for 0.75 of the time, or more (95 % sure)."""
+LEAST_QUEUE_LOOKS = 2
+"""At the sockets, where each look counts all connections."""
 
 
-def limited_by(measurement: Measurement, *, workers: int | None) -> str:
-    """Returns what set the pace, with the figure that says so; empty when that is unclear.
+class LimitKind(StrEnum):
+    """What sets the pace; the text is for a column."""
 
-    `workers` is the number of the server's worker processes, each good for one core; None where it is not known.
+    GENERATOR = "load generator"
+    SERVER_CPU = "server CPU"
+    EVENT_LOOP = "event loop"
+    """Blocked by something that waits: a call in an `async def` that should be awaited, or be in a thread."""
+    THREAD_POOL = "thread pool"
+    CONCURRENCY = "concurrency"
+    """The server waits: more requests in flight would be answered in the same time. Where they share what they wait
+    for, such as a semaphore or a database, that has a limit of its own, which cannot be seen from here."""
+    DISK = "disk"
+    NETWORK = "network"
+    RATE = "rate"
+    """The load asked for no more than it got."""
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What limited a run; as text `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
+
+    kind: LimitKind
+    evidence: str
+    """The figures that say so, or all there is to say; may be empty where it is unclear."""
+
+    def __str__(self) -> str:
+        joint = ", " if self.evidence.startswith("at ") else ": "
+        return f"{self.kind}{joint}{self.evidence}" if self.evidence else self.kind.value
+
+
+def limit_of(recording: Recording) -> Limit:
+    """Returns what set the pace of a run."""
+    usage = usage_of(recording)
+    if usage.rps == 0:
+        return Limit(kind=LimitKind.UNCLEAR, evidence="no request succeeded")
+    return next(filter(None, (rule(recording, usage) for rule in _RULES)), _unclear(recording, usage))
+
+
+def _rate(recording: Recording, usage: Usage) -> Limit | None:
+    """An open loop in which requests due late waited no longer than those due early, and none was given up."""
+    dropped = any(failure.kind == "dropped" for failure in recording.failures())
+    slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
+    known = [slope for slope in slopes if slope is not None]
+    if dropped or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
+        return None
+    asked = recording.due / recording.attack_ns * 1e9
+    return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s were asked for, {_server_cpu(usage)}")
+
+
+def _cores(recording: Recording, usage: Usage) -> Limit | None:
+    """The generator's core, or those of the server's workers."""
+    generator, workers = usage.generator, usage.workers
+    if recording.engine == "in-process":
+        if generator.ran < BUSY_CORE:
+            return None
+        return _server_limit(f"at {_percent(generator.ran)} of 1 core, the load generator's part among it")
+    if generator.ran >= BUSY_CORE:
+        return Limit(kind=LimitKind.GENERATOR, evidence=f"at {_percent(generator.ran)} of its core")
+    short_of_cores = generator.wanted >= WANTED_CORE
+    if not workers:
+        return _generator_waits(generator) if short_of_cores else None
+    busiest, mean = workers[0], fmean(worker.ran for worker in workers)
+    if mean >= BUSY_CORE:
+        return _server_limit(f"at {_percent(mean)} of {len(workers)} core{'s' * (len(workers) > 1)}")
+    if busiest.ran >= BUSY_CORE:
+        rest = f"the least busy one at {_percent(workers[-1].ran)}"
+        return _server_limit(f"at {_percent(busiest.ran)} of 1 core in the busiest of {len(workers)} workers, {rest}")
+    if busiest.wanted >= WANTED_CORE and (not short_of_cores or busiest.ran >= generator.ran * CLEARLY_MORE):
+        return _server_limit(_worker_waits(workers))
+    if short_of_cores:
+        clear = busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE
+        return _generator_waits(generator) if clear else _unclear(recording, usage, "every core is taken")
+    threads = usage.threads
+    if threads is not None and threads.looks >= MANY_LOOKS and threads.running >= WANTED_CORE:
+        return _server_limit(f"it ran {_percent(mean)} of the time, and had something to run all the time")
+    return None
+
+
+def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
+    """An event loop that is never idle, and spends most of its time in calls that wait: one request at a time."""
+    threads = usage.threads
+    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS or not usage.workers:
+        return None
+    waits = 1 - fmean(worker.wanted for worker in usage.workers)
+    stuck = threads.blocked + threads.storage
+    if threads.idle > NEVER_IDLE or min(waits, 2 * stuck) < MOST:
+        return None
+    for_storage = threads.storage / stuck
+    if for_storage < MOST:
+        evidence = f"blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
+        return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
+    if not usage.storage_used:
+        return None
+    evidence = f"the event loop waits for it {_percent(waits * for_storage)} of the time, {_server_cpu(usage)}"
+    return Limit(kind=LimitKind.DISK, evidence=evidence)
+
+
+def _no_room(recording: Recording, usage: Usage) -> Limit | None:
+    """A core that is too busy to rule it out and not busy enough to blame it, or of which nothing is known."""
+    server = usage.workers[0].wanted if usage.workers else usage.server_ran
+    if recording.engine == "in-process":
+        server = usage.generator.ran
+    if server is None or max(server, usage.generator.wanted) > ROOM_ON_CORE:
+        return _unclear(recording, usage)
+    return None
+
+
+def _thread_pool(recording: Recording, usage: Usage) -> Limit | None:
+    """A pool whose threads are all busy while requests wait for one; or the disk, where its threads wait for that."""
+    threads = usage.threads
+    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS:
+        return None
+    busy, in_flight = threads.pool_busy, usage.in_flight
+    full = threads.pool >= LEAST_POOL and busy >= threads.pool * FULL_POOL and threads.pool_full >= MOST
+    full = full and in_flight >= busy * QUEUE_FOR_POOL + 1
+    if threads.pool_storage >= max(busy, 1) * MOST and usage.storage_used and (full or busy >= in_flight * MOST):
+        evidence = f"{threads.pool_storage:.0f} of {busy:.0f} busy threads wait for it, {_server_cpu(usage)}"
+        return Limit(kind=LimitKind.DISK, evidence=evidence)
+    if not full:
+        return None
+    if threads.pool_lock >= busy * MOST:
+        return _unclear(recording, usage, _locked(threads))
+    evidence = f"{busy:.0f} threads busy, {in_flight:.0f} requests in flight, {_server_cpu(usage)}"
+    return Limit(kind=LimitKind.THREAD_POOL, evidence=evidence)
+
+
+def _network(_: Recording, usage: Usage) -> Limit | None:
+    """Bytes that one side has written and the other has not got, though it read all that came."""
+    if usage.queue_looks < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
+        return None
+    evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
+    return Limit(kind=LimitKind.NETWORK, evidence=evidence)
+
+
+def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
+    """A server that has time left on its cores, its event loop and its threads, while every connection waits for it."""
+    threads = usage.threads
+    if threads is None or threads.looks < LEAST_LOOKS or usage.in_flight < recording.connections * IN_USE:
+        return None
+    elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
+    if elsewhere > FEW or threads.running > ROOM_ON_CORE:
+        return None
+    a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
+    if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
+        return _unclear(recording, usage, _locked(threads))
+    if threads.pool_busy > threads.pool * SPARE_POOL and threads.pool_busy > FEW and not a_thread_each:
+        return None
+    where = ", each in a thread of its own" if a_thread_each else ""
+    evidence = f"{_in_flight(usage)} on {recording.connections} connections{where}, {_server_cpu(usage)}"
+    return Limit(kind=LimitKind.CONCURRENCY, evidence=evidence)
+
+
+_RULES = (_rate, _cores, _event_loop, _no_room, _thread_pool, _network, _concurrency)
+
+
+def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:
+    known = f"{_in_flight(usage)} on {recording.connections} connections, {_server_cpu(usage)}"
+    return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known)
+
+
+def _latency_slope(leads: LeadTimes) -> float | None:
+    """Returns by how much latencies grew per time, from the first to the last third of when requests were due.
+
+    It is 0 where a server keeps up, and the share that it cannot keep up with where it does not. None where all
+    requests were due at once.
     """
-    if measurement.saturated:
-        return f"the load generator, at {measurement.client.cpu_share * 100:.0f} % of its core"
-    share = measurement.server.cpu_share
-    if workers is not None and share is not None and share >= BUSY_SHARE * workers:
-        cores = "1 core" if workers == 1 else f"{workers} cores"
-        return f"server CPU, at {share / workers * 100:.0f} % of {cores}"
-    return ""
+    due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
+    early, late = due <= due[-1] / 3, due >= due[-1] * 2 / 3
+    if due[-1] == 0 or not early.any():
+        return None
+    run_ns = np.average(due[late], weights=counts[late]) - np.average(due[early], weights=counts[early])
+    rise_ns = np.average(mean[late], weights=counts[late]) - np.average(mean[early], weights=counts[early])
+    return float(rise_ns / run_ns)
+
+
+def _server_limit(evidence: str) -> Limit:
+    return Limit(kind=LimitKind.SERVER_CPU, evidence=evidence)
+
+
+def _worker_waits(workers: Sequence[CoreUse]) -> str:
+    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, or that of the busiest one."""
+    alike = [worker for worker in workers if worker.wanted >= WANTED_CORE]
+    who = "its worker" if len(workers) == 1 else f"{len(alike)} of its {len(workers)} workers"
+    if len(alike) == len(workers) > 1:
+        who = f"its {len(workers)} workers"
+    return f"{who} {_waits(fmean(worker.main_ran for worker in alike), fmean(worker.main_waited for worker in alike))}"
+
+
+def _generator_waits(generator: CoreUse) -> Limit:
+    return Limit(kind=LimitKind.GENERATOR, evidence=f"it {_waits(generator.main_ran, generator.main_waited)}")
+
+
+def _waits(ran: float, waited: float) -> str:
+    return f"ran {_percent(ran)} and waited {_percent(waited)} of the time for a core"
+
+
+def _locked(threads: ThreadShares) -> str:
+    return f"{threads.pool_lock:.0f} of {threads.pool_busy:.0f} busy threads wait for a lock or another thread"
+
+
+def _in_flight(usage: Usage) -> str:
+    return f"{usage.in_flight:.0f} requests in flight"
+
+
+def _server_cpu(usage: Usage) -> str:
+    """Returns `server CPU 6 %`, of all workers' cores together."""
+    ran = sum(worker.ran for worker in usage.workers) if usage.workers else usage.server_ran
+    if ran is None:
+        return "server CPU unknown"
+    cores = len(usage.workers) or 1
+    return f"server CPU {_percent(ran / cores)}{f' of {cores} cores' if cores > 1 else ''}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

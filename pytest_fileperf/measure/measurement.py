@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram
+from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 
 __all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of")
 
@@ -73,7 +74,7 @@ class Measurement:
     """One run: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second over the rounds."""
+    """Successful requests per second over the rounds; of an open loop over attack and wait, vegeta's throughput."""
     requests: int
     """Successful requests, the drain included."""
     errors: int
@@ -89,10 +90,24 @@ class Measurement:
     latency: LatencySummary
     ttfb: LatencySummary
     """To the first byte of the answer."""
+    service: LatencySummary
+    """Open loop: from when requests were sent, while `latency` counts from when they were due."""
+    send_delay: LatencySummary
+    """Open loop: from when requests were due to when they were sent."""
+    open_loop: bool
+    """Requests were due at given instants (`rate`, `burst`), whatever the server did."""
+    due: int | None
+    """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
+    late: int
+    """Open loop: requests sent more than a millisecond after they were due."""
+    dropped: int
+    """Open loop: requests never sent, as no connection was free within the time limit; failed ones."""
     duration: float
     """Seconds of the rounds together."""
+    attack: float
+    """Seconds from the first to the last request that was due; of a closed loop the rounds."""
     wait: float
-    """Seconds spent waiting for what was in flight after the last rounds."""
+    """Seconds from then to the last answer."""
     bytes_sent: int
     bytes_received: int
     """Bodies of successful requests, without heads and framing."""
@@ -101,6 +116,8 @@ class Measurement:
     server: ServerUse
     client: ClientUse
     connections: int
+    limit: Limit
+    """What set the pace, with the figures that say so; `limit.kind` is `unclear` where nothing is sure."""
     saturated: bool
     """The generator used so much of its core that the figures are its own, not the server's."""
 
@@ -112,41 +129,49 @@ class Measurement:
 
 def measurement_of(recording: Recording) -> Measurement:
     """Returns the figures of a recording."""
-    measured = recording.measured()
-    seconds = sum(round_.duration_ns for round_ in measured) / 1e9
+    seconds = sum(round_.duration_ns for round_ in recording.measured()) / 1e9
     requests = sum(round_.requests for round_ in recording.rounds)
     errors = sum(round_.failed for round_ in recording.rounds)
     failures = recording.failures()
+    kinds = {failure.kind: failure.count for failure in failures}
     statuses: dict[int, int] = {}
     for round_ in recording.rounds:
         for status, count in round_.statuses:
             statuses[status] = statuses.get(status, 0) + count
-    in_rounds = sum(round_.requests for round_ in measured)
-    client_cpu = sum(round_.client_cpu_ns for round_ in measured) / 1e9
-    server_cpu = [round_.server_cpu_ns for round_ in measured if round_.server_cpu_ns is not None]
-    server_cpu_share = sum(server_cpu) / 1e9 / seconds if server_cpu and seconds else None
-    client_share = client_cpu / seconds if seconds else 0.0
-    whole_seconds = seconds if in_rounds else sum(round_.duration_ns for round_ in recording.rounds) / 1e9
-    counted = measured if in_rounds else recording.rounds
+    counted = recording.counted()
+    counted_seconds = sum(round_.duration_ns for round_ in counted) / 1e9
+    in_counted = sum(round_.requests for round_ in counted)
+    client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
+    server_cpu = [round_.server_cpu_ns for round_ in counted if round_.server_cpu_ns is not None]
+    server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if server_cpu and counted_seconds else None
+    client_share = client_cpu / counted_seconds if counted_seconds else 0.0
     sent = sum(round_.bytes_sent for round_ in counted)
     received = sum(round_.bytes_received for round_ in counted)
+    send_delay = recording.send_delay()
     peak = METRICS["rss"].of_run(recording)
     return Measurement(
         rps=METRICS["rps"].of_run(recording) or 0.0,
         requests=requests,
         errors=errors,
         success_ratio=requests / (requests + errors) if requests + errors else 0.0,
-        error_kinds={failure.kind: failure.count for failure in failures},
+        error_kinds=kinds,
         failures=failures,
         statuses=dict(sorted(statuses.items())),
         latency=_summary(recording.latency()),
         ttfb=_summary(recording.ttfb()),
+        service=_summary(recording.service()),
+        send_delay=_summary(send_delay),
+        open_loop=recording.open_loop,
+        due=recording.due,
+        late=round(send_delay.count * send_delay.share_within(LATE_NS, HIGHEST_NS)),
+        dropped=kinds.get("dropped", 0),
         duration=seconds,
+        attack=recording.attack_ns / 1e9,
         wait=recording.wait_ns / 1e9,
         bytes_sent=sum(round_.bytes_sent for round_ in recording.rounds),
         bytes_received=sum(round_.bytes_received for round_ in recording.rounds),
-        bytes_sent_per_second=sent / whole_seconds if whole_seconds else 0.0,
-        bytes_received_per_second=received / whole_seconds if whole_seconds else 0.0,
+        bytes_sent_per_second=sent / counted_seconds if counted_seconds else 0.0,
+        bytes_received_per_second=received / counted_seconds if counted_seconds else 0.0,
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
             cpu_share=server_cpu_share,
@@ -154,11 +179,12 @@ def measurement_of(recording: Recording) -> Measurement:
         ),
         client=ClientUse(
             cpu_share=client_share,
-            cpu_per_request=client_cpu / in_rounds if in_rounds else None,
+            cpu_per_request=client_cpu / in_counted if in_counted else None,
             engine=recording.engine,
             why_engine=recording.why_engine,
         ),
         connections=recording.connections,
+        limit=limit_of(recording),
         saturated=recording.engine != "in-process" and client_share > SATURATED_CPU_SHARE,
     )
 

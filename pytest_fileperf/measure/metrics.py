@@ -55,14 +55,10 @@ def _rate(round_: Round) -> float | None:
 
 
 def _run_rate(recording: Recording, count: Callable[[Round], int]) -> float | None:
-    """Returns a count per second over the rounds; over the drains too when nothing ended inside a round."""
-    measured = recording.measured()
-    seconds = sum(round_.duration_ns for round_ in measured) / 1e9
-    total = sum(count(round_) for round_ in measured)
-    if total == 0:
-        seconds = sum(round_.duration_ns for round_ in recording.rounds) / 1e9
-        total = sum(count(round_) for round_ in recording.rounds)
-    return total / seconds if seconds > 0 else None
+    """Returns a count per second over the rounds that count."""
+    counted = recording.counted()
+    seconds = sum(round_.duration_ns for round_ in counted) / 1e9
+    return sum(count(round_) for round_ in counted) / seconds if seconds > 0 else None
 
 
 def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric:
@@ -156,7 +152,7 @@ _ALL = (
         unit=Unit.SECONDS,
         direction=Direction.LOWER,
         of_round=lambda round_: _cpu_per_request((round_,)),
-        of_run=lambda recording: _cpu_per_request(recording.measured()),
+        of_run=lambda recording: _cpu_per_request(recording.counted()),
         tolerance=0.05,
     ),
     Metric(

@@ -13,14 +13,17 @@ from time import process_time_ns
 import numpy as np
 
 from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram, step_of
-from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Round, merge_failures
 from pytest_fileperf.serve.cpu import cpu_spent_ns
+from pytest_fileperf.units import format_duration
 
 __all__ = ("Recorder",)
 
 _BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
 _STEPS = int(step_of(np.array([HIGHEST_NS]))[0]) + 1
+_STRETCHES = 500
+"""Points of a lead-time series: what a chart can show."""
 
 
 class _Durations:
@@ -68,6 +71,56 @@ class _Durations:
         return histogram
 
 
+class _Leads:
+    """Latencies by when their requests were due, in the making."""
+
+    def __init__(self) -> None:
+        self._start_ns = 0
+        self._stretch_ns = 1
+        self._due = array("q")
+        self._latency = array("q")
+        self._first = np.full(_STRETCHES, HIGHEST_NS, dtype=np.int64)
+        self._counts = np.zeros(_STRETCHES, dtype=np.int64)
+        self._sums = np.zeros(_STRETCHES, dtype=np.float64)
+        self._most = np.zeros(_STRETCHES, dtype=np.int64)
+
+    def begin(self, start_ns: int, span_ns: int) -> None:
+        """Says from when to when requests are due."""
+        self._start_ns = start_ns
+        self._stretch_ns = max(1, -(-span_ns // _STRETCHES))
+
+    def append(self, due_ns: int, latency_ns: int) -> None:
+        """Takes one latency."""
+        if due_ns < self._start_ns:
+            return
+        self._due.append(due_ns - self._start_ns)
+        self._latency.append(latency_ns)
+        if len(self._due) >= _BLOCK:
+            self._fold()
+
+    def _fold(self) -> None:
+        due, latency = np.array(self._due, dtype=np.int64), np.array(self._latency, dtype=np.int64)
+        del self._due[:], self._latency[:]
+        at = np.minimum(due // self._stretch_ns, _STRETCHES - 1)
+        np.minimum.at(self._first, at, due)
+        np.maximum.at(self._most, at, latency)
+        self._counts += np.bincount(at, minlength=_STRETCHES)
+        self._sums += np.bincount(at, weights=latency, minlength=_STRETCHES)
+
+    def taken(self) -> LeadTimes | None:
+        """Returns the series; None where there was no sample."""
+        self._fold()
+        at = np.flatnonzero(self._counts)
+        if at.size == 0:
+            return None
+        return LeadTimes(
+            due_ns=tuple(self._first[at].tolist()),
+            counts=tuple(self._counts[at].tolist()),
+            mean_ns=tuple(np.rint(self._sums[at] / self._counts[at]).astype(np.int64).tolist()),
+            max_ns=tuple(self._most[at].tolist()),
+        )
+
+
 class Recorder:
     """Takes every finished request of one stint; `finish` returns the rounds.
 
@@ -95,6 +148,10 @@ class Recorder:
         self._boundary_ns = _NEVER_NS
         self._latency = _Durations()
         self._ttfb = _Durations()
+        self._service = _Durations()
+        self._send_delay = _Durations()
+        self._leads = _Leads()
+        self._measured_from_ns = _NEVER_NS
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
         self._failures: dict[str, Failure] = {}
@@ -107,17 +164,49 @@ class Recorder:
         """Failed requests since the warm-up ended."""
         self.finished_requests = 0
         """Successful requests in the rounds that are over."""
+        self.due_count = 0
+        """Open loop: requests that were due since the warm-up, dropped ones too."""
+        self.first_due_ns = self.last_due_ns = 0
+        """Open loop: when the first and the last of them were due."""
 
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""
-        self._boundary_ns = first_round_ns
+        self._boundary_ns = self._measured_from_ns = first_round_ns
+        self._leads.begin(first_round_ns, (self._round_ns or 0) * self._rounds)
+
+    def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
+        """Takes note of a request of an open loop whose turn it is; returns whether to send it.
+
+        One that was due more than `patience_ns` ago is dropped: it has failed.
+        """
+        if due_ns >= self._measured_from_ns:
+            self.due_count += 1
+            self.first_due_ns = self.first_due_ns or due_ns
+            self.last_due_ns = due_ns
+        if now_ns - due_ns <= patience_ns:
+            return True
+        example = f"no connection was free for it within {format_duration(patience_ns)} of when it was due"
+        self.failure("dropped", example, now_ns)
+        return False
 
     def success(
-        self, started_ns: int, first_byte_ns: int, ended_ns: int, status: int, bytes_sent: int, bytes_received: int
+        self,
+        started_ns: int,
+        first_byte_ns: int,
+        ended_ns: int,
+        status: int,
+        bytes_sent: int,
+        bytes_received: int,
+        due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer."""
+        """Takes a good answer; latencies count from when it was due, in an open loop, else from when it was sent."""
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
+        if due_ns is not None:
+            self._service.append(ended_ns - started_ns)
+            self._send_delay.append(started_ns - due_ns)
+            self._leads.append(due_ns, ended_ns - due_ns)
+            started_ns = due_ns
         self._latency.append(ended_ns - started_ns)
         self._ttfb.append(first_byte_ns - started_ns)
         self._sent += bytes_sent
@@ -125,8 +214,8 @@ class Recorder:
         self._statuses[status] = self._statuses.get(status, 0) + 1
         self.requests += 1
         if len(self._latency.block) >= _BLOCK:
-            self._latency.fold()
-            self._ttfb.fold()
+            for durations in (self._latency, self._ttfb, self._service, self._send_delay):
+                durations.fold()
 
     def failure(self, kind: str, example: str, ended_ns: int, status: int | None = None, *, count: int = 1) -> None:
         """Takes a failed request, or several alike; with its status when an answer came at all."""
@@ -160,6 +249,10 @@ class Recorder:
             self._close(now_ns, Phase.ROUND)
         return tuple(self._done)
 
+    def leads(self) -> LeadTimes | None:
+        """Returns the lead times of an open loop; None for a closed one."""
+        return self._leads.taken()
+
     @property
     def next_boundary_ns(self) -> int | None:
         """When the current round ends; None when nothing ends it but `finish`."""
@@ -177,8 +270,8 @@ class Recorder:
 
     def _open(self, start_ns: int) -> None:
         """Begins the next round, or the drain, with empty counts."""
-        self._latency.take()
-        self._ttfb.take()
+        for durations in (self._latency, self._ttfb, self._service, self._send_delay):
+            durations.take()
         self._sent = self._received = self.requests = 0
         self._statuses = {}
         self._failures = {}
@@ -200,6 +293,8 @@ class Recorder:
                 requests=self.requests,
                 latency=self._latency.take(),
                 ttfb=self._ttfb.take(),
+                service=self._service.take(),
+                send_delay=self._send_delay.take(),
                 bytes_sent=self._sent,
                 bytes_received=self._received,
                 statuses=tuple(sorted(self._statuses.items())),

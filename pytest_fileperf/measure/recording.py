@@ -6,9 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.serve.sample import Sample, ThreadUse
 
-__all__ = ("Boot", "Failure", "Phase", "Recording", "Round", "merge_failures")
+__all__ = ("LATE_NS", "Boot", "Failure", "LeadTimes", "Phase", "Recording", "Round", "merge_failures")
+
+LATE_NS = 1_000_000
+"""A request of an open loop that is sent this long after it was due is late."""
 
 
 class Phase(StrEnum):
@@ -25,7 +29,7 @@ class Failure:
 
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
-    `not sent`, or an exception's class."""
+    `not sent`, `dropped` (open loop: no connection was free within the time limit), or an exception's class."""
     count: int
     example: str
     """The first one's message, with the start of the body where there is one."""
@@ -44,9 +48,9 @@ class Round:
     requests: int
     """Successful ones. Failures are counted apart and stay out of the histograms."""
     latency: Histogram
-    """Nanoseconds from the first byte written (closed loop) to the last byte read."""
+    """Nanoseconds to the last byte read, from the first byte written (closed loop) or from when it was due (open)."""
     ttfb: Histogram
-    """Nanoseconds to the first byte of the answer."""
+    """Nanoseconds to the first byte of the answer, from the same instant."""
     bytes_sent: int
     """Bodies of successful requests; heads and framing are not counted, so engines and servers compare."""
     bytes_received: int
@@ -57,6 +61,11 @@ class Round:
     """CPU time of the server's whole process tree in the round; None where it cannot be read."""
     client_cpu_ns: int = 0
     """CPU time of the generator's process in the round."""
+    service: Histogram = EMPTY
+    """Open loop: nanoseconds from the first byte written to the last byte read; empty in a closed loop, being the
+    latency there."""
+    send_delay: Histogram = EMPTY
+    """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
 
     @property
     def duration_ns(self) -> int:
@@ -70,6 +79,21 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeadTimes:
+    """Latencies by when their requests were due, in equal stretches of time: the lead-time chart of an open loop.
+
+    Where fewer requests than stretches were due, each of them is a stretch of its own.
+    """
+
+    due_ns: tuple[int, ...]
+    """When the first request of each stretch was due, since the warm-up; ascending, empty stretches left out."""
+    counts: tuple[int, ...]
+    """Successful requests of each."""
+    mean_ns: tuple[int, ...]
+    max_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
     """Facts about one boot of the server during its stint."""
 
@@ -79,6 +103,14 @@ class Boot:
     """Sum over the process tree of each process's own peak during the stint."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
+    worker_pids: tuple[int, ...] = ()
+    """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
+    samples: tuple[Sample, ...] = ()
+    """What its processes, the generator and the sockets between them did, a few times a second during the stint."""
+    leads: LeadTimes | None = None
+    """Open loop only."""
+    thread_pools: tuple[ThreadUse, ...] = ()
+    """What the threads of each of its processes did over the rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +126,12 @@ class Recording:
     """Why it was not replay; empty for replay."""
     wait_ns: int = 0
     """Time spent waiting for what was in flight after the last rounds, over all stints."""
+    open_loop: bool = False
+    """Whether requests were due at given instants, whatever the server does."""
+    due: int | None = None
+    """Open loop and fixed counts: how many requests were due after the warm-up, over all stints."""
+    attack_ns: int = 0
+    """From the first to the last start that was due, over all stints: vegeta's attack. The rounds in a closed loop."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
     notes: tuple[str, ...] = field(default=())
@@ -102,6 +140,15 @@ class Recording:
         """Returns the rounds proper, without the drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
 
+    def counted(self) -> tuple[Round, ...]:
+        """Returns the rounds that the figures of the whole run are over.
+
+        The drains are among them in an open loop, where requests were due that the server was late with, and where
+        nothing ended before.
+        """
+        measured = self.measured()
+        return measured if not self.open_loop and any(round_.requests for round_ in measured) else self.rounds
+
     def latency(self) -> Histogram:
         """Returns the latencies of all successful requests, drains included."""
         return Histogram.merged(round_.latency for round_ in self.rounds)
@@ -109,6 +156,14 @@ class Recording:
     def ttfb(self) -> Histogram:
         """Returns the times to first byte of all successful requests, drains included."""
         return Histogram.merged(round_.ttfb for round_ in self.rounds)
+
+    def service(self) -> Histogram:
+        """Returns the service times of all successful requests of an open loop; empty in a closed one."""
+        return Histogram.merged(round_.service for round_ in self.rounds)
+
+    def send_delay(self) -> Histogram:
+        """Returns how long after they were due the successful requests of an open loop were sent."""
+        return Histogram.merged(round_.send_delay for round_ in self.rounds)
 
     def failures(self) -> tuple[Failure, ...]:
         """Returns the failures of all rounds by kind, most frequent first, each with its first example."""

@@ -4,9 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_fileperf.plan.pacing import ClosedLoop, FixedCount, Pacing
+from pytest_fileperf.plan.pacing import (
+    Burst,
+    ClosedLoop,
+    ConnectionRamp,
+    ConstantRate,
+    FixedCount,
+    Pacing,
+    RateRamp,
+    Stage,
+)
 
-__all__ = ("LoadPlan",)
+__all__ = ("LoadPlan", "Ramp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """A load that changes over time."""
+
+    stages: tuple[Stage, ...]
+    of_rate: bool
+    """Whether targets are requests per second (open loop) or connections (closed loop)."""
+
+    @property
+    def duration_ns(self) -> int:
+        """All stages together."""
+        return sum(stage.duration_ns for stage in self.stages)
+
+    @property
+    def highest(self) -> float:
+        """The greatest target."""
+        return max(stage.target for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,26 +42,53 @@ class LoadPlan:
     """One stint of load on one boot: warm-up, then rounds, then a drain of what is in flight.
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
+
+    At most one of `requests`, `burst`, `rate` and `ramp` is given; without any it is a closed loop for a time.
     """
 
     connections: int
+    """At most so many requests are under way at once."""
     warmup_ns: int
     """Load whose samples are thrown away."""
     round_ns: int
-    """Length of one round; the longest time allowed when `requests` is given: those not sent by then have failed."""
+    """Length of one round; with `requests` the longest time allowed: those not sent by then have failed."""
     rounds: int
     timeout_ns: int
-    """A request that takes longer counts as failed."""
+    """A request that takes longer counts as failed; in an open loop also one that waits longer for a connection."""
     requests: int | None = None
     """A fixed number of requests instead of a time; they make one round, without warm-up."""
+    burst: int | None = None
+    """So many requests due at once; they make one round, without warm-up."""
+    rate: float | None = None
+    """Open loop: requests per second."""
+    ramp: Ramp | None = None
+    """Its length is the rounds' together, without warm-up."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is a fixed number of requests, that ends with the last of them."""
+        return self.requests is not None or self.burst is not None
 
     @property
     def duration_ns(self) -> int:
         """Warm-up and rounds together, without the drain."""
         return self.warmup_ns + self.round_ns * self.rounds
 
+    @property
+    def longest_ns(self) -> int:
+        """The time after which the load has ended whatever the server does, but for what ending itself takes."""
+        waits = 2 if self.pacing().open_loop else 1  # for a connection, then for the answer
+        return self.duration_ns + waits * self.timeout_ns
+
     def pacing(self) -> Pacing:
         """Returns the pacing that makes this load."""
         if self.requests is not None:
             return FixedCount(requests=self.requests, duration_ns=self.duration_ns)
+        if self.burst is not None:
+            return Burst(requests=self.burst)
+        if self.rate is not None:
+            return ConstantRate(rate=self.rate, duration_ns=self.duration_ns)
+        if self.ramp is not None:
+            make = RateRamp if self.ramp.of_rate else ConnectionRamp
+            return make(stages=self.ramp.stages)
         return ClosedLoop(duration_ns=self.duration_ns)

@@ -5,6 +5,8 @@ What costs time to import is in `active`, registered as a plugin of its own when
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from pytest_fileperf.plugin.fixtures import afileperf, fileperf, fileperf_app, fileperf_server
@@ -18,6 +20,7 @@ __all__ = (
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",
+    "pytest_make_parametrize_id",
 )
 
 _MARKER = (
@@ -47,3 +50,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_load_test(item):
             item.add_marker(pytest.mark.skip(reason=SKIP_REASON))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Returns what stands for a server in a test's id, such as `uvicorn-2`; None for every other value."""
+    spec = sys.modules.get("pytest_fileperf.serve.spec")  # who has a server has imported it; nobody else pays for it
+    return spec.server_id(val) if spec is not None and isinstance(val, spec.ServerSpec) else None

@@ -137,19 +137,17 @@ class Active:
 
     def _header(self) -> list[str]:
         from pytest_fileperf.serve.cores import split_cores
-        from pytest_fileperf.serve.spec import Uvicorn
+        from pytest_fileperf.serve.spec import server_title, worker_count
 
         said = ["smoke, a few requests each" if self.invocation.smoke else "measuring"]
         if self.invocation.update:
             which = {"new": "new baselines", "all": "all baselines, worse ones too"}
             said.append(f"storing {which.get(self.invocation.update, 'baselines')}")
         server = self._settings.server
-        if isinstance(server, Uvicorn):
-            said.append(f"uvicorn ×{server.workers}")
-            apart = split_cores(server.workers) is not None
-            said.append(f"server and load on {'separate' if apart else 'the same'} cores")
-        else:
-            said.append(getattr(server, "url", "in-process"))
+        workers = worker_count(server)
+        said.append(server_title(server))
+        if workers is not None:
+            said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
         said.append(f"baselines in {self._shown_baselines()}")
         return said
 

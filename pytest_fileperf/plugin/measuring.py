@@ -10,7 +10,7 @@ import pytest
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.plugin.asking import NO_APP, Asked
 from pytest_fileperf.plugin.options import marker_keys
-from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings import Settings, resolve
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Measuring:
 
 
 def _require_app(settings: Settings, where: str) -> None:
-    if settings.app is None and not isinstance(settings.server, Url):
+    if settings.app is None and needs_app(settings.server):
         raise PlanError(NO_APP, where=where)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Container
 from urllib.parse import urlsplit
 
 import psutil
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve.listening import listeners
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.tree import process_tree
@@ -17,7 +17,6 @@ from pytest_fileperf.serve.tree import process_tree
 __all__ = ("RunningUrl", "UrlLaunch")
 
 _CONNECT_TIMEOUT_S = 5.0
-_ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may show, nothing is bound here
 
 
 class RunningUrl(RunningServer):
@@ -36,7 +35,7 @@ class RunningUrl(RunningServer):
         """The processes that listen on its port with all their children; empty where the system does not tell."""
         trees = self._trees()
         if not trees:
-            self._roots = _listeners(self._host, self._port)
+            self._roots = listeners(self._host, self._port)
             trees = self._trees()
         return tuple(trees.values())
 
@@ -86,26 +85,3 @@ class UrlLaunch:
 
     def stop(self) -> None:
         """Does nothing: it is not ours to end."""
-
-
-def _listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes that listen there; empty where the system shows it to an administrator only."""
-    try:
-        hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        found = psutil.net_connections(kind="tcp")
-    except (OSError, psutil.Error):
-        return ()
-    addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
-    listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
-    return tuple(sorted({_topmost(one.pid, addresses) for one in listening if one.pid is not None}))
-
-
-def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
-    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of those."""
-    try:
-        parent = psutil.Process(pid).parent()
-        found = parent.net_connections(kind="tcp") if parent is not None else []
-    except psutil.Error:
-        return pid
-    shares = any(one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses for one in found)
-    return _topmost(parent.pid, addresses) if parent is not None and shares else pid

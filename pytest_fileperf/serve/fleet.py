@@ -9,9 +9,10 @@ from typing import Self
 
 from pytest_fileperf.errors import ServerDiedError
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import ServerSpec, Uvicorn
+from pytest_fileperf.serve.spec import ServerSpec, is_only_once, needs_app
 
 __all__ = ("Fleet",)
 
@@ -28,6 +29,7 @@ class Fleet:
     def __init__(self) -> None:
         self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
         self._apps: list[AppSpec] = []  # keeps app objects alive, so that their ids stay their own
+        self._builds = Builds()
 
     def __enter__(self) -> Self:
         return self
@@ -46,13 +48,15 @@ class Fleet:
         A boot that has died since its last use is replaced. Raises AppLoadError, PlanError or ServerStartError; what
         was started in this call is ended first.
         """
-        if not isinstance(spec, Uvicorn) or spec.port != 0:
+        if is_only_once(spec):
             count = 1
+        if not needs_app(spec):
+            app = None
         boots = self._boots_of(spec, app)
         self._end_dead(boots)
         missing = [boot for boot in range(count) if boot not in boots]
         with ExitStack() as on_failure:
-            launches = {boot: prepare(spec, app, boot=boot, cores=cores) for boot in missing}
+            launches = {boot: prepare(spec, app, boot=boot, cores=cores, builds=self._builds) for boot in missing}
             for starting in launches.values():
                 on_failure.callback(starting.stop)
                 starting.start()

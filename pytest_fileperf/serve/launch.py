@@ -8,11 +8,14 @@ from typing import Protocol
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.command import CommandLaunch
 from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.inprocess import InProcessLaunch
-from pytest_fileperf.serve.process import UvicornLaunch
+from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url
+from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url
+from pytest_fileperf.serve.workers import AsgiProgram
 
 __all__ = ("Launch", "launch", "prepare")
 
@@ -21,7 +24,7 @@ class Launch(Protocol):
     """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Starts it and returns at once."""
+        """Starts it and returns at once, but for a build that has to be made before."""
 
     def ready(self) -> RunningServer:
         """Waits until it answers requests; raises AppLoadError or ServerStartError."""
@@ -34,15 +37,19 @@ class Launch(Protocol):
         """Ends it for good. Can be repeated."""
 
 
-def prepare(spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None) -> Launch:
+def prepare(
+    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, builds: Builds
+) -> Launch:
     """Returns the launcher for a boot, not started yet; raises PlanError where an app is needed and there is none."""
     if isinstance(spec, Url):
         return UrlLaunch(spec)
+    if isinstance(spec, Command):
+        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds)
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    return UvicornLaunch(spec, app, boot=boot, cores=cores)
+    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores))
 
 
 @contextmanager
@@ -50,7 +57,7 @@ def launch(
     spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None
 ) -> Iterator[RunningServer]:
     """Boots the server, on the given cores where there are any, and ends it at the end of the block."""
-    starting = prepare(spec, app, boot=boot, cores=cores)
+    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds())
     try:
         starting.start()
         yield starting.ready()

@@ -19,10 +19,10 @@ __all__ = ("follow_starter", "follow_supervisor")
 
 
 def follow_starter(run_directory: Path, *, grace_s: float) -> None:
-    """Ends this process when standard input ends, and gives it an empty standard input in exchange.
+    """Ends this process group when standard input ends, and gives this process an empty standard input in exchange.
 
     The run directory goes first: its owner cannot remove it any more. What has not ended `grace_s` after SIGTERM is
-    killed, with the whole process group.
+    killed.
     """
     pipe = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
@@ -37,7 +37,7 @@ def follow_starter(run_directory: Path, *, grace_s: float) -> None:
 
 
 def follow_supervisor(*, grace_s: float) -> None:
-    """Ends this process when the supervisor that spawned it is gone; does nothing where there is none."""
+    """Ends this process group when the supervisor that spawned it is gone; does nothing where there is none."""
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         _end_after(supervisor.join, grace_s)
@@ -46,14 +46,14 @@ def follow_supervisor(*, grace_s: float) -> None:
 def _end_after(wait: Callable[[], None], grace_s: float) -> None:
     def follow() -> None:
         wait()
-        _end_self(grace_s)
+        _end_group(grace_s)
 
     threading.Thread(target=follow, name="fileperf lifeline", daemon=True).start()
 
 
-def _end_self(grace_s: float) -> None:
+def _end_group(grace_s: float) -> None:
     if os.name == "posix":
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
         time.sleep(grace_s)
         os.killpg(os.getpgrp(), signal.SIGKILL)
     else:

@@ -49,6 +49,11 @@ class RunningServer(ABC):
         return tuple(process.pid for process in self.processes)
 
     @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The process ids of those that serve requests; all of them where it is not known which do."""
+        return self.pids
+
+    @property
     def log(self) -> tuple[str, ...]:
         """The last lines of its output; empty where it is not ours to read."""
         return ()

@@ -1,9 +1,9 @@
-"""Stage one of a server's start: keeps to its cores, switches address randomisation off, and becomes the next program.
+"""Stage one of a server's start: keeps to its cores, fixes addresses, raises its file limit, and becomes the program.
 
-Run as a script by `python -I -S`, on Linux only: `settle.py CORES KEEP|FIX PROGRAM ARGUMENT…`, where CORES is a list
-like `0,2` or `-`, and FIX fixes addresses. Both survive exec, and the second acts only at the next exec, which is why
-this is a program of its own. What is forbidden (containers often forbid it) is left as it is: the server looks for
-itself at what it got.
+Run as a script by `python -I -S`, on POSIX only: `settle.py CORES KEEP|FIX PROGRAM ARGUMENT…`, where CORES is a list
+like `0,2` or `-`, and FIX switches address randomisation off. All of it survives exec, and fixed addresses begin with
+the next exec, which is why this is a program of its own. What is forbidden (containers often forbid it) is left as it
+is: the server looks for itself at what it got.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ("ADDR_NO_RANDOMIZE", "fix_addresses", "main")
+__all__ = ("ADDR_NO_RANDOMIZE", "allow_files", "fix_addresses", "main")
 
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
+OPEN_FILES = 65_536
+"""Connections and files a server may need at once; the usual soft limit of 1,024 is there for `select`."""
 
 
 def fix_addresses() -> None:
@@ -31,6 +33,20 @@ def fix_addresses() -> None:
         personality(current | ADDR_NO_RANDOMIZE)
 
 
+def allow_files() -> None:
+    """Raises the limit of open files, as far as that is allowed: servers drop connections above it without a word."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError) as error:  # macOS has a lower one of its own
+        sys.stderr.write(f"cannot open more than {soft} files: {error}\n")
+
+
 def main(arguments: list[str]) -> None:
     """Settles and executes the program; does not return."""
     cores, addresses, *command = arguments
@@ -41,6 +57,7 @@ def main(arguments: list[str]) -> None:
             sys.stderr.write(f"cannot keep to cores {cores}: {error}\n")
     if addresses == "FIX":
         fix_addresses()
+    allow_files()
     os.execv(command[0], command)  # noqa: S606 # becoming that program is the point
 
 

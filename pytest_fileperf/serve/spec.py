@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import PurePath
+from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.loopback import is_loopback
-from pytest_fileperf.units import parse_duration_ns
 
-__all__ = ("SERVER_NAMES", "InProcess", "ServerSpec", "Url", "Uvicorn", "parse_server")
+__all__ = (
+    "PORT",
+    "PYTHON",
+    "AsgiSpec",
+    "Command",
+    "Gunicorn",
+    "InProcess",
+    "ProcessSpec",
+    "ServerSpec",
+    "Url",
+    "Uvicorn",
+    "is_only_once",
+    "needs_app",
+    "server_id",
+    "server_title",
+    "worker_count",
+)
 
 LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
-_YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+PORT, PYTHON = "{port}", "{python}"
+"""What is filled in where a command is started."""
+
+EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +51,7 @@ class InProcess:
 class Uvicorn:
     """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that names every bad value."""
 
+    name: ClassVar[str] = "uvicorn"
     workers: int = 1
     loop: str = "auto"
     """`uvloop` or `asyncio`; `auto` is uvloop where it is installed."""
@@ -41,26 +63,92 @@ class Uvicorn:
     """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
-    env: tuple[tuple[str, str], ...] = field(default=())
-    """Environment variables for the server, as pairs."""
+    env: EnvironmentVariables = ()
+    """Environment variables for the server; kept as pairs."""
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
-        problems = []
-        if not _is_whole(self.workers) or self.workers < 1:
-            problems.append(f"workers={self.workers!r} must be a whole number, 1 or more")
-        if self.loop not in LOOPS:
-            problems.append(f"loop={self.loop!r} is unknown: use one of {', '.join(LOOPS)}")
-        if self.http not in HTTP_IMPLEMENTATIONS:
-            problems.append(f"http={self.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}")
+        problems = [*_implementation_problems(self), *_process_problems(self)]
         if not _is_whole(self.port) or not 0 <= self.port <= 65535:
             problems.append(f"port={self.port!r} must be a whole number from 0 (any free one) to 65535")
-        for name in ("start_timeout_s", "stop_timeout_s"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < float("inf"):
-                problems.append(f"{name}={value!r} must be a number of seconds above 0")
-        if problems:
-            raise PlanError(*problems, where="Uvicorn")
+        _raise_for(problems, self)
+        object.__setattr__(self, "env", _pairs(self.env))
+
+
+@dataclass(frozen=True, slots=True)
+class Gunicorn:
+    """A real gunicorn with workers of the package `uvicorn-worker`, on a free port of the loopback interface.
+
+    It reads no gunicorn.conf.py: what needs one is a `Command`. Raises PlanError that names every bad value.
+    """
+
+    name: ClassVar[str] = "gunicorn"
+    workers: int = 1
+    loop: str = "auto"
+    """`uvloop` or `asyncio`; `auto` is uvloop where it is installed."""
+    http: str = "auto"
+    """`httptools` or `h11`; `auto` is httptools where it is installed."""
+    stabilise: bool = True
+    """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
+    start_timeout_s: float = 30.0
+    stop_timeout_s: float = 10.0
+    env: EnvironmentVariables = ()
+    """Environment variables for the server; kept as pairs."""
+
+    def __post_init__(self) -> None:
+        __tracebackhide__ = True
+        _raise_for([*_implementation_problems(self), *_process_problems(self)], self)
+        object.__setattr__(self, "env", _pairs(self.env))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Any program that serves HTTP/1.1 on the port of 127.0.0.1 that it is told.
+
+    `{port}` in an argument or in the value of an environment variable becomes a free port, `{python}` in an argument
+    the Python that runs the tests. It has to stay in the foreground; SIGTERM asks it to end, and what it started and
+    left behind is killed. Raises PlanError that names every bad value.
+    """
+
+    command: Sequence[str]
+    """The program and its arguments, kept as a tuple. One text is split as a shell does; no shell runs it."""
+    _: KW_ONLY
+    env: EnvironmentVariables = ()
+    """Environment variables for the program and its build; kept as pairs."""
+    cwd: str | os.PathLike[str] | None = None
+    """The working directory of program and build, from the current one where it is relative; kept as text."""
+    build: Sequence[str] | None = None
+    """A command that is run to its end once in a test run, before the first boot."""
+    ready: str | None = "/"
+    """The path that is asked until any HTTP answer comes, 404 too; None waits for a TCP connection only."""
+    workers: int = 1
+    """How many cores it is to have, and how many processes serve: the program itself has to be told in `command`."""
+    stabilise: bool = True
+    """Boot with fixed addresses, fixed allocator settings and, for Python, a fixed hash seed."""
+    start_timeout_s: float = 30.0
+    stop_timeout_s: float = 10.0
+    title: str | None = None
+    """How reports and test ids call it, and its name in baselines; None for its program and its command."""
+
+    def __post_init__(self) -> None:
+        __tracebackhide__ = True
+        problems = [*_process_problems(self), *_command_problems(self)]
+        _raise_for(problems, self)
+        object.__setattr__(self, "command", _words(self.command))
+        object.__setattr__(self, "build", None if self.build is None else _words(self.build))
+        object.__setattr__(self, "env", _pairs(self.env))
+        object.__setattr__(self, "cwd", None if self.cwd is None else os.fspath(self.cwd))
+        if not any(PORT in text for text in (*self.command, *dict(self.env).values())):
+            raise PlanError(
+                f"nothing tells {self.name} its port: write {PORT} in an argument or in the value of an environment "
+                f'variable, as in Command(["./server", "--port", "{PORT}"]) or env={{"PORT": "{PORT}"}}',
+                where="Command",
+            )
+
+    @property
+    def name(self) -> str:
+        """Its title, or else the name of its program."""
+        return self.title or PurePath(self.command[0].replace(PYTHON, "python")).name
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,79 +165,110 @@ class Url:
             raise PlanError(problem, where="Url")
 
 
-ServerSpec: TypeAlias = InProcess | Uvicorn | Url
-SERVER_NAMES = ("uvicorn", "inprocess")
+AsgiSpec: TypeAlias = Uvicorn | Gunicorn
+"""Servers that serve an ASGI app."""
+ProcessSpec: TypeAlias = AsgiSpec | Command
+"""Servers that we start as processes."""
+ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
 
 
-def parse_server(text: str) -> ServerSpec:
-    """Returns the server for `"uvicorn"`, `"inprocess"`, `"uvicorn:workers=2,loop=asyncio"` or an `http://` URL.
-
-    Raises PlanError, naming every problem and what is valid, for anything else.
-    """
-    where = f"server {text!r}"
-    if text.strip().startswith(("http://", "https://")):
-        return Url(text.strip())
-    name, colon, settings = text.strip().partition(":")
-    if name == "uvicorn":
-        return _parse_uvicorn(settings, where) if colon else Uvicorn()
-    if name == "inprocess":
-        if settings:
-            raise PlanError(f"inprocess takes no settings, got {settings!r}", where=where)
-        return InProcess()
-    valid = f"{', '.join(SERVER_NAMES)} or an http:// URL on this machine"
-    raise PlanError(f"unknown server {name!r}: use {valid}", where=where)
+def worker_count(spec: ServerSpec) -> int | None:
+    """Returns how many workers the server has; None where there are none, or nobody knows."""
+    return None if isinstance(spec, InProcess | Url) else spec.workers
 
 
-def _parse_uvicorn(text: str, where: str) -> Uvicorn:
-    problems = []
-    changes: dict[str, object] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if key not in _UVICORN_KEYS:
-            problems.append(f"unknown setting {key!r}: use {', '.join(_UVICORN_KEYS)}")
-            continue
-        field_name, parse = _UVICORN_KEYS[key]
-        if field_name in changes:
-            problems.append(f"{key} is given twice")
-        try:
-            changes[field_name] = parse(value) if equals else parse("")
-        except ValueError as error:
-            problems.append(f"{key}={value}: {error}")
-    make: Callable[..., Uvicorn] = Uvicorn  # it checks the values itself, whatever their type
+def needs_app(spec: ServerSpec) -> bool:
+    """Returns whether the server serves an app of ours; a command and a URL serve what they serve."""
+    return not isinstance(spec, Command | Url)
+
+
+def is_only_once(spec: ServerSpec) -> bool:
+    """Returns whether there can be one boot of the server at a time and no more."""
+    return isinstance(spec, InProcess | Url) or (isinstance(spec, Uvicorn) and spec.port != 0)
+
+
+def server_title(spec: ServerSpec) -> str:
+    """Returns how messages call it, whether it runs or not: `uvicorn ×2`."""
+    if isinstance(spec, InProcess):
+        return "in-process"
+    return spec.url if isinstance(spec, Url) else f"{spec.name} ×{spec.workers}"
+
+
+def server_id(spec: ServerSpec) -> str:
+    """Returns its part of a test's id: `uvicorn-1`, `gunicorn-2-asyncio`; a command's name; a URL's host and port."""
+    if isinstance(spec, InProcess):
+        return "inprocess"
+    if isinstance(spec, Url):
+        return urlsplit(spec.url).netloc
+    if isinstance(spec, Command):
+        return spec.name
+    chosen = (choice for choice in (spec.loop, spec.http) if choice != "auto")
+    return "-".join((spec.name, str(spec.workers), *chosen))
+
+
+def _implementation_problems(spec: AsgiSpec) -> Iterator[str]:
+    if spec.loop not in LOOPS:
+        yield f"loop={spec.loop!r} is unknown: use one of {', '.join(LOOPS)}"
+    if spec.http not in HTTP_IMPLEMENTATIONS:
+        yield f"http={spec.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
+
+
+def _process_problems(spec: ProcessSpec) -> Iterator[str]:
+    if not _is_whole(spec.workers) or spec.workers < 1:
+        yield f"workers={spec.workers!r} must be a whole number, 1 or more"
+    for name in ("start_timeout_s", "stop_timeout_s"):
+        value = getattr(spec, name)
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            yield f"{name}={value!r} must be a number of seconds above 0"
     try:
-        spec = make(**changes)
-    except PlanError as error:
-        raise PlanError(*problems, *error.problems, where=where) from None
+        is_text = all(isinstance(text, str) for pair in _pairs(spec.env) for text in pair)
+    except (TypeError, ValueError):
+        is_text = False
+    if not is_text:
+        yield f'env={spec.env!r} must be names and values, both text, as in {{"COLOUR": "red"}}'
+
+
+def _command_problems(spec: Command) -> Iterator[str]:
+    yield from _words_problems("command", spec.command)
+    if spec.build is not None:
+        yield from _words_problems("build", spec.build)
+    cwd: object = spec.cwd
+    if cwd is not None and not isinstance(cwd, str | os.PathLike):
+        yield f"cwd={cwd!r} must be the path of a directory"
+    if spec.ready is not None and not str(spec.ready).startswith("/"):
+        yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
+    title: object = spec.title
+    if title is not None and not (isinstance(title, str) and title.strip()):
+        yield f"title={title!r} must be a text that is not empty"
+
+
+def _words_problems(name: str, value: object) -> Iterator[str]:
+    form = f'{name}={value!r} must be a program and its arguments, as in ["./server", "--port", "{PORT}"]'
+    if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
+        yield form
+        return
+    try:
+        words = _words(value)
+    except ValueError as error:
+        yield f"{name}={value!r} cannot be split into words: {error}"
+    else:
+        if not words or not words[0]:
+            yield form
+
+
+def _words(value: Sequence[str]) -> tuple[str, ...]:
+    """Returns the words of a command; raises ValueError for a text whose quotes do not end."""
+    return tuple(shlex.split(value) if isinstance(value, str) else value)
+
+
+def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...]:
+    return tuple(dict(env).items())
+
+
+def _raise_for(problems: Sequence[str], spec: ProcessSpec) -> None:
+    __tracebackhide__ = True
     if problems:
-        raise PlanError(*problems, where=where)
-    return spec
-
-
-def _parse_whole(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("write a whole number")
-    return int(text)
-
-
-def _parse_yes_or_no(text: str) -> bool:
-    if text.lower() not in _YES_OR_NO:
-        raise ValueError("write yes or no")
-    return _YES_OR_NO[text.lower()]
-
-
-def _parse_seconds(text: str) -> float:
-    return parse_duration_ns(text) / 1e9
-
-
-_UVICORN_KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "workers": ("workers", _parse_whole),
-    "loop": ("loop", str),
-    "http": ("http", str),
-    "port": ("port", _parse_whole),
-    "stabilise": ("stabilise", _parse_yes_or_no),
-    "start_timeout": ("start_timeout_s", _parse_seconds),
-    "stop_timeout": ("stop_timeout_s", _parse_seconds),
-}
+        raise PlanError(*problems, where=type(spec).__name__)
 
 
 def _is_whole(value: object) -> bool:

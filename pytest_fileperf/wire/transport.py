@@ -38,7 +38,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
     `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
     its own concurrency. `loopback_only` refuses every other host (httpx.ConnectError): a redirect must not lead a load
-    away. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    away. `scratch` is shared with other transports of the same event loop: thousands need not have buffers each.
+    Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         verify: ssl.SSLContext | bool = True,
         max_connections: int | None = None,
         loopback_only: bool = False,
+        scratch: Scratch | None = None,
     ) -> None:
         self._uds = uds
         self._loopback_only = loopback_only
@@ -56,7 +58,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._places: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._scratch = Scratch()
+        self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.plan.pacing import ClosedLoop, FixedCount, Pacing
+from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, FixedCount, Pacing, Stage
 
 MS = 1_000_000
 
@@ -16,20 +16,28 @@ MS = 1_000_000
 class FakeSlot:
     """Ends each piece of work one turn of the event loop after its start."""
 
+    busy = most_busy = 0
+    """Of all slots together."""
+
     def __init__(self, load: LoadLoop, on_start: Callable[[], None]) -> None:
         self.load = load
         self.on_start = on_start
         self.at_once = 0
         self.most_at_once = 0
         self.expired: list[int] = []
+        self.dues: list[int | None] = []
 
-    def start(self) -> None:
+    def start(self, due_ns: int | None) -> None:
+        self.dues.append(due_ns)
+        FakeSlot.busy += 1
+        FakeSlot.most_busy = max(FakeSlot.most_busy, FakeSlot.busy)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.on_start()
         asyncio.get_running_loop().call_soon(self.end)
 
     def end(self) -> None:
+        FakeSlot.busy -= 1
         self.at_once -= 1
         self.load.next(self)
 
@@ -37,17 +45,25 @@ class FakeSlot:
         self.expired.append(started_before_ns)
 
 
-class EveryTwentyMs:
-    """A pacing whose work is due in the future: five pieces, 20 ms apart."""
+FIVE_IN_100_MS = ConstantRate(rate=50, duration_ns=100 * MS)
 
-    def due(self, elapsed_ns: int, started: int) -> int | None:
-        return started * 20 * MS if started < 5 else None
+
+class SlowSlot(FakeSlot):
+    """Takes longer for a piece of work than anybody waits for the next."""
+
+    def __init__(self, load: LoadLoop) -> None:
+        super().__init__(load, lambda: None)
+
+    def start(self, due_ns: int | None) -> None:
+        self.dues.append(due_ns)
+        asyncio.get_running_loop().call_later(0.1, self.load.next, self)
 
 
 def run(pacing: Pacing, slot_count: int) -> tuple[list[int], list[FakeSlot]]:
     """Runs the loop; returns when each piece of work started, in ns since the origin, and the slots."""
     starts: list[int] = []
     slots: list[FakeSlot] = []
+    FakeSlot.busy = FakeSlot.most_busy = 0
 
     async def load() -> None:
         recorder = Recorder(boot=0, round_ns=None, rounds=1, server_cpu=dict)
@@ -77,10 +93,52 @@ def test_a_closed_loop_ends_when_its_time_is_over() -> None:
 
 
 def test_work_is_not_started_before_it_is_due() -> None:
-    starts, _ = run(EveryTwentyMs(), 2)
+    starts, _ = run(FIVE_IN_100_MS, 2)
 
     assert len(starts) == 5
-    assert all(start >= due * 20 * MS - MS for due, start in enumerate(sorted(starts)))
+    assert all(start >= due * 20 * MS for due, start in enumerate(starts))
+
+
+def test_an_open_loop_uses_as_few_slots_as_it_can_and_says_when_work_was_due() -> None:
+    _, (first, last) = run(FIVE_IN_100_MS, 2)
+
+    assert first.dues == []
+    assert [due_ns // MS for due_ns in last.dues if due_ns is not None] == [
+        (last.dues[0] or 0) // MS + at * 20 for at in range(5)
+    ]
+
+
+def test_a_closed_loop_says_nothing_of_when_work_was_due() -> None:
+    _, slots = run(FixedCount(requests=4, duration_ns=1000 * MS), 2)
+
+    assert [slot.dues for slot in slots] == [[None, None], [None, None]]
+
+
+def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> None:
+    async def load() -> tuple[Recorder, list[int | None]]:
+        recorder = Recorder(boot=0, round_ns=None, rounds=1, server_cpu=dict)
+        loop = LoadLoop(pacing=Burst(requests=10), recorder=recorder, timeout_ns=50 * MS)
+        slot = SlowSlot(loop)
+        origin_ns = monotonic_ns()
+        recorder.begin(origin_ns)
+        await asyncio.wait_for(loop.run([slot], origin_ns=origin_ns), 10)
+        return recorder, slot.dues
+
+    recorder, dues = asyncio.run(load())
+    assert len(dues) == 1
+    assert recorder.due_count == 10
+    (round_,) = recorder.finish(monotonic_ns())
+    assert [(failure.kind, failure.count) for failure in round_.failures] == [("dropped", 9)]
+
+
+def test_a_ramp_of_connections_keeps_no_more_slots_busy_than_it_may() -> None:
+    stages = (Stage(duration_ns=0, target=2), Stage(duration_ns=50 * MS, target=2))
+    starts, slots = run(ConnectionRamp(stages=stages), 5)
+
+    assert len(starts) > 10
+    assert max(starts) < 50 * MS + 20 * MS
+    assert FakeSlot.most_busy == 2
+    assert sum(len(slot.dues) for slot in slots) == len(starts)
 
 
 def test_slots_are_asked_to_expire_what_is_older_than_the_time_limit() -> None:

@@ -398,3 +398,75 @@ def test_a_timeout_names_the_limit() -> None:
     result = stint(silent, GET, counted(1, timeout_ms=150))
 
     assert "time limit of 150 ms" in first_failure(result).example
+
+
+def open_loop(**shape: object) -> LoadPlan:
+    values: dict[str, object] = {
+        "connections": 10,
+        "warmup_ns": 0,
+        "round_ns": 100 * MS,
+        "rounds": 3,
+        "timeout_ns": 5000 * MS,
+        **shape,
+    }
+    return LoadPlan(**values)  # type: ignore[arg-type]
+
+
+@ENGINES
+def test_an_open_loop_sends_what_is_due_and_counts_from_then(through: Callable[[Operation], Operation]) -> None:
+    """The second of ten requests, 30 ms apart, is answered late; those after it do not wait for it."""
+
+    async def late_once(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.15 if number == 1 else 0)
+        writer.write(answer(b"hello"))
+
+    result = stint(late_once, through(GET), open_loop(rate=1000 / 30))
+
+    assert totals(result) == (10, {})
+    assert result.due == 10
+    assert result.attack_ns == 270 * MS
+    assert sum(round_.service.count for round_ in result.rounds) == 10
+    assert result.leads is not None
+    assert len(result.leads.due_ns) == 10
+    assert result.leads.max_ns[1] >= 150 * MS
+
+
+def test_with_too_few_connections_latencies_show_the_wait_for_one() -> None:
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.05)
+        writer.write(answer(b"hello"))
+
+    result = stint(slow, plan=open_loop(rate=100, connections=1))
+
+    assert totals(result) == (30, {})
+    assert result.wait_ns > 500 * MS
+    recorded = [histogram for round_ in result.rounds for histogram in (round_.latency, round_.service)]
+    assert max(histogram.max_ns for histogram in recorded[::2]) > 1000 * MS
+    # The service time is the server's alone.
+    assert min(histogram.min_ns for histogram in recorded[1::2] if histogram.count) >= 50 * MS
+
+
+@ENGINES
+def test_a_burst_is_due_at_once_and_ends_with_its_last_answer(through: Callable[[Operation], Operation]) -> None:
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.05)
+        writer.write(answer(b"hello"))
+
+    result = stint(slow, through(GET), open_loop(burst=12, connections=4, rounds=1))
+
+    (round_,) = result.rounds
+    assert round_.requests == 12
+    assert round_.duration_ns >= 150 * MS
+    assert (result.due, result.attack_ns) == (12, 0)
+    assert result.wait_ns <= round_.duration_ns
+
+
+def test_an_open_loop_connects_anew_where_the_server_has_closed() -> None:
+    async def once(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"hello", extra="Connection: close\r\n"))
+        writer.close()
+
+    result = stint(once, plan=open_loop(rate=10, connections=2, round_ns=500 * MS, rounds=1))
+
+    assert totals(result) == (5, {})
+    assert result.due == 5

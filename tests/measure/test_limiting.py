@@ -1,46 +1,250 @@
+"""What limited a run: each kind where its evidence is there, and on the other side of each threshold no name."""
+
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from measure.recordings import SECOND, Core, Made
 
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.limiting import limited_by
-from pytest_fileperf.measure.measurement import measurement_of
-from pytest_fileperf.measure.recording import Phase, Recording, Round
+from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
+from pytest_fileperf.measure.recording import Failure, LeadTimes
 
-SECOND = 1_000_000_000
-ROUND = Round(
-    boot=0,
-    index=0,
-    phase=Phase.ROUND,
-    started_ns=0,
-    ended_ns=SECOND,
-    requests=100,
-    latency=Histogram.of([1000] * 100),
-    ttfb=Histogram.of([1000] * 100),
-    bytes_sent=0,
-    bytes_received=0,
-)
+GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP
+POOL, CONCURRENCY, DISK = LimitKind.THREAD_POOL, LimitKind.CONCURRENCY, LimitKind.DISK
+NETWORK, RATE, UNCLEAR = LimitKind.NETWORK, LimitKind.RATE, LimitKind.UNCLEAR
+
+CORES = {
+    "one worker": (Made(workers=(Core(ran=0.97),), main="r"), CPU),
+    "one worker, some room": (Made(workers=(Core(ran=0.89),), main="ri"), UNCLEAR),
+    "two workers": (Made(workers=(Core(ran=0.96), Core(ran=0.94)), main="r"), CPU),
+    "one of two workers": (Made(workers=(Core(ran=0.12), Core(ran=0.97)), main="ri"), CPU),
+    "two workers that are half busy": (Made(workers=(Core(ran=0.5), Core(ran=0.47))), CONCURRENCY),
+    "the generator": (Made(generator=Core(ran=0.95), workers=(Core(ran=0.4),)), GENERATOR),
+    "the generator, and the server too": (Made(generator=Core(ran=0.95), workers=(Core(ran=0.97),)), GENERATOR),
+    "a generator that is busy": (Made(generator=Core(ran=0.89), workers=(Core(ran=0.4),)), UNCLEAR),
+    "a worker that waits for cores": (Made(workers=(Core(ran=0.62, waited=0.36),), main="r"), CPU),
+    "a worker that waits for cores now and then": (Made(workers=(Core(ran=0.62, waited=0.3),), main="ri"), UNCLEAR),
+    "a main thread that waits for its own threads": (
+        Made(workers=(Core(ran=0.7, main_ran=0.05, waited=0.6),), busy=(3,), pool=40),
+        CONCURRENCY,
+    ),
+    "a generator that waits for cores": (
+        Made(generator=Core(ran=0.5, waited=0.48), workers=(Core(ran=0.4),)),
+        GENERATOR,
+    ),
+    "too few cores for both": (
+        Made(generator=Core(ran=0.55, waited=0.44), workers=(Core(ran=0.5, waited=0.48),), main="r"),
+        UNCLEAR,
+    ),
+    "too few cores for both, the server wants more": (
+        Made(generator=Core(ran=0.4, waited=0.58), workers=(Core(ran=0.62, waited=0.36),) * 2, main="r"),
+        CPU,
+    ),
+    "always something to run": (Made(workers=(Core(ran=0.5, main_ran=0.1, waited=0.2),), main="r"), CPU),
+    "something to run in the few looks there are": (
+        Made(workers=(Core(ran=0.5, main_ran=0.1, waited=0.2),), main="r", looks=9, busy=(5,), pool=40),
+        UNCLEAR,
+    ),
+    "threads that compute": (Made(workers=(Core(ran=0.97),), main="b", busy=(40,), pool=40, in_flight=64), CPU),
+    "workers of which nothing is known": (Made(workers=(Core(ran=0.97),), workers_known=False), UNCLEAR),
+    "nothing known but the whole": (Made(workers=(Core(ran=0.95), Core(ran=0.95)), looks=0), CPU),
+    "nothing known but that there is room": (Made(looks=0), UNCLEAR),
+    "no CPU times at all": (Made(looks=0, server_cpu_known=False), UNCLEAR),
+}
+
+WAITING = {
+    "asyncio.sleep": (Made(), CONCURRENCY),
+    "one connection": (Made(connections=1, in_flight=0.9, workers=(Core(ran=0.5),), main="ri"), CONCURRENCY),
+    "one connection that the generator holds": (Made(connections=1, in_flight=0.7), UNCLEAR),
+    "a request in a thread each": (Made(busy=(32,), pool=32), CONCURRENCY),
+    "a request in a thread each, all at one lock": (Made(busy=(32,), pool=32, lock=31), UNCLEAR),
+    "a pool that is used now and then": (Made(busy=(0, 2, 6, 1), pool=6), CONCURRENCY),
+    "a pool that is used a lot": (Made(busy=(4, 6, 5, 5), pool=6), UNCLEAR),
+    "a pool with idle threads from the warm-up": (Made(busy=(0,), pool=0), CONCURRENCY),
+    "an event loop that is blocked": (Made(main="b"), LOOP),
+    "an event loop that is blocked and computes": (Made(main="br", workers=(Core(ran=0.45),)), LOOP),
+    "an event loop that computes more than it is blocked": (Made(main="rrb", workers=(Core(ran=0.6),)), UNCLEAR),
+    "an event loop that is idle at times": (Made(main="bbbbi"), UNCLEAR),
+    "an event loop that is hardly blocked": (Made(main="biiii"), CONCURRENCY),
+    "too few looks": (Made(looks=4), UNCLEAR),
+    "looks enough": (Made(looks=5), CONCURRENCY),
+    "no looks at threads": (Made(threads_known=False), UNCLEAR),
+    "a server that streams with pauses": (Made(under_way=0), CONCURRENCY),
+    "sockets that were not looked at": (Made(under_way=-1), CONCURRENCY),
+    "no success": (Made(requests=0), UNCLEAR),
+    "most requests failed": (Made(in_flight=3.0, failures=(Failure(kind="timeout", count=500, example=""),)), UNCLEAR),
+    "in-process": (Made(engine="in-process", generator=Core(ran=0.3), workers_known=False), CONCURRENCY),
+    "in-process, computing": (Made(engine="in-process", generator=Core(ran=0.95), workers_known=False), CPU),
+    "in-process, blocked": (
+        Made(engine="in-process", generator=Core(ran=0.1), workers_known=False, busy=(1,), pool=1),
+        UNCLEAR,
+    ),
+}
+
+POOLS = {
+    "full": (Made(busy=(40,), pool=40, in_flight=200, connections=200), POOL),
+    "full, with dips": (Made(busy=(40, 39, 40, 28), pool=40, in_flight=200, connections=200), POOL),
+    "full half of the time": (Made(busy=(40, 20), pool=40, in_flight=200, connections=200), UNCLEAR),
+    "nearly full all the time": (Made(busy=(37, 36), pool=40, in_flight=200, connections=200), UNCLEAR),
+    "asyncio's own": (Made(busy=(6,), pool=6), POOL),
+    "full, but hardly anybody waits": (Made(busy=(40,), pool=40, in_flight=44, connections=44), CONCURRENCY),
+    "full, and some wait": (Made(busy=(40,), pool=40, in_flight=46, connections=46), POOL),
+    "threads of a kind that never rest": (Made(busy=(3,), pool=0), UNCLEAR),
+    "a single thread": (Made(busy=(1,), pool=1), UNCLEAR),
+    "full, all at one lock": (Made(busy=(40,), pool=40, in_flight=200, connections=200, lock=39), UNCLEAR),
+    "full, and the server computes": (
+        Made(busy=(40,), pool=40, in_flight=200, connections=200, workers=(Core(ran=0.8),)),
+        UNCLEAR,
+    ),
+    "too few looks": (Made(busy=(40,), pool=40, in_flight=200, connections=200, looks=4), UNCLEAR),
+}
+
+DISKS = {
+    "in the pool": (Made(busy=(40,), pool=40, storage=30, written=1, in_flight=64, connections=64), DISK),
+    "in the pool, with threads to spare": (Made(busy=(30,), pool=40, storage=25, written=1), DISK),
+    "in the pool, now and then": (Made(busy=(40,), pool=40, storage=15, written=1, in_flight=64, connections=64), POOL),
+    "in the pool, without a byte": (Made(busy=(40,), pool=40, storage=30, in_flight=64, connections=64), POOL),
+    "a few requests of many": (Made(busy=(4,), pool=40, storage=4, written=1), CONCURRENCY),
+    "on the event loop": (Made(main="s", written=1), DISK),
+    "on the event loop, among other waits": (Made(main="sb", written=1), DISK),
+    "on the event loop, with more of other waits": (Made(main="sbb", written=1), LOOP),
+    "on the event loop, without a byte": (Made(main="s"), UNCLEAR),
+}
+
+NETWORKS = {
+    "paced": (Made(under_way=30), NETWORK),
+    "paced, half of the time": (Made(under_way=15), UNCLEAR),
+    "hardly paced": (Made(under_way=8), CONCURRENCY),
+    "paced, and the server computes": (Made(under_way=30, workers=(Core(ran=0.97),)), CPU),
+}
+
+
+def leads(*mean_ms: float) -> LeadTimes:
+    """Latencies of requests due one after the other in two seconds."""
+    step_ns = 2 * SECOND // len(mean_ms)
+    means_ns = tuple(round(mean * 1e6) for mean in mean_ms)
+    return LeadTimes(
+        due_ns=tuple(number * step_ns for number in range(len(mean_ms))),
+        counts=(20,) * len(mean_ms),
+        mean_ns=means_ns,
+        max_ns=means_ns,
+    )
+
+
+STEADY = leads(*[50] * 10)
+DROPPED = Failure(kind="dropped", count=3, example="")
+
+RATES = {
+    "reached": (Made(leads=STEADY, due=200, in_flight=5), RATE),
+    "reached, with a core that is busy": (Made(leads=STEADY, due=200, workers=(Core(ran=0.95),)), RATE),
+    "reached, slower in the middle": (Made(leads=leads(50, 50, 50, 400, 600, 300, 50, 50, 50), due=200), RATE),
+    "behind by 2 %": (Made(leads=leads(*[50 + 4 * number for number in range(10)]), due=200), RATE),
+    "behind by 5 %, the server computes": (
+        Made(leads=leads(*[50 + 10 * number for number in range(10)]), due=200, workers=(Core(ran=0.97),), main="r"),
+        CPU,
+    ),
+    "behind, with connections to spare": (
+        Made(leads=leads(*[50 + 50 * number for number in range(10)]), due=200, connections=1000),
+        UNCLEAR,
+    ),
+    "behind, with every connection in use": (
+        Made(leads=leads(*[50 + 50 * number for number in range(10)]), due=200),
+        CONCURRENCY,
+    ),
+    "behind, the thread pool is full": (
+        Made(
+            leads=leads(*[50 + 50 * number for number in range(10)]),
+            due=200,
+            connections=1000,
+            in_flight=200,
+            busy=(40,),
+            pool=40,
+        ),
+        POOL,
+    ),
+    "requests given up": (Made(leads=STEADY, due=200, failures=(DROPPED,)), CONCURRENCY),
+    "all at once": (Made(leads=leads(50), due=200), CONCURRENCY),
+}
 
 
 @pytest.mark.parametrize(
-    "server_cpu_s, client_cpu_s, workers, said",
+    "made, kind",
     [
-        (0.97, 0.30, 1, "server CPU, at 97 % of 1 core"),
-        (1.90, 0.30, 2, "server CPU, at 95 % of 2 cores"),
-        (0.97, 0.30, 2, ""),  # one of two workers may be busy, or both half
-        (0.50, 0.30, 1, ""),
-        (0.97, 0.95, 1, "the load generator, at 95 % of its core"),
-        (0.97, 0.30, None, ""),
-        (None, 0.30, 1, ""),
+        pytest.param(*case, id=f"{table}: {name}")
+        for table, cases in {
+            "cores": CORES,
+            "waiting": WAITING,
+            "pool": POOLS,
+            "disk": DISKS,
+            "network": NETWORKS,
+            "rate": RATES,
+        }.items()
+        for name, case in cases.items()
     ],
 )
-def test_names_only_what_is_beyond_doubt(
-    server_cpu_s: float | None, client_cpu_s: float, workers: int | None, said: str
-) -> None:
-    server_cpu_ns = None if server_cpu_s is None else round(server_cpu_s * SECOND)
-    measured = replace(ROUND, server_cpu_ns=server_cpu_ns, client_cpu_ns=round(client_cpu_s * SECOND))
-    recording = Recording(rounds=(measured,), boots=(), connections=1, engine="replay")
+def test_names_what_limited_a_run_only_where_the_evidence_is_there(made: Made, kind: LimitKind) -> None:
+    limit = limit_of(made.recording())
 
-    assert limited_by(measurement_of(recording), workers=workers) == said
+    assert limit.kind is kind, str(limit)
+
+
+TEXTS = [
+    (CORES["one worker"], "server CPU, at 97 % of 1 core"),
+    (CORES["two workers"], "server CPU, at 95 % of 2 cores"),
+    (
+        CORES["one of two workers"],
+        "server CPU, at 97 % of 1 core in the busiest of 2 workers, the least busy one at 12 %",
+    ),
+    (CORES["a worker that waits for cores"], "server CPU: its worker ran 62 % and waited 36 % of the time for a core"),
+    (
+        CORES["too few cores for both, the server wants more"],
+        "server CPU: its 2 workers ran 62 % and waited 36 % of the time for a core",
+    ),
+    (
+        CORES["always something to run"],
+        "server CPU: it ran 50 % of the time, and had something to run all the time",
+    ),
+    (CORES["the generator"], "load generator, at 95 % of its core"),
+    (CORES["a generator that waits for cores"], "load generator: it ran 50 % and waited 48 % of the time for a core"),
+    (
+        CORES["too few cores for both"],
+        "unclear: every core is taken, 32 requests in flight on 32 connections, server CPU 50 %",
+    ),
+    (WAITING["in-process, computing"], "server CPU, at 95 % of 1 core, the load generator's part among it"),
+    (WAITING["asyncio.sleep"], "concurrency: 32 requests in flight on 32 connections, server CPU 5 %"),
+    (
+        WAITING["a request in a thread each"],
+        "concurrency: 32 requests in flight on 32 connections, each in a thread of its own, server CPU 5 %",
+    ),
+    (WAITING["an event loop that is blocked"], "event loop: blocked 95 % of the time, server CPU 5 %"),
+    (WAITING["no success"], "unclear: no request succeeded"),
+    (POOLS["full"], "thread pool: 40 threads busy, 200 requests in flight, server CPU 5 %"),
+    (
+        POOLS["full, all at one lock"],
+        "unclear: 39 of 40 busy threads wait for a lock or another thread, "
+        "200 requests in flight on 200 connections, server CPU 5 %",
+    ),
+    (DISKS["in the pool"], "disk: 30 of 40 busy threads wait for it, server CPU 5 %"),
+    (DISKS["on the event loop"], "disk: the event loop waits for it 95 % of the time, server CPU 5 %"),
+    (
+        NETWORKS["paced"],
+        "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %",
+    ),
+    (RATES["reached"], "rate: 100/s were asked for, server CPU 5 %"),
+    (
+        CORES["two workers that are half busy"],
+        "concurrency: 32 requests in flight on 32 connections, server CPU 48 % of 2 cores",
+    ),
+    (
+        CORES["no CPU times at all"],
+        "unclear: 32 requests in flight on 32 connections, server CPU unknown",
+    ),
+]
+
+
+@pytest.mark.parametrize("case, text", TEXTS, ids=[text.split(",")[0] for _, text in TEXTS])
+def test_says_with_which_figures(case: tuple[Made, LimitKind], text: str) -> None:
+    assert str(limit_of(case[0].recording())) == text
+
+
+def test_evidence_may_be_missing() -> None:
+    assert str(Limit(kind=UNCLEAR, evidence="")) == "unclear"

@@ -141,3 +141,77 @@ def test_server_cpu_is_what_was_spent_inside_the_round() -> None:
     rounds = taken.finish(12 * SECOND)
 
     assert [r.server_cpu_ns for r in rounds] == [2000, 500, 0]
+
+
+def answered(into: Recorder, due_s: float, sent_s: float, ended_s: float) -> None:
+    due_ns, sent_ns, ended_ns = (round(instant * SECOND) for instant in (due_s, sent_s, ended_s))
+    into.success(sent_ns, sent_ns, ended_ns, 200, 0, 0, due_ns)
+
+
+def test_latency_in_an_open_loop_counts_from_when_a_request_was_due() -> None:
+    taken = recorder()
+    answered(taken, 10.0, 10.25, 10.5)
+
+    (round_, *_) = taken.finish(12 * SECOND)
+
+    assert round_.latency.max_ns == SECOND // 2
+    assert round_.service.max_ns == SECOND // 4
+    assert round_.send_delay.max_ns == SECOND // 4
+    assert round_.ttfb.max_ns == SECOND // 4
+
+
+def test_a_closed_loop_has_no_service_time_of_its_own() -> None:
+    taken = recorder()
+    good(taken, 10.5)
+
+    (round_, *_) = taken.finish(12 * SECOND)
+
+    assert (round_.latency.count, round_.service.count, round_.send_delay.count) == (1, 0, 0)
+    assert taken.leads() is None
+
+
+def test_what_is_due_after_the_warm_up_is_counted() -> None:
+    taken = recorder()
+    for due_s in (9, 10, 11):
+        assert taken.due(due_s * SECOND, due_s * SECOND, SECOND)
+
+    assert (taken.due_count, taken.first_due_ns, taken.last_due_ns) == (2, 10 * SECOND, 11 * SECOND)
+
+
+def test_what_is_due_for_too_long_is_dropped_and_has_failed() -> None:
+    taken = recorder()
+    assert taken.due(10 * SECOND, 11 * SECOND, SECOND)
+    assert not taken.due(10 * SECOND, 11 * SECOND + 1, SECOND)
+
+    rounds = taken.finish(12 * SECOND)
+
+    assert [failure.kind for round_ in rounds for failure in round_.failures] == ["dropped"]
+    assert taken.due_count == 2
+
+
+def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
+    taken = recorder(rounds=10)
+    for at in range(20):
+        answered(taken, 10 + at / 2, 10 + at / 2, 11 + at)
+    answered(taken, 9.9, 9.9, 10.1)  # due in the warm-up
+
+    leads = taken.leads()
+
+    assert leads is not None
+    assert leads.due_ns == tuple(at * SECOND // 2 for at in range(20))
+    assert leads.counts == (1,) * 20
+    assert leads.mean_ns == leads.max_ns == tuple(SECOND + at * SECOND // 2 for at in range(20))
+
+
+def test_many_requests_share_a_bounded_number_of_points() -> None:
+    taken = recorder(rounds=10)
+    for at in range(20_000):
+        answered(taken, 10 + at / 2000, 10 + at / 2000, 10.5 + at / 2000 + (at % 2) / 10)
+
+    leads = taken.leads()
+
+    assert leads is not None
+    assert len(leads.due_ns) == 500
+    assert sum(leads.counts) == 20_000
+    assert all(abs(mean - 550_000_000) < 1000 for mean in leads.mean_ns)
+    assert all(abs(most - 600_000_000) < 1000 for most in leads.max_ns)

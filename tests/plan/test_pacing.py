@@ -6,10 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.pacing import ClosedLoop, FixedCount, Pacing
+from pytest_fileperf.plan.load import LoadPlan, Ramp
+from pytest_fileperf.plan.pacing import (
+    Burst,
+    ClosedLoop,
+    ConnectionRamp,
+    ConstantRate,
+    FixedCount,
+    Pacing,
+    RateRamp,
+    Stage,
+)
 
 SECOND = 1_000_000_000
+
+
+def stages(*pairs: tuple[float, float]) -> tuple[Stage, ...]:
+    """Returns stages of (seconds, target)."""
+    return tuple(Stage(duration_ns=round(seconds * SECOND), target=target) for seconds, target in pairs)
+
+
+UP_AND_DOWN = stages((2, 10), (1, 10), (2, 0))
+JUMP = stages((0, 5), (1, 5))
+PAUSE = stages((1, 2), (0, 0), (1, 0), (0, 2), (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -24,31 +43,125 @@ SECOND = 1_000_000_000
         (FixedCount(requests=3, duration_ns=SECOND), 7, 2, 7),
         (FixedCount(requests=3, duration_ns=SECOND), 7, 3, None),
         (FixedCount(requests=3, duration_ns=SECOND), SECOND, 0, None),
+        (Burst(requests=3), 0, 0, 0),
+        (Burst(requests=3), 100 * SECOND, 2, 0),
+        (Burst(requests=3), 0, 3, None),
+        (ConstantRate(rate=10, duration_ns=SECOND), 0, 0, 0),
+        (ConstantRate(rate=10, duration_ns=SECOND), 0, 9, 9 * SECOND // 10),
+        (ConstantRate(rate=3, duration_ns=SECOND), 0, 2, 666_666_667),
+        # After the last one the load goes on to its end, so that every round is whole.
+        (ConstantRate(rate=10, duration_ns=SECOND), SECOND - 1, 10, SECOND),
+        (ConstantRate(rate=10, duration_ns=SECOND), SECOND, 10, None),
+        # A late load is asked for what was due, whatever the time.
+        (ConstantRate(rate=10, duration_ns=SECOND), 5 * SECOND, 4, 4 * SECOND // 10),
+        # 0 to 10/s in 2 s: 5·t²/2 requests are due by t.
+        (RateRamp(stages=UP_AND_DOWN), 0, 0, 0),
+        (RateRamp(stages=UP_AND_DOWN), 0, 10, 2 * SECOND),
+        (RateRamp(stages=UP_AND_DOWN), 0, 15, 2 * SECOND + SECOND // 2),
+        (RateRamp(stages=UP_AND_DOWN), 0, 20, 3 * SECOND),
+        (RateRamp(stages=UP_AND_DOWN), 0, 29, 4_367_544_468),
+        (RateRamp(stages=UP_AND_DOWN), 0, 30, 5 * SECOND),
+        (RateRamp(stages=UP_AND_DOWN), 5 * SECOND, 30, None),
+        (RateRamp(stages=JUMP), 0, 0, 0),
+        (RateRamp(stages=JUMP), 0, 1, SECOND // 5),
+        (RateRamp(stages=JUMP), 0, 5, SECOND),
+        (RateRamp(stages=PAUSE), 0, 1, 2 * SECOND),
+        (RateRamp(stages=PAUSE), 0, 2, 2 * SECOND + SECOND // 2),
     ],
 )
 def test_when_the_next_request_is_due(pacing: Pacing, elapsed_ns: int, started: int, due_ns: int | None) -> None:
-    assert pacing.due(elapsed_ns, started) == due_ns
+    assert pacing.due(elapsed_ns, started, 0) == due_ns
+
+
+@pytest.mark.parametrize(
+    "elapsed_ns,busy,due_ns",
+    [
+        (0, 0, SECOND // 5),
+        (SECOND // 5, 0, SECOND // 5),
+        (SECOND, 4, SECOND),
+        (SECOND, 5, 12 * SECOND // 10),
+        (2 * SECOND, 9, 2 * SECOND),
+        (2 * SECOND + 1, 9, 2 * SECOND + 1),
+        # More than there may ever be: nothing until the end.
+        (SECOND, 10, 5 * SECOND),
+        # On the way down: 5 at 4 s.
+        (4 * SECOND, 4, 4 * SECOND),
+        (4 * SECOND, 5, 5 * SECOND),
+        (5 * SECOND, 0, None),
+    ],
+)
+def test_a_ramp_of_connections_lets_so_many_work(elapsed_ns: int, busy: int, due_ns: int | None) -> None:
+    assert ConnectionRamp(stages=UP_AND_DOWN).due(elapsed_ns, 0, busy) == due_ns
 
 
 @given(st.integers(0, 50), st.integers(1, 1000))
 def test_a_fixed_count_starts_exactly_that_many(requests: int, step_ns: int) -> None:
     pacing = FixedCount(requests=requests, duration_ns=SECOND)
     started = 0
-    while pacing.due(started * step_ns, started) is not None:
+    while pacing.due(started * step_ns, started, 0) is not None:
         started += 1
     assert started == requests
 
 
-def plan(*, requests: int | None = None) -> LoadPlan:
-    return LoadPlan(
-        connections=4, warmup_ns=SECOND // 2, round_ns=SECOND, rounds=3, timeout_ns=30 * SECOND, requests=requests
-    )
+def dues(pacing: Pacing, end_ns: int) -> list[int]:
+    """Returns when requests are due, for a load that is never late."""
+    found: list[int] = []
+    while (due_ns := pacing.due(found[-1] if found else 0, len(found), 0)) is not None and due_ns < end_ns:
+        found.append(due_ns)
+    return found
+
+
+@given(st.floats(0.1, 5000), st.floats(0.01, 2))
+def test_a_rate_has_its_number_of_requests_evenly_spread(rate: float, seconds: float) -> None:
+    found = dues(ConstantRate(rate=rate, duration_ns=round(seconds * SECOND)), round(seconds * SECOND))
+    assert abs(len(found) - rate * seconds) <= 1
+    assert all(abs(due_ns - at * SECOND / rate) <= 1 for at, due_ns in enumerate(found))
+
+
+lengths_and_targets = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 300)), min_size=1, max_size=5)
+
+
+@given(lengths_and_targets.filter(lambda pairs: sum(seconds for seconds, _ in pairs) > 0.01))
+def test_a_ramp_of_rates_has_the_area_under_its_line(pairs: list[tuple[float, float]]) -> None:
+    pacing = RateRamp(stages=stages(*pairs))
+    end_ns = sum(stage.duration_ns for stage in pacing.stages)
+    found = dues(pacing, end_ns)
+    levels = [0.0, *(target for _, target in pairs)]
+    area = sum(seconds * (levels[at] + levels[at + 1]) / 2 for at, (seconds, _) in enumerate(pairs))
+    assert abs(len(found) - area) <= 1.001
+    assert found == sorted(found)
+
+
+def plan(**shape: object) -> LoadPlan:
+    values: dict[str, object] = {
+        "connections": 4,
+        "warmup_ns": SECOND // 2,
+        "round_ns": SECOND,
+        "rounds": 3,
+        "timeout_ns": 30 * SECOND,
+    }
+    return LoadPlan(**{**values, **shape})  # type: ignore[arg-type]
 
 
 def test_a_load_lasts_for_its_warm_up_and_its_rounds() -> None:
     assert plan().duration_ns == 3 * SECOND + SECOND // 2
-    assert plan().pacing() == ClosedLoop(duration_ns=plan().duration_ns)
 
 
-def test_a_number_of_requests_makes_a_fixed_count() -> None:
-    assert plan(requests=10).pacing() == FixedCount(requests=10, duration_ns=plan().duration_ns)
+RATES = Ramp(stages=UP_AND_DOWN, of_rate=True)
+CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
+
+
+@pytest.mark.parametrize(
+    "load,pacing,longest_ns",
+    [
+        (plan(), ClosedLoop(duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
+        (plan(requests=10), FixedCount(requests=10, duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
+        (plan(burst=10), Burst(requests=10), 127 * SECOND // 2),
+        (plan(rate=2.5), ConstantRate(rate=2.5, duration_ns=7 * SECOND // 2), 127 * SECOND // 2),
+        (plan(ramp=RATES), RateRamp(stages=UP_AND_DOWN), 127 * SECOND // 2),
+        (plan(ramp=CONNECTIONS), ConnectionRamp(stages=UP_AND_DOWN), 67 * SECOND // 2),
+    ],
+)
+def test_a_plan_has_its_pacing_and_an_end(load: LoadPlan, pacing: Pacing, longest_ns: int) -> None:
+    assert load.pacing() == pacing
+    assert load.longest_ns == longest_ns

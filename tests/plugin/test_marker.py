@@ -41,7 +41,7 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
         @pytest.mark.fileperf(connections=0, duration="10x")
         def test_values(fileperf): raise AssertionError
 
-        @pytest.mark.fileperf(rate=10, max_p98="1s")
+        @pytest.mark.fileperf(rate=10, burst=3, max_p98="1s")
         def test_keys(fileperf): raise AssertionError
 
         @pytest.mark.fileperf(32)
@@ -59,8 +59,8 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
             "ERROR: fileperf: 7 problems:",
             "  - *::test_values: connections: 0 is not a whole number of 1 or more",
             "  - *::test_values: duration: '10x' is not a duration: *",
-            "  - *::test_keys: rate: loads at a given rate do not exist yet; *",
             "  - *::test_keys: unknown key 'max_p98' (did you mean max_p9*?); valid keys are *",
+            "  - *::test_keys: burst and rate are different shapes of load: give one of them",
             "  - *::test_positional: the marker fileperf takes keywords only, as in fileperf(connections=32)",
             "  - *::test_many?1?: gate: unknown metric 'speed'; use rps, *",
             "  - *::test_many?2?: gate: unknown metric 'speed'; use rps, *",

@@ -56,7 +56,7 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
     result = run("--fileperf", "-s", "--fileperf-connections=7", "--fileperf-warmup=0")
     result.stdout.fnmatch_lines(
         [
-            "*settings: Settings(connections=7, requests=None, duration_ns=3000000000, rounds=6, warmup_ns=0, "
+            "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, duration_ns=3000000000, rounds=6, warmup_ns=0, "
             "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
             "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None)",
             f"invocation: False None True None None {pytester.path / 'kept'}",
@@ -135,7 +135,7 @@ def test_pyproject_toml_in_both_forms(pytester: pytest.Pytester, run: Run, toml:
     result = run("--fileperf", "-s", "--strict-config")
     result.stdout.fnmatch_lines(
         [
-            "*settings: Settings(connections=5, requests=None, duration_ns=3000000000,*app='a:b', "
+            "*settings: Settings(connections=5, requests=None, burst=None, rate=None, ramp=None, duration_ns=3000000000,*app='a:b', "
             "server=Uvicorn(workers=2,*gate=('p50',)*",
             "invocation: False None True *",
         ]

@@ -1,13 +1,37 @@
-"""Looks at processes for tests: which of them live, and whether they all end in time."""
+"""Looks at servers for tests: what they say of themselves, which processes live, and whether they all end in time."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import httpx
 import psutil
+import pytest
 
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.tree import is_alive
+
+Boot = Callable[..., RunningServer]
+"""What the fixture `boot` is: it takes a spec, an app, the number of the boot, and cores."""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+
+
+def facts(server: RunningServer) -> Any:
+    """Returns what a server says about its process."""
+    return httpx.get(server.url, trust_env=False).json()
+
+
+def check_until(timeout_s: float, server: RunningServer) -> None:
+    """Checks the server again and again, until that raises or the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        server.check()
 
 
 def living(pids: Iterable[int]) -> list[int]:

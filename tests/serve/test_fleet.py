@@ -6,17 +6,19 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
-from serve.processes import remaining_after
+from serve.processes import posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.fleet import Fleet
-from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
+from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
 APP = AppSpec("serve.apps:app")
+PROGRAM = Command(("{python}", str(Path(__file__).with_name("program.py")), "--port={port}"))
 
 
 @pytest.fixture
@@ -33,8 +35,9 @@ def test_boots_are_reused_and_added_to(fleet: Fleet) -> None:
     assert fleet.boots(Uvicorn(), APP, 2, None) == three[:2]
 
 
-def test_boots_have_their_own_hash_seed(fleet: Fleet) -> None:
-    servers = fleet.boots(Uvicorn(), APP, 2, None)
+@pytest.mark.parametrize("spec", [Uvicorn(), pytest.param(Gunicorn(), marks=posix), pytest.param(PROGRAM, marks=posix)])
+def test_boots_have_their_own_hash_seed(spec: ServerSpec, fleet: Fleet) -> None:
+    servers = fleet.boots(spec, APP, 2, None)
     seeds = [httpx.get(server.url, trust_env=False).json()["env"]["PYTHONHASHSEED"] for server in servers]
     assert seeds == ["1", "2"]
 
@@ -71,7 +74,12 @@ def test_what_can_be_there_once_gives_one_boot(fleet: Fleet) -> None:
     assert len(fleet.boots(InProcess(), APP, 3, None)) == 1
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@posix
+def test_a_command_is_the_same_server_whatever_the_app(fleet: Fleet) -> None:
+    assert fleet.boots(PROGRAM, APP, 1, None) == fleet.boots(PROGRAM, None, 1, None)
+
+
+@posix
 def test_a_dead_boot_is_replaced_at_its_next_use(fleet: Fleet) -> None:
     dead, alive = fleet.boots(Uvicorn(), APP, 2, None)
     os.kill(dead.pids[0], signal.SIGKILL)

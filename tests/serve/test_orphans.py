@@ -6,25 +6,30 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
-from serve.processes import remaining_after
+from serve.processes import linux, remaining_after
+
+from pytest_fileperf.serve.spec import Command, Gunicorn, ServerSpec, Uvicorn
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
+PROGRAM = ("{python}", str(Path(__file__).with_name("program.py")), "--port={port}")
 STARTER = """
 import sys, time
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.fleet import Fleet
-from pytest_fileperf.serve.spec import Uvicorn
+from pytest_fileperf.serve.spec import Command, Gunicorn, Uvicorn
 with Fleet() as fleet:
-    for app, workers in {servers!r}:
-        (server,) = fleet.boots(Uvicorn(workers=workers), app_spec(app), 1, None)
+    for spec, app in {servers}:
+        (server,) = fleet.boots(spec, app_spec(app), 1, None)
         print(*server.pids, flush=True)
     print("up", flush=True)
     time.sleep(60)
@@ -45,8 +50,8 @@ class Run:
 
 
 @contextmanager
-def running(scratch: Path, *servers: tuple[str, int]) -> Iterator[Run]:
-    code = STARTER.format(sys_path=sys.path, servers=servers)
+def running(scratch: Path, *specs: ServerSpec, app: str = "serve.apps:app") -> Iterator[Run]:
+    code = STARTER.format(sys_path=sys.path, servers=[(spec, app) for spec in specs])
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -63,36 +68,68 @@ def running(scratch: Path, *servers: tuple[str, int]) -> Iterator[Run]:
             starter.kill()
 
 
+def command(*arguments: str) -> Command:
+    return Command((*PROGRAM, *arguments))
+
+
 def test_a_killed_test_run_leaves_nothing_behind(tmp_path: Path) -> None:
-    with running(tmp_path, ("serve.apps:app", 1), ("serve.apps:app", 2), ("serve.apps:stubborn", 1)) as run:
-        assert len(list(tmp_path.iterdir())) == 3
+    specs = (Uvicorn(), Uvicorn(workers=2), Gunicorn(), Gunicorn(workers=2), command(), command("--workers=2"))
+    with running(tmp_path, *specs) as run:
+        assert len(list(tmp_path.iterdir())) == len(specs)
         run.starter.kill()
-        assert remaining_after(3, run.servers[0] + run.servers[1]) == []
-        assert remaining_after(15, run.servers[2]) == []
-        assert list(tmp_path.iterdir()) == []
+        assert remaining_after(5, run.pids) == []
+        assert remaining_directories(tmp_path) == []
 
 
-def test_a_killed_test_run_and_supervisor_leave_no_worker_behind(tmp_path: Path) -> None:
-    with running(tmp_path, ("serve.apps:app", 2)) as run:
+def test_a_killed_test_run_leaves_nothing_behind_that_ignores_the_request_to_end(tmp_path: Path) -> None:
+    with running(tmp_path, Uvicorn(), Gunicorn(), command("--stubborn"), app="serve.apps:stubborn") as run:
+        run.starter.kill()
+        assert remaining_after(15, run.pids) == []
+        assert remaining_directories(tmp_path) == []
+
+
+@linux
+def test_a_killed_test_run_leaves_nothing_behind_that_has_a_session_of_its_own(tmp_path: Path) -> None:
+    with running(tmp_path, command("--child=apart")) as run:
+        assert len({os.getsid(pid) for pid in run.pids}) == 2
+        run.starter.kill()
+        assert remaining_after(5, run.pids) == []
+
+
+@pytest.mark.parametrize("spec", [Uvicorn(workers=2), Gunicorn(workers=2)])
+def test_a_killed_test_run_and_supervisor_leave_no_worker_behind(spec: ServerSpec, tmp_path: Path) -> None:
+    with running(tmp_path, spec) as run:
         os.kill(run.servers[0][0], signal.SIGKILL)
         run.starter.kill()
         assert remaining_after(15, run.pids) == []
+
+
+@linux
+def test_a_killed_test_run_and_supervisor_leave_no_program_behind(tmp_path: Path) -> None:
+    with running(tmp_path, command()) as run:
+        (program,) = run.pids
+        supervisor = psutil.Process(program).parent()
+        assert supervisor is not None
+        supervisor.kill()
+        run.starter.kill()
+        assert remaining_after(5, run.pids) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_a_terminal_s_signal_reaches_the_test_run_which_ends_its_servers(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    with running(tmp_path, ("serve.apps:app", 1), ("serve.apps:app", 2)) as run:
+    with running(tmp_path, Uvicorn(), Uvicorn(workers=2), Gunicorn(), command()) as run:
         assert {os.getpgid(pid) for pid in run.pids}.isdisjoint({run.starter.pid})
         os.killpg(run.starter.pid, number)
         run.starter.wait(10)
         assert remaining_after(10, run.pids) == []
-        assert list(tmp_path.iterdir()) == []
+        assert remaining_directories(tmp_path) == []
 
 
-def test_a_run_interrupted_while_a_server_starts_leaves_nothing_behind(tmp_path: Path) -> None:
-    code = STARTER.format(sys_path=sys.path, servers=[("serve.apps:hanging_lifespan", 2)])
+@pytest.mark.parametrize("spec", [Uvicorn(workers=2), Gunicorn(workers=2)])
+def test_a_run_interrupted_while_a_server_starts_leaves_nothing_behind(spec: ServerSpec, tmp_path: Path) -> None:
+    code = STARTER.format(sys_path=sys.path, servers=[(spec, "serve.apps:hanging_lifespan")])
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)}
     ) as starter:
@@ -102,3 +139,28 @@ def test_a_run_interrupted_while_a_server_starts_leaves_nothing_behind(tmp_path:
         starter.wait(10)
         assert remaining_after(5, pids) == []
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kill", [subprocess.Popen.kill, subprocess.Popen.terminate], ids=["killed", "terminated"])
+def test_a_run_that_ends_while_it_builds_leaves_nothing_behind(
+    kill: Callable[[subprocess.Popen[bytes]], None], tmp_path: Path
+) -> None:
+    told = tmp_path / "pid"
+    build = ("{python}", "-c", f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    code = STARTER.format(sys_path=sys.path, servers=[(Command(PROGRAM, build=build), "serve.apps:app")])
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)}
+    ) as starter:
+        while not (told.exists() and told.read_text()):
+            assert starter.poll() is None
+        kill(starter)
+        starter.wait(10)
+        assert remaining_after(5, [int(told.read_text())]) == []
+
+
+def remaining_directories(scratch: Path) -> list[Path]:
+    """Returns what is left there after the moment that the last process needs to remove its own."""
+    deadline = time.monotonic() + 5
+    while (left := list(scratch.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn, parse_server
+from pytest_fileperf.serve.spec import (
+    Command,
+    Gunicorn,
+    InProcess,
+    ServerSpec,
+    Url,
+    Uvicorn,
+    is_only_once,
+    needs_app,
+    server_id,
+    server_title,
+    worker_count,
+)
+from pytest_fileperf.serve.spelling import parse_server
 
 PARSED = {
     "uvicorn": Uvicorn(),
@@ -16,6 +32,10 @@ PARSED = {
     "uvicorn: workers = 2 , http = h11": Uvicorn(workers=2, http="h11"),
     "uvicorn:port=8000,stabilise=YES": Uvicorn(port=8000),
     "uvicorn:start_timeout=2m,stop_timeout=500ms": Uvicorn(start_timeout_s=120, stop_timeout_s=0.5),
+    "gunicorn": Gunicorn(),
+    "gunicorn:workers=2,loop=asyncio": Gunicorn(workers=2, loop="asyncio"),
+    "command:python server.py --port {port}": Command(["python", "server.py", "--port", "{port}"]),
+    'command: {python} -c "a = 1, 2" :{port}': Command(["{python}", "-c", "a = 1, 2", ":{port}"]),
     "http://127.0.0.1:8000": Url("http://127.0.0.1:8000"),
     "https://localhost:8443/api/": Url("https://localhost:8443/api/"),
     "http://[::1]:80": Url("http://[::1]:80"),
@@ -23,10 +43,16 @@ PARSED = {
 }
 
 REFUSED = {
-    "": ["unknown server ''", "uvicorn, inprocess or an http:// URL"],
-    "gunicorn": ["unknown server 'gunicorn'", "uvicorn, inprocess or an http:// URL"],
+    "": ["unknown server ''", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
+    "apache": ["unknown server 'apache'", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
+    "gunicorn:port=1": ["'port'", "workers, loop, http, stabilise, start_timeout, stop_timeout"],
+    "gunicorn:loop=trio": ["loop='trio'", "auto, uvloop, asyncio"],
+    "command": ["server 'command'", "command:python server.py --port {port}"],
+    "command: ": ["command:python server.py --port {port}"],
+    "command:server": ["nothing tells server its port", "{port}"],
+    "command:server '{port}": ["cannot be split into words: No closing quotation"],
     "inprocess:workers=2": ["inprocess takes no settings"],
-    "uvicorn:worker=2": ["'worker'", "workers, loop, http, port, stabilise, start_timeout, stop_timeout"],
+    "uvicorn:worker=2": ["'worker'", "workers, loop, http, stabilise, start_timeout, stop_timeout, port"],
     "uvicorn:workers=two": ["workers=two", "whole number"],
     "uvicorn:workers": ["workers=", "whole number"],
     "uvicorn:workers=0": ["workers=0", "1 or more"],
@@ -62,11 +88,71 @@ def test_refused_with_what_is_valid(text: str, parts: list[str]) -> None:
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
-def test_every_problem_of_a_spec_is_named() -> None:
+@pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
+def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> None:
     with pytest.raises(PlanError) as caught:
-        Uvicorn(workers=True, loop="x", http="y", port=-1, start_timeout_s=0, stop_timeout_s=float("inf"))
+        kind(workers=True, loop="x", http="y", start_timeout_s=0, stop_timeout_s=float("inf"), env={"A": 1})
     assert len(caught.value.problems) == 6
 
 
-def test_specs_are_keys() -> None:
-    assert len({Uvicorn(), Uvicorn(workers=1), Uvicorn(env=(("A", "1"),)), InProcess(), Url("http://localhost:1")}) == 4
+COMMANDS_REFUSED: Mapping[str, tuple[dict[str, object], str]] = {
+    "no words": ({"command": []}, "must be a program and its arguments"),
+    "no program": ({"command": ["", "{port}"]}, "must be a program and its arguments"),
+    "no text": ({"command": ["server", 80]}, "must be a program and its arguments"),
+    "no sequence": ({"command": None}, "command=None must be a program"),
+    "no port": ({"command": ["server"]}, "nothing tells server its port: write {port} in an argument"),
+    "build": ({"build": "go 'build"}, 'build="go \'build" cannot be split into words: No closing quotation'),
+    "cwd": ({"cwd": 3}, "cwd=3 must be the path of a directory"),
+    "ready": ({"ready": "health"}, "ready='health' must be a path"),
+    "title": ({"title": " "}, "title=' ' must be a text"),
+    "workers": ({"workers": 0}, "workers=0 must be a whole number"),
+    "env": ({"env": ["A=1"]}, "must be names and values"),
+}
+
+
+@pytest.mark.parametrize("given,said", COMMANDS_REFUSED.values(), ids=COMMANDS_REFUSED)
+def test_a_bad_command_is_refused(given: dict[str, object], said: str) -> None:
+    make: Callable[..., Command] = Command
+    with pytest.raises(PlanError) as caught:
+        make(**({"command": ["server", "{port}"]} | given))
+    (problem,) = caught.value.problems
+    assert said in problem
+
+
+def test_the_port_may_be_in_a_variable() -> None:
+    assert Command(["server"], env={"PORT": "{port}"}).env == (("PORT", "{port}"),)
+
+
+def test_specs_are_keys_whatever_they_were_written_with() -> None:
+    specs = {
+        Uvicorn(), Uvicorn(workers=1), Uvicorn(env=(("A", "1"),)), Uvicorn(env={"A": "1"}),
+        Gunicorn(), Gunicorn(env={"A": "1"}), Gunicorn(env=[("A", "1")]),
+        InProcess(), Url("http://localhost:1"),
+        Command("./server {port}", cwd=Path("a")), Command(["./server", "{port}"], cwd="a"),
+    }  # fmt: skip
+    assert len(specs) == 7
+
+
+SPECS: Sequence[tuple[ServerSpec, str, str, int | None]] = (
+    (Uvicorn(), "uvicorn-1", "uvicorn ×1", 1),
+    (Uvicorn(workers=2, loop="asyncio"), "uvicorn-2-asyncio", "uvicorn ×2", 2),
+    (Gunicorn(workers=2, loop="uvloop", http="h11"), "gunicorn-2-uvloop-h11", "gunicorn ×2", 2),
+    (Command("./bin/server {port}", workers=3), "server", "server ×3", 3),
+    (Command("{python} -m server {port}"), "python", "python ×1", 1),
+    (Command("./bin/server {port}", title="Go, net/http"), "Go, net/http", "Go, net/http ×1", 1),
+    (InProcess(), "inprocess", "in-process", None),
+    (Url("http://127.0.0.1:8000/api"), "127.0.0.1:8000", "http://127.0.0.1:8000/api", None),
+)
+
+
+@pytest.mark.parametrize("spec,name,title,workers", SPECS, ids=[server_id(spec) for spec, *_ in SPECS])
+def test_a_server_has_a_name_for_ids_a_title_and_workers(
+    spec: ServerSpec, name: str, title: str, workers: int | None
+) -> None:
+    assert (server_id(spec), server_title(spec), worker_count(spec)) == (name, title, workers)
+
+
+def test_what_can_be_there_once_and_what_needs_no_app() -> None:
+    specs = (Uvicorn(), Uvicorn(port=80), Gunicorn(), Command("a {port}"), InProcess(), Url("http://localhost:1"))
+    assert [is_only_once(spec) for spec in specs] == [False, True, False, False, True, True]
+    assert [needs_app(spec) for spec in specs] == [True, True, True, False, True, False]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
 import pytest
+from serve.processes import linux
 
 from pytest_fileperf.serve import stability
 
@@ -35,5 +42,39 @@ def test_what_holds_is_looked_up(
     for name, value in {"LD_PRELOAD": "", **stability.stabilising_env(0), **env}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(stability, "_is_glibc", lambda: glibc)
-    monkeypatch.setattr(stability, "_has_fixed_addresses", lambda: False)
+    monkeypatch.setattr(stability, "_has_fixed_addresses", lambda process: False)
     assert stability.stabilised_now() == held
+
+
+PROGRAMS: dict[str, tuple[Sequence[str], set[str]]] = {
+    "python": ((sys.executable, "-c", "print(flush=True); input()"), {"hash seed", "allocator"}),
+    "no python": (("sh", "-c", "echo; read line"), {"allocator"}),
+}
+
+
+@linux
+@pytest.mark.skipif(not stability.stabilising_env(0).get("MALLOC_ARENA_MAX"), reason="needs glibc")
+@pytest.mark.parametrize("command,held", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("fixed", [True, False])
+def test_what_holds_in_another_program_is_seen_from_outside(
+    fixed: bool, command: Sequence[str], held: set[str]
+) -> None:
+    setarch = shutil.which("setarch")
+    if fixed and (setarch is None or subprocess.run([setarch, "-R", "true"], check=False).returncode != 0):
+        pytest.skip("addresses cannot be fixed here")
+    prefix = (str(setarch), "-R") if fixed else ()
+    with subprocess.Popen(
+        [*prefix, *command],
+        env=os.environ | stability.stabilising_env(0),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert set(stability.stabilised_in(process.pid)) - {"addresses"} == held
+        assert ("addresses" in stability.stabilised_in(process.pid)) >= fixed
+        process.communicate(b"\n")
+
+
+def test_nothing_is_known_of_a_process_that_is_gone() -> None:
+    assert stability.stabilised_in(2**22 + 1) == ()

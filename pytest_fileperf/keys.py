@@ -1,0 +1,269 @@
+"""The keys of the marker and of every verb, and how each is parsed from what a user may write."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.load import Ramp
+from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.serve.spec import ServerSpec
+from pytest_fileperf.serve.spelling import parse_server
+from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
+
+__all__ = ("KEYS", "LIMITS", "METRIC_NAMES", "unknown_keys")
+
+METRIC_NAMES = (
+    "rps",
+    "throughput",
+    "p50",
+    "p75",
+    "p90",
+    "p95",
+    "p99",
+    "p999",
+    "mean",
+    "latency",
+    "cpu_per_request",
+    "rss",
+    "error_rate",
+)
+"""The names in `measure.metrics.METRICS`, here without numpy; a test proves them equal."""
+
+
+def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
+    """Returns a problem that names every unknown key, what may have been meant, and all valid names; none for none."""
+    known = tuple(valid)
+    found = []
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            found.append(f"unknown key {name!r}{hint}")
+    return (f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is not a number of 0 or more")
+    return float(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{value!r} is not a whole number of 1 or more")
+    return value
+
+
+def _rate(value: object) -> float:
+    """Takes requests per second as a number, or a text such as `10/s` or `300/min`."""
+    number, per = value, ""
+    if isinstance(value, str):
+        text, _, per = value.partition("/")
+        try:
+            number = float(text)
+        except ValueError:
+            number = None
+    seconds = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600}.get(per.strip())
+    if (
+        seconds is None
+        or isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not math.isfinite(number)
+        or number <= 0
+    ):
+        raise ValueError(f'{value!r} is not a rate: write requests per second, as in 10 or "10/s" or "300/min"')
+    return number / seconds
+
+
+def _ramp(value: object) -> Ramp:
+    """Takes stages of time and target, as pairs or as text: `10s:100/s, 30s:100/s`, or `10s:50` for connections."""
+    how = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+    if isinstance(value, str):
+        value = [tuple(part.strip() for part in stage.split(":")) for stage in value.split(",")]
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"{value!r} is not a ramp: {how}")
+    problems, stages, kinds = [], [], set()
+    for stage in value:
+        try:
+            length, target = stage
+            of_rate = isinstance(target, str) and "/" in target
+            level = 0.0 if _is_zero(target) else _rate(target) if of_rate else float(_count(target))
+            stages.append(Stage(duration_ns=_duration_ns(length), target=level))
+            kinds |= set() if level == 0 and not of_rate else {of_rate}
+        except (TypeError, ValueError) as error:
+            problems.append(f"stage {stage!r}: {error if str(error) else how}")
+    if not problems and len(kinds) != 1:
+        problems.append(f"every target is a rate, or every one a number of connections: {how}" if kinds else how)
+    if not problems and sum(stage.duration_ns for stage in stages) == 0:
+        problems.append(f"its stages take no time: {how}")
+    if problems:
+        raise PlanError(*problems)
+    return Ramp(stages=tuple(stages), of_rate=kinds.pop())
+
+
+def _is_zero(target: object) -> bool:
+    return target == 0 or (isinstance(target, str) and target.partition("/")[0].strip().strip("0.") == "")
+
+
+def _duration_ns(value: object) -> int:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f'{value!r} is not a duration: write seconds, or a text as in "10s"')
+    if isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
+        value = float(value)
+    return parse_duration_ns(value)
+
+
+def _positive_duration_ns(value: object) -> int:
+    duration_ns = _duration_ns(value)
+    if duration_ns == 0:
+        raise ValueError(f"{value!r} is too short: it must be above 0")
+    return duration_ns
+
+
+def _seconds(value: object) -> float:
+    return _positive_duration_ns(value) / 1e9
+
+
+def _size_bytes(value: object) -> float:
+    if not isinstance(value, str | int):
+        raise ValueError(f'{value!r} is not a size: write bytes, or a text as in "256MiB"')
+    return float(parse_size_bytes(value))
+
+
+def _bytes_per_second(value: object) -> float:
+    return _size_bytes(value.strip().removesuffix("/s")) if isinstance(value, str) else _number(value)
+
+
+def _share(value: object) -> float:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+    return parse_share(value)
+
+
+def _error_share(value: object) -> float:
+    share = _share(value)
+    if share > 1:
+        raise ValueError(f'{value!r} is more than all requests: write a percentage or a fraction, as in "1%" or 0.01')
+    return share
+
+
+def _one_tolerance(value: object) -> float:
+    share = _share(value)
+    if share >= 1 and not (isinstance(value, str) and "%" in value):
+        raise ValueError(f'{value!r} would be {share * 100:g} %: write a percentage or a fraction, as in "5%" or 0.05')
+    return share
+
+
+def _tolerance(value: object) -> float | dict[str, float]:
+    """Takes one share for all gated metrics, a mapping by metric, or such a mapping as text: `rps=5%, p99=20%`."""
+    items: Mapping[object, object]
+    if isinstance(value, Mapping):
+        items = value
+    elif isinstance(value, str) and "=" in value:
+        pairs = (item.partition("=") for item in value.split(","))
+        items = {metric.strip(): share.strip() for metric, _, share in pairs}
+    else:
+        return _one_tolerance(value)
+    problems = list(_unknown_metrics(items))
+    tolerances = {}
+    for metric, share in items.items():
+        try:
+            tolerances[str(metric)] = _one_tolerance(share)
+        except ValueError as error:
+            problems.append(f"{metric}: {error}")
+    if problems:
+        raise PlanError(*problems)
+    return tolerances
+
+
+def _gate(value: object) -> tuple[str, ...]:
+    if value is False or value == "none":
+        return ()
+    if isinstance(value, str):
+        names: tuple[object, ...] = tuple(name.strip() for name in value.split(","))
+    elif isinstance(value, list | tuple | set | frozenset):
+        names = tuple(value)
+    else:
+        raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for no gate')
+    problems = _unknown_metrics(names)
+    if problems:
+        raise PlanError(*problems)
+    return tuple(name for name in METRIC_NAMES if name in names)
+
+
+def _unknown_metrics(names: Iterable[object]) -> tuple[str, ...]:
+    unknown = [repr(name) for name in names if name not in METRIC_NAMES]
+    return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRIC_NAMES)}",) if unknown else ()
+
+
+def _server(value: object) -> ServerSpec:
+    if isinstance(value, str):
+        return parse_server(value)
+    if isinstance(value, ServerSpec):
+        return value
+    if value in get_args(ServerSpec):
+        raise ValueError(f"{value!r} is a class: give an instance of it")
+    raise ValueError(
+        f"{value!r} is not a server: use Uvicorn(), Gunicorn(), InProcess(), Command([…]), "
+        'Url("http://…") or their names as text'
+    )
+
+
+def _app(value: object) -> object:
+    if isinstance(value, str):
+        from pytest_fileperf.serve.app import app_spec
+
+        app_spec(value)  # only looks at the spelling: it is imported by the process that serves it
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+LIMITS: Mapping[str, Callable[[object], float]] = {
+    "min_rps": _number,
+    "min_throughput": _bytes_per_second,
+    "max_p50": _seconds,
+    "max_p75": _seconds,
+    "max_p90": _seconds,
+    "max_p95": _seconds,
+    "max_p99": _seconds,
+    "max_p999": _seconds,
+    "max_mean": _seconds,
+    "max_latency": _seconds,
+    "max_error_rate": _error_share,
+    "max_rss": _size_bytes,
+    "max_cpu_per_request": _seconds,
+}
+"""Absolute limits, each with what parses it: `min_` or `max_`, whichever is the metric's bad side, and its name."""
+
+KEYS: Mapping[str, Callable[[object], object]] = {
+    "connections": _count,
+    "requests": _count,
+    "burst": _count,
+    "rate": _rate,
+    "ramp": _ramp,
+    "duration": _positive_duration_ns,
+    "rounds": _count,
+    "warmup": _duration_ns,
+    "timeout": _positive_duration_ns,
+    "boots": _count,
+    "app": _app,
+    "server": _server,
+    "workers": _count,
+    **LIMITS,
+    "tolerance": _tolerance,
+    "gate": _gate,
+    "group": _text,
+    "label": _text,
+}
+"""What the marker and every verb take, each with what parses it (it raises ValueError)."""

@@ -1,0 +1,256 @@
+"""What server and generator did during the rounds, as shares of their time; made from the samples of a watch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+import numpy as np
+
+from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.serve.sample import MainThread, ProcessUse, Sample, SocketQueues
+
+__all__ = ("CoreUse", "ThreadShares", "Usage", "usage_of")
+
+_NEARLY_ALL = 0.95
+"""Of a full pool's threads: one of forty may be on its way to its next piece of work."""
+_STALLED_SHARE = 0.10
+"""Less of the time in which something waited for storage is the machine's own writing of logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreUse:
+    """What a process that works on one core did, as shares of the time."""
+
+    ran: float
+    """With all its threads."""
+    main_ran: float = 0.0
+    """Its main thread."""
+    main_waited: float = 0.0
+    """Its main thread could have run, but had no core. 0.0, as above, also where the system does not tell."""
+
+    @property
+    def wanted(self) -> float:
+        """The share in which it had something to do for a core, at the least."""
+        return max(self.ran, self.main_ran + self.main_waited)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadShares:
+    """What the threads of the workers did, over the looks at them."""
+
+    looks: int
+    idle: float
+    """Share of the looks in which a worker's main thread waited for something to do."""
+    blocked: float
+    """Share in which it waited in the middle of something other than storage."""
+    storage: float
+    """Share in which it waited for storage in the middle of something."""
+    running: float
+    """Share in which any thread of a worker, the main one among them, was on a core or waited for one."""
+    pool: float
+    """How many threads the thread pools at work have, all workers together."""
+    pool_full: float
+    """Share of the looks in which nearly all of these were busy."""
+    pool_busy: float
+    """How many threads besides the main ones were busy on average."""
+    pool_storage: float
+    """How many of these waited for storage."""
+    pool_lock: float
+    """How many of these waited for a lock, or for another thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What went on during the rounds that count. None, or empty, where it is not known."""
+
+    rps: float
+    in_flight: float
+    """Requests under way on average, by Little's law: those that ended per second times how long they took."""
+    generator: CoreUse
+    server_ran: float | None = None
+    """CPU seconds of the whole process tree per second."""
+    workers: tuple[CoreUse, ...] = ()
+    """The busiest first; with several boots, the mean of the busiest of each, and so on."""
+    threads: ThreadShares | None = None
+    queue_looks: int = 0
+    """How often the sockets were looked at."""
+    under_way: float = 0.0
+    """Connections on which what is between generator and server held bytes back, on average over these looks."""
+    storage_used: bool = False
+    """The server read from storage or wrote to it, or something on the machine waited for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """The rounds of one boot, and what was seen during them."""
+
+    boot: Boot
+    start_ns: int
+    end_ns: int
+
+    def looks(self) -> list[tuple[ProcessUse, ...]]:
+        """Returns the workers in each sample of the rounds; all processes where it is not known which they are."""
+        known = self.boot.worker_pids
+        return [
+            tuple(process for process in sample.server if not known or process.pid in known)
+            for sample in self.boot.samples
+            if self.start_ns <= sample.at_ns <= self.end_ns
+        ]
+
+    def queues(self) -> list[SocketQueues]:
+        """Returns the looks at the sockets."""
+        return [
+            sample.queues
+            for sample in self.boot.samples
+            if sample.queues is not None and self.start_ns <= sample.at_ns <= self.end_ns
+        ]
+
+    def growth(self, value: Callable[[Sample], int | None]) -> float | None:
+        """Returns by how much a value that only grows did so per nanosecond; None where that is not known.
+
+        Its values at the ends of the rounds are read off the straight lines between samples.
+        """
+        seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
+        if len(seen) < 2:
+            return None
+        times = [at_ns for at_ns, _ in seen]
+        start_ns, end_ns = max(self.start_ns, times[0]), min(self.end_ns, times[-1])
+        if start_ns >= end_ns:
+            return None
+        start, end = map(float, np.interp((start_ns, end_ns), times, [known for _, known in seen]))
+        return (end - start) / (end_ns - start_ns)
+
+
+def usage_of(recording: Recording) -> Usage:
+    """Returns what went on during the rounds that count."""
+    rounds = recording.counted()
+    duration_ns = sum(round_.duration_ns for round_ in rounds)
+    if duration_ns == 0:
+        return Usage(rps=0.0, in_flight=0.0, generator=CoreUse(ran=0.0))
+    served = (round_.service if recording.open_loop else round_.latency for round_ in rounds)
+    server_cpu = [round_.server_cpu_ns for round_ in rounds if round_.server_cpu_ns is not None]
+    server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
+    spans = tuple(_spans(recording))
+    queues = [queue for span in spans for queue in span.queues()]
+    return Usage(
+        rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
+        in_flight=sum(histogram.sum_ns for histogram in served) / duration_ns,
+        generator=_generator(spans, sum(round_.client_cpu_ns for round_ in rounds) / duration_ns),
+        server_ran=server_ran,
+        workers=_workers(spans, server_ran),
+        threads=_thread_use(spans),
+        queue_looks=len(queues),
+        under_way=_mean([queue.under_way for queue in queues]),
+        storage_used=any(_used_storage(span) for span in spans),
+    )
+
+
+def _spans(recording: Recording) -> Iterator[_Span]:
+    rounds = recording.counted()
+    for boot in recording.boots:
+        own = [round_ for round_ in rounds if round_.boot == boot.index]
+        if own:
+            start_ns, end_ns = min(round_.started_ns for round_ in own), max(round_.ended_ns for round_ in own)
+            yield _Span(boot=boot, start_ns=start_ns, end_ns=end_ns)
+
+
+def _workers(spans: Sequence[_Span], server_ran: float | None) -> tuple[CoreUse, ...]:
+    """Returns the workers, the busiest first; empty where it is not known which they are, or what they did."""
+    counts = {len(span.boot.worker_pids) for span in spans}
+    if len(counts) != 1 or counts == {0}:
+        return ()
+    boots = [sorted(_workers_of(span), key=lambda worker: -worker.wanted) for span in spans]
+    (count,) = counts
+    if any(len(workers) < count for workers in boots):
+        return () if server_ran is None else (CoreUse(ran=server_ran / count),) * count
+    return tuple(
+        CoreUse(
+            ran=_mean([worker.ran for worker in alike]),
+            main_ran=_mean([worker.main_ran for worker in alike]),
+            main_waited=_mean([worker.main_waited for worker in alike]),
+        )
+        for alike in zip(*boots, strict=True)
+    )
+
+
+def _workers_of(span: _Span) -> Iterator[CoreUse]:
+    for pid in span.boot.worker_pids:
+        ran, main_ran, main_waited = _core_shares(span, partial(_process, pid=pid))
+        if ran is not None:
+            yield CoreUse(ran=ran, main_ran=main_ran or 0.0, main_waited=main_waited or 0.0)
+
+
+def _generator(spans: Sequence[_Span], ran: float) -> CoreUse:
+    shares = [_core_shares(span, lambda sample: sample.generator) for span in spans]
+    return CoreUse(
+        ran=ran,
+        main_ran=_mean([main_ran for _, main_ran, _ in shares if main_ran is not None]),
+        main_waited=_mean([main_waited for _, _, main_waited in shares if main_waited is not None]),
+    )
+
+
+def _core_shares(
+    span: _Span, find: Callable[[Sample], ProcessUse | None]
+) -> tuple[float | None, float | None, float | None]:
+    """Returns the shares of the time in which a process ran, its main thread ran, and that waited for a core."""
+
+    def share(value: Callable[[ProcessUse], int | None]) -> float | None:
+        return span.growth(lambda sample: None if (process := find(sample)) is None else value(process))
+
+    return share(lambda use: use.cpu_ns), share(lambda use: use.main_cpu_ns), share(lambda use: use.waiting_ns)
+
+
+def _process(sample: Sample, pid: int) -> ProcessUse | None:
+    return next((process for process in sample.server if process.pid == pid), None)
+
+
+def _thread_use(spans: Sequence[_Span]) -> ThreadShares | None:
+    """Returns what the threads did; None where the system does not tell."""
+    looks = [look for span in spans for look in span.looks()]
+    mains = Counter(process.main for look in looks for process in look if process.main is not None)
+    seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
+    if not mains or not seen:
+        return None
+    return ThreadShares(
+        looks=len(seen),
+        idle=mains[MainThread.IDLE] / mains.total(),
+        blocked=mains[MainThread.BLOCKED] / mains.total(),
+        storage=mains[MainThread.STORAGE] / mains.total(),
+        running=_mean([bool(process.running_threads) for look in seen for process in look]),
+        pool=_mean([_pool_of(span) for span in spans]),
+        pool_full=_mean([full for span in spans for full in _full_pool(span)]),
+        pool_busy=_mean([sum(process.busy_threads or 0 for process in look) for look in seen]),
+        pool_storage=_mean([sum(process.storage_threads for process in look) for look in seen]),
+        pool_lock=_mean([sum(process.lock_threads for process in look) for look in seen]),
+    )
+
+
+def _pool_of(span: _Span) -> int:
+    workers = span.boot.worker_pids
+    return sum(use.pool or 0 for use in span.boot.thread_pools if not workers or use.pid in workers)
+
+
+def _full_pool(span: _Span) -> list[bool]:
+    """Returns for each look whether nearly all threads of the pools were busy."""
+    pool = _pool_of(span)
+    busy = [sum(process.busy_threads or 0 for process in look) for look in span.looks()]
+    return [pool > 0 and count >= pool * _NEARLY_ALL for count in busy]
+
+
+def _used_storage(span: _Span) -> bool:
+    """Returns whether any worker read from storage or wrote to it, or else something on the machine waited for it."""
+
+    def moved(sample: Sample) -> int:
+        return sum((process.read_bytes or 0) + (process.written_bytes or 0) for process in sample.server)
+
+    stalled = span.growth(lambda sample: sample.io_stalled_ns)
+    return bool(span.growth(moved)) or (stalled is not None and stalled >= _STALLED_SHARE)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Returns the mean; 0.0 of nothing."""
+    return fmean(values) if values else 0.0

@@ -1,0 +1,90 @@
+"""Runs gunicorn in the server process: its own arbiter, and the workers of the package `uvicorn-worker`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
+
+from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.lifeline import follow_starter
+from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
+
+__all__ = ("Application", "serve")
+
+_WORKER_TIMEOUT_S = 30
+"""gunicorn's own default: a worker that is silent for so long is ended, and that may be while it loads the app."""
+
+
+def serve(run_directory: Path) -> None:
+    """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
+    job = Job.read(run_directory)
+    listener = listen(job, run_directory)
+    start = WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1])
+    Application(start, listener.detach()).run()
+
+
+class Application(BaseApplication):  # type: ignore[misc]  # untyped
+    """Configures gunicorn for a job, and loads the app in each worker."""
+
+    def __init__(self, start: WorkerStart, listening_fd: int) -> None:
+        self.start = start
+        self._listening_fd = listening_fd
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Sets what differs from gunicorn's defaults; neither its file nor its environment variables are read."""
+        job = self.start.job
+        settings: dict[str, object] = {
+            "bind": f"fd://{self._listening_fd}",
+            "workers": job.workers,
+            "worker_class": _ReportingWorker,
+            "backlog": BACKLOG,
+            "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.start_s)),
+            "graceful_timeout": job.graceful_s,
+        }
+        if "control_socket_disable" in self.cfg.settings:  # newer versions make a socket in the user's home
+            settings["control_socket_disable"] = True
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> object:
+        """Returns the app; gunicorn calls this in each worker."""
+        return self.start.load_app()
+
+
+class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
+    """A worker that follows the test run, and reports how its start goes."""
+
+    app: Application
+
+    def __init__(self, age: int, ppid: int, sockets: object, app: Application, *others: object) -> None:
+        job = app.start.job
+        self.CONFIG_KWARGS = {"loop": job.loop, "http": job.http, "access_log": False}
+        self._is_ready = False
+        super().__init__(age, ppid, sockets, app, *others)
+
+    def init_process(self) -> None:
+        """Begins the life of the worker's process.
+
+        The arbiter inherits its lifeline to its workers and does not follow it itself: a thread beside `fork` is no
+        good, and the end of the worker's whole process group is the arbiter's too.
+        """
+        follow_starter(self.app.start.run_directory, grace_s=ORPHAN_GRACE_S)
+        super().init_process()
+
+    async def _serve(self) -> None:
+        self.config.app = self.wsgi
+        self.config.interface = interface_of(self.wsgi)
+        self.config.load()
+        self.config.lifespan_class = self.app.start.make_lifespan
+        await super()._serve()
+
+    async def callback_notify(self) -> None:
+        """Tells the arbiter that the worker is alive, and the test process, once, that it is ready."""
+        await super().callback_notify()
+        if not self._is_ready:
+            self._is_ready = True
+            self.app.start.report_ready(self.config)

@@ -1,0 +1,71 @@
+"""What has to be built before a command can serve: each build is run once in a test run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+
+from pytest_fileperf.errors import ServerStartError
+from pytest_fileperf.serve.foreign import supervised
+from pytest_fileperf.serve.process import ServerProcess, base_env
+from pytest_fileperf.serve.spec import PORT, Command
+from pytest_fileperf.serve.tree import exit_text
+
+__all__ = ("Builds",)
+
+_TIMEOUT_S = 600.0
+"""Long enough for a large project from nothing, and an end for a build that waits for an answer."""
+_LOOK_S = 0.25
+_PATIENCE_S = 1.0
+
+
+class Builds:
+    """Knows which builds were made, and how that went."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[tuple[object, ...], ServerStartError | None] = {}
+
+    def ensure(self, spec: Command) -> None:
+        """Runs the build of the spec to its end, the first time.
+
+        Raises ServerStartError with its last lines when it fails, and again each time after that; PlanError where its
+        program is not there.
+        """
+        if spec.build is None:
+            return
+        key = (spec.build, spec.cwd, spec.env)
+        if key not in self._outcomes:
+            self._outcomes[key] = _build(spec, spec.build)
+        failure = self._outcomes[key]
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+
+def _build(spec: Command, words: Sequence[str]) -> ServerStartError | None:
+    """Returns why the build failed, or None."""
+    process = ServerProcess()
+    title = f"the build of {spec.name} (`{shlex.join(words)}`)"
+    try:
+        directory = process.make_directory()
+        env = {name: value for name, value in base_env(spec).items() if PORT not in value}  # there is none yet
+        process.start(supervised(words, spec, run_directory=directory, env=env))
+        returncode = _wait(process)
+        if returncode is None:
+            return ServerStartError(f"{title} did not end within {_TIMEOUT_S:g} s", log=process.log)
+        if returncode != 0:
+            return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=process.log)
+    except OSError as error:
+        return ServerStartError(f"{title} cannot be started: {error}")
+    finally:
+        process.stop(patience_s=_PATIENCE_S)
+    return None
+
+
+def _wait(process: ServerProcess) -> int | None:
+    """Returns how the process ended, or None when it takes too long."""
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    returncode = None
+    while returncode is None and time.monotonic() < deadline_s:
+        returncode = process.ended(wait_s=_LOOK_S)
+    return returncode

@@ -1,0 +1,250 @@
+"""Any program as a server: started with a free port, asked until it answers, and known to be ours by who listens."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from pytest_fileperf.errors import ServerStartError
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.foreign import require_posix, supervised
+from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
+from pytest_fileperf.serve.process import Invocation, ProcessLaunch, RunningProcess, ServerProcess, base_env
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import PORT, Command, server_title
+from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
+from pytest_fileperf.serve.tree import exit_text, is_alive
+
+__all__ = ("CommandLaunch", "CommandProgram", "RunningCommand", "free_port")
+
+_HOST = "127.0.0.1"
+_PORTS_TRIED = 5
+_CONNECT_TIMEOUT_S = 1.0
+_ENDING_S = 1.0
+"""A program that is no longer alive takes its supervisor with it a moment later."""
+_IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
+"""How programs say that a port is taken."""
+
+
+class _PortTakenError(ServerStartError):
+    """Another program got the port between our choice and the program's start: worth another try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandProgram:
+    """A command that is told a port."""
+
+    spec: Command
+    port: int
+    boot: int
+    cores: frozenset[int] | None
+
+    def prepare(self, run_directory: Path) -> Invocation:
+        """Returns the program below our supervisor; raises PlanError where it is not there."""
+        env = base_env(self.spec, boot=self.boot)
+        env |= {name: self._filled(value) for name, value in dict(self.spec.env).items()}
+        return supervised(
+            [self._filled(word) for word in self.spec.command],
+            self.spec,
+            run_directory=run_directory,
+            env=env,
+            cores=self.cores,
+            stabilise=self.spec.stabilise,
+        )
+
+    def look(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
+        """Returns the server once it listens, and answers where an answer is asked for."""
+        returncode = process.ended()
+        if returncode is not None:
+            raise self._ended_early(process, returncode)
+        if not _accepts(self.port) or not self._listens(process):
+            return None
+        others = set(listeners(_HOST, self.port)).difference(one.pid for one in process.tree())
+        if others:  # who answers a connection is then a matter of chance
+            shared = f"{self.spec.name} shares port {self.port} with process {min(others)}"
+            raise _PortTakenError(shared, log=process.log)
+        if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
+            return None
+        return RunningCommand(self.spec, process, self.port)
+
+    def why_late(self, process: ServerProcess) -> str:
+        """Returns where it listens instead, or what its answer was."""
+        endpoints = sorted(endpoints_of(process.tree()) or ())
+        if is_reached(endpoints, _HOST, self.port):
+            problem = _http_problem(self.port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
+            reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
+        elif endpoints:
+            seen = ", ".join(f"{ip} port {number}" for ip, number in endpoints)
+            reason = f"it listens on {seen}, and was told {_HOST} port {self.port}"
+        else:
+            reason = f"it does not listen on {_HOST} port {self.port}"
+            others = listeners(_HOST, self.port)
+            reason += f", where process {others[0]} does, which is none of its own" if others else ""
+        return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
+
+    def _filled(self, text: str) -> str:
+        return text.replace(PORT, str(self.port))
+
+    def _listens(self, process: ServerProcess) -> bool:
+        """Returns whether who listens is ours, and not a server of somebody else; believed where nobody can tell."""
+        endpoints = endpoints_of(process.tree())
+        return endpoints is None or is_reached(endpoints, _HOST, self.port)
+
+    def _ended_early(self, process: ServerProcess, returncode: int) -> ServerStartError:
+        log = process.log
+        what = f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
+        if returncode == 0:
+            what += ": it must stay in the foreground for as long as it serves"
+        if any(_IN_USE.search(line) for line in log) or not _is_free(self.port):
+            return _PortTakenError(f"{what}: another program took port {self.port}, or one that it wants too", log=log)
+        return ServerStartError(what, log=log)
+
+
+class RunningCommand(RunningProcess):
+    """A program that answers requests."""
+
+    def __init__(self, spec: Command, process: ServerProcess, port: int) -> None:
+        super().__init__(process)
+        self._spec = spec
+        self._port = port
+        self._program = next(iter(self.processes), None)
+        self._workers: tuple[psutil.Process, ...] = ()
+        self.url = f"http://{_HOST}:{port}"
+        self.title = server_title(spec)
+        held = [stabilised_in(pid) for pid in self.worker_pids]
+        self.stabilised = tuple(name for name in STABILISERS if held and all(name in names for names in held))
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The live processes of the program; our supervisor above it is none of them."""
+        return tuple(process for process in self._process.tree() if process.pid != self._process.pid)
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The processes that accept connections, without a parent that shares its listening socket with them.
+
+        Where they are fewer than the workers asked for, and the innermost processes of the tree are enough, those: some
+        programs accept in the parent and hand connections over.
+        """
+        if len(self._workers) < self._spec.workers or not all(map(is_alive, self._workers)):
+            self._workers = self._find_workers()
+        return tuple(process.pid for process in self._workers)
+
+    def identity(self) -> dict[str, object]:
+        """Returns kind, title or command, workers, and what is stabilised."""
+        return {
+            "kind": "command",
+            "command": self._spec.title or " ".join(self._spec.command),
+            "workers": self._spec.workers,
+            "loop": None,
+            "http": None,
+            "stabilised": list(self.stabilised),
+        }
+
+    def check(self) -> None:
+        """Raises ServerDiedError when the program has ended."""
+        ends = self._program is None or not is_alive(self._program)
+        self._check_ended(wait_s=_ENDING_S if ends else 0)
+
+    def _find_workers(self) -> tuple[psutil.Process, ...]:
+        tree = self.processes
+        accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), _HOST, self._port)]
+        found = _innermost(accepting or tree)
+        if len(found) < self._spec.workers <= len(innermost := _innermost(tree)):
+            return innermost
+        return found
+
+
+class CommandLaunch:
+    """One boot of a command, with the same steps as every server's."""
+
+    def __init__(self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds) -> None:
+        self._spec = spec
+        self._boot = boot
+        self._cores = cores
+        self._builds = builds
+        self._launch: ProcessLaunch | None = None
+
+    def start(self) -> None:
+        """Starts it, after its build where that was not made yet. Raises PlanError or ServerStartError."""
+        require_posix()
+        self._builds.ensure(self._spec)
+        program = CommandProgram(spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores)
+        self._launch = ProcessLaunch(program)
+        self._launch.start()
+
+    def ready(self) -> RunningServer:
+        """Waits until it answers; tries other ports where another program was faster. Raises ServerStartError."""
+        for _ in range(_PORTS_TRIED - 1):
+            with suppress(_PortTakenError):
+                return self._started().ready()
+            self.stop()
+            self.start()
+        return self._started().ready()
+
+    def ask_to_stop(self) -> None:
+        """Asks it to end, and does not wait for it."""
+        if self._launch is not None:
+            self._launch.ask_to_stop()
+
+    def stop(self) -> None:
+        """Ends every process of it. Can be repeated."""
+        if self._launch is not None:
+            self._launch.stop()
+
+    def _started(self) -> ProcessLaunch:
+        if self._launch is None:
+            raise ServerStartError(f"{self._spec.name} was not started")
+        return self._launch
+
+
+def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
+    """Returns those that are not the parent of another one of them."""
+    parents = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            parents.add(process.ppid())
+    return tuple(process for process in processes if process.pid not in parents)
+
+
+def free_port() -> int:
+    """Returns a port of the loopback interface that nobody has at this moment."""
+    with socket.create_server((_HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server((_HOST, port)):
+            return True
+    except OSError:
+        return False
+
+
+def _accepts(port: int) -> bool:
+    try:
+        with socket.create_connection((_HOST, port), timeout=_CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _http_problem(port: int, path: str, timeout_s: float) -> str | None:
+    """Returns why no HTTP answer comes, or None when one does, whatever it is."""
+    connection = http.client.HTTPConnection(_HOST, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
+    return None

@@ -1,0 +1,97 @@
+"""What is seen of a server under load, as values: its processes, the generator, the sockets between, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ("MainThread", "ProcessUse", "Sample", "SocketQueues", "ThreadUse")
+
+
+class MainThread(StrEnum):
+    """What a process's main thread did at one instant; a Python web server's event loop runs on it."""
+
+    IDLE = "idle"
+    """It waited for something to do, as it does when there is no load."""
+    RUNNING = "running"
+    """It was on a core, or waited for one."""
+    BLOCKED = "blocked"
+    """It waited in the middle of something, such as `time.sleep` or a query in an `async def`."""
+    STORAGE = "storage"
+    """It waited for storage in the middle of something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUse:
+    """One process at one instant; None where the system does not tell."""
+
+    pid: int
+    cpu_ns: int
+    """CPU time so far, all threads."""
+    main_cpu_ns: int | None
+    """CPU time so far of its main thread."""
+    waiting_ns: int | None
+    """Time so far in which its main thread could have run but had no core (the scheduler's run-queue delay)."""
+    rss_bytes: int
+    threads: int
+    files: int | None
+    """Open files, sockets among them."""
+    written_bytes: int | None
+    """Bytes so far that it caused to be written to storage."""
+    read_bytes: int | None
+    """Bytes so far that it caused to be read from storage."""
+    main: MainThread | None = None
+    running_threads: int | None = None
+    """Threads, the main one among them, that were on a core or waited for one."""
+    busy_threads: int | None = None
+    """Threads besides the main one that were in the middle of something: computing, sleeping, waiting for an answer.
+    Those of a pool that have nothing to do are not."""
+    storage_threads: int = 0
+    """Those of the busy ones that waited for storage; an estimate where there are many."""
+    lock_threads: int = 0
+    """Those of the busy ones that waited for a lock, or for another thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketQueues:
+    """Connections between generator and server by where bytes wait, which tells whose move it is."""
+
+    connections: int
+    """Those that are open at both ends."""
+    server_unread: int
+    """The server's end has bytes that the server has not read."""
+    server_unsent: int
+    """The server's end has bytes that it wrote and the kernel has not sent yet."""
+    client_unread: int
+    client_unsent: int
+    under_way: int
+    """Bytes are unsent at one end while all that arrived at the other has been read: what is between is slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Everything seen at one instant."""
+
+    at_ns: int
+    """Monotonic clock, which all processes of a machine share."""
+    server: tuple[ProcessUse, ...]
+    generator: ProcessUse | None
+    """None where the load is made in the test process."""
+    queues: SocketQueues | None = None
+    """None where it was not looked at, as with very many connections."""
+    io_stalled_ns: int | None = None
+    """Time so far in which something on the machine waited for storage (pressure stall information)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadUse:
+    """The threads of one process during a stint."""
+
+    pid: int
+    threads: int
+    """At the end."""
+    active: int
+    """Threads besides the main one that ran at all."""
+    pool: int | None = None
+    """Those of the active ones that wait for work where the busy ones do: a thread pool, as large as it has become.
+    None where the system does not tell."""

@@ -1,0 +1,115 @@
+"""What uvicorn and gunicorn have in common as they start: the listening socket, the app, reports of how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from uvicorn import Config
+from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
+
+from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
+from pytest_fileperf.serve.stability import stabilised_now
+
+__all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
+
+_START_FAILED = 3
+"""The exit status for it of uvicorn and gunicorn alike: their supervisors do not replace a worker that ends with it."""
+BACKLOG = 4096
+"""What Linux allows by default (net.core.somaxconn): a burst of connections is not to be refused."""
+ORPHAN_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStart:
+    """What every worker needs to start; pickled or inherited from its supervisor."""
+
+    job: Job
+    run_directory: Path
+    port: int
+
+    def load_app(self) -> object:
+        """Returns the app, loaded in the process that serves it; ends the process where it is none."""
+        write_report(self.run_directory, Started(pid=os.getpid()))
+        _show_output_at_once()
+        try:
+            return self.job.load_app(self.run_directory)
+        except AppLoadError as error:
+            self.report_failure("app", str(error))
+            raise SystemExit(_START_FAILED) from None
+
+    def make_lifespan(self, config: Config) -> LifespanOn:
+        """Returns what runs the app's lifespan; takes the place of uvicorn's own class."""
+        return _Lifespan(config, self)
+
+    def report_failure(self, stage: str, message: str) -> None:
+        """Tells the test process why this process will not serve."""
+        write_report(self.run_directory, Failed(pid=os.getpid(), stage=stage, message=message))
+
+    def report_ready(self, config: Config) -> None:
+        """Tells the test process that this process serves, and on what; to be called on its event loop."""
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
+        ready = Ready(pid=os.getpid(), port=self.port, loop=loop, http=http, stabilised=stabilised_now())
+        write_report(self.run_directory, ready)
+
+
+def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
+    """Returns the listening socket for the job's port; reports where there is none to be had, and ends the process."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+    if os.name == "posix":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", job.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        message = (
+            f"port {job.port} of 127.0.0.1 cannot be used ({error.strerror or error}): "
+            "end the program that listens there, or leave `port` out to take a free one"
+        )
+        write_report(run_directory, Failed(pid=os.getpid(), stage="port", message=message))
+        raise SystemExit(_START_FAILED) from None
+    listener.set_inheritable(True)
+    return listener
+
+
+def interface_of(app: object) -> str:
+    """Returns how uvicorn is to call the app: its own guess is right for classes, and wrong for some callables."""
+    return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
+
+
+class _Lifespan(LifespanOn):
+    """Reports a failed start-up of the app, which uvicorn only logs."""
+
+    def __init__(self, config: Config, start: WorkerStart) -> None:
+        super().__init__(config)
+        self._start = start
+
+    async def receive(self) -> LifespanReceiveMessage:
+        """Hands the app its message. An app that asks for one has a lifespan: what it raises from now on is a failure.
+
+        uvicorn's "auto" takes any exception for a lifespan that is missing, drops it, and serves an app half started.
+        """
+        self.config.lifespan = "on"
+        return await super().receive()
+
+    async def startup(self) -> None:
+        await super().startup()
+        if self.should_exit:
+            self._start.report_failure("lifespan", "the app failed in its lifespan start-up")
+
+
+def _show_output_at_once() -> None:
+    """Output to a file waits in a buffer: without this, the last lines before a crash would be missing from its log."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)

@@ -1,0 +1,158 @@
+"""Stage two of a command's start: runs the program, passes SIGTERM on to it, and does not let it outlive the test run.
+
+Run as a script by `python -I -S`, on POSIX only: `supervise.py RUN_DIRECTORY PROGRAM NAME ARGUMENT…`, where NAME is
+what the program is told as its own name. A program of somebody else does not know our lifeline (see `lifeline`), so
+this process holds it: it ends as the program ends, and ends the program when standard input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+__all__ = ("main",)
+
+_LIFELINE = 0
+_GRACE_S = 5.0
+_KILLED_S = 5.0
+_LOOK_S = 0.05
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+"""From <sys/prctl.h>."""
+_CANNOT_EXECUTE = 126
+"""As shells tell it."""
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the program to its end, and ends the same way."""
+    run_directory, program, *words = arguments
+    wakeup = _wake_on(signal.SIGTERM, signal.SIGCHLD)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what it leaves behind is ours then, and not init's
+    child = _start(program, words)
+    ended = _wait(child, wakeup)
+    if ended is None:
+        _end(child)
+    _kill_children()
+    if ended is None:
+        import shutil
+
+        shutil.rmtree(run_directory, ignore_errors=True)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        _end_like(ended)
+
+
+def _wake_on(*signals: signal.Signals) -> int:
+    """Returns a pipe that has the number of each of these signals that comes."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    return woken
+
+
+def _start(program: str, words: list[str]) -> int:
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        # The warning in `lifeline` about this signal does not hold here: this process has one thread only.
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(_CANNOT_EXECUTE)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _LIFELINE)
+        os.execv(program, words)  # noqa: S606 # becoming that program is the point
+    except OSError as error:
+        sys.stderr.write(f"cannot execute {program}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:  # whatever it was, there are not to be two of this process
+        os._exit(_CANNOT_EXECUTE)
+
+
+def _wait(child: int, wakeup: int) -> int | None:
+    """Returns the wait status of the program once it has ended; None when the test run is gone before."""
+    while True:
+        readable, _, _ = select.select([_LIFELINE, wakeup], [], [])
+        if wakeup in readable and signal.SIGTERM in os.read(wakeup, 1024):
+            _send(child, signal.SIGTERM)
+        ended = _collect(child)
+        if ended is not None:
+            return ended
+        if _LIFELINE in readable and not os.read(_LIFELINE, 1):
+            return None
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError as error:  # not allowed where it runs as another user
+        sys.stderr.write(f"cannot send {number.name} to process {pid}: {error.strerror}\n")
+
+
+def _collect(child: int) -> int | None:
+    """Returns the wait status of the program, or None; collects what else has ended."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid in (0, child):
+                return status if pid else None
+    except ChildProcessError:
+        return None
+
+
+def _end(child: int) -> None:
+    _send(child, signal.SIGTERM)
+    deadline_s = time.monotonic() + _GRACE_S
+    while _collect(child) is None and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+
+
+def _kill_children() -> None:
+    """Kills every process below this one, on Linux: the end of each makes its own children ours."""
+    deadline_s = time.monotonic() + _KILLED_S
+    while (children := _children()) and time.monotonic() < deadline_s:
+        for child in children:
+            _send(child, signal.SIGKILL)
+        _collect(0)
+        time.sleep(_LOOK_S / 10)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 # pathlib is slow
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _end_like(status: int) -> None:
+    if os.WIFSIGNALED(status):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _prctl(option: int, value: int) -> None:
+    """Asks Linux for it; does nothing where there is no such thing."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

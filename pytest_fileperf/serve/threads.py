@@ -1,0 +1,234 @@
+"""What the threads of another process do: whether they are in the middle of something, or wait for work.
+
+On Linux `/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A
+thread without work waits at a place of its own, in its event loop or at its pool's queue, and once the load is over it
+stands there. At any other place it was in the middle of something: asleep, at a query, at a lock, at a disk. This needs
+no knowledge of languages and pools, and threads that only ever wait are not taken for busy. Elsewhere nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from threading import get_native_id
+from typing import NamedTuple, TypeAlias
+
+from pytest_fileperf.serve.sample import MainThread
+
+__all__ = ("MOST_THREADS", "RUNNING", "Activity", "Look", "ThreadWatch")
+
+MOST_THREADS = 128
+"""Of a process with more, only the main one is judged: each thread takes 2 µs a look, and an open file of this one."""
+_STATES_A_LOOK = 8
+"""Threads whose state is read in one look: some looks together tell which share of them waits for storage."""
+_PAGE = 0xFFF
+"""Stacks begin at page boundaries, so threads that wait in the same code are at the same place of their page."""
+
+_Place: TypeAlias = tuple[int, int]
+"""Number of the system call (-1: a wait outside of one, such as a page fault) and stack pointer."""
+RUNNING: _Place = (-2, 0)
+"""On a core, or waiting for one."""
+
+
+class Look(NamedTuple):
+    """The threads of a process at one instant, in the order in which they were first seen, the main one first."""
+
+    places: tuple[_Place | None, ...]
+    """None where a thread has ended, or may not be looked at."""
+    states: tuple[tuple[int, bool], ...]
+    """Of some that wait: index, and whether it is for storage."""
+
+
+class Activity(NamedTuple):
+    """What a look means, once it is known where threads wait for work; see `ProcessUse`."""
+
+    main: MainThread | None = None
+    running: int | None = None
+    busy: int | None = None
+    storage: int = 0
+    lock: int = 0
+
+
+class ThreadWatch:
+    """The threads of one process: `look` while there is load, `rest` once after it, then `activity` of each look."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._files: dict[int, int] = {}
+        """By thread, in the order first seen; reading an open file costs a quarter of opening it. -1: closed."""
+        self._before: dict[int, int] = {}
+        """How often each thread had been on a core when it was first seen."""
+        self._known: dict[_Place, _Place] = {}
+        """Every place once: a long watch holds many references to few of them."""
+        self._idle: tuple[_Place | None, ...] = ()
+        self._worked: set[int] = set()
+        """Indexes of the threads that were seen in the middle of something."""
+        self._complete = True
+        """Whether all threads are looked at."""
+
+    def look(self) -> Look:
+        """Returns where the threads are now; empty where the process is gone, or the system does not tell."""
+        first = not self._files
+        for thread in _threads_of(self._pid):
+            if thread in self._files:
+                continue
+            if len(self._files) > MOST_THREADS:
+                self._complete = False
+                break
+            self._files[thread] = _open(self._pid, thread)
+            self._before[thread] = _times_on_core(self._pid, thread) if first else 0
+        places = tuple(self._place(thread, file) for thread, file in self._files.items())
+        return Look(places, tuple(self._states(places)))
+
+    def rest(self) -> bool:
+        """Takes the places where the threads are, after the load, for those where they wait for work.
+
+        Returns False where some still run.
+        """
+        self._idle = self.look().places
+        return RUNNING not in self._idle
+
+    def activity(self, look: Look) -> Activity:
+        """Returns what the threads did at that look; nothing where it is not known how they rest."""
+        if not look.places or not self._idle:
+            return Activity()
+        states = dict(look.states)
+        main = self._main(look.places[0], stalled=states.get(0, False))
+        if not self._complete:
+            return Activity(main)
+        busy = {index: place for index, place in enumerate(look.places) if place and self._is_busy(index, place)}
+        self._worked.update(busy)
+        checked = [stalled for index, stalled in states.items() if index in busy]
+        return Activity(
+            main=main,
+            running=look.places.count(RUNNING),
+            busy=len(busy),
+            storage=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
+            lock=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
+        )
+
+    def active(self) -> int:
+        """Returns how many threads, besides the main one, ran at all since they were first seen."""
+        return len(self._active())
+
+    def pool(self) -> int | None:
+        """Returns how many of these wait for work where those do that were seen busy; None where that is not known."""
+        if not self._idle or not self._complete:
+            return None
+        pools = {self._pool_of(index) for index in self._worked} - {None}
+        return sum(self._pool_of(index) in pools for index in self._active())
+
+    def close(self) -> None:
+        """Closes its files."""
+        for thread, file in self._files.items():
+            self._close(thread, file)
+
+    def _place(self, thread: int, file: int) -> _Place | None:
+        if file < 0:
+            return None
+        try:
+            fields = os.pread(file, 256, 0).split()
+        except OSError:  # it has ended, or is not ours to look at
+            self._close(thread, file)
+            return None
+        if len(fields) < 3:
+            return RUNNING
+        place = (int(fields[0]), int(fields[-2], 16))
+        return self._known.setdefault(place, place)
+
+    def _close(self, thread: int, file: int) -> None:
+        if file >= 0:
+            os.close(file)
+        self._files[thread] = -1
+
+    def _states(self, places: Sequence[_Place | None]) -> Iterator[tuple[int, bool]]:
+        """Yields, for the main thread and some others, those that wait and whether it is for storage."""
+        waiting = [index for index, place in enumerate(places) if place is not None and place != RUNNING]
+        others = [index for index in waiting if index]
+        threads = list(self._files)
+        for index in (*waiting[: len(waiting) - len(others)], *random.sample(others, min(len(others), _STATES_A_LOOK))):
+            yield index, _waits_for_storage(self._pid, threads[index])
+
+    def _main(self, place: _Place | None, *, stalled: bool) -> MainThread | None:
+        idle = self._idle[0]
+        if place is None or idle is None:
+            return None
+        if place == RUNNING:
+            return MainThread.RUNNING
+        if place[0] == idle[0]:  # an event loop waits at several depths, and nothing else waits in its system call
+            return MainThread.IDLE
+        return MainThread.STORAGE if stalled else MainThread.BLOCKED
+
+    def _is_busy(self, index: int, place: _Place) -> bool:
+        """Returns whether a thread, not the main one, was not where it waits for work."""
+        idle = self._idle[index] if 0 < index < len(self._idle) else None
+        return idle is not None and place != idle
+
+    def _wait_for_work(self, index: int) -> int | None:
+        """Returns the system call in which it waits for work: the one for locks, in every pool of threads."""
+        idle = self._idle[index]
+        return None if idle is None else idle[0]
+
+    def _active(self) -> list[int]:
+        return [
+            index
+            for index, (thread, before) in enumerate(self._before.items())
+            if index and _times_on_core(self._pid, thread) > before
+        ]
+
+    def _pool_of(self, index: int) -> _Place | None:
+        """Returns what is equal for threads that wait for work in the same code."""
+        place = self._idle[index] if index < len(self._idle) else None
+        return None if place is None else (place[0], place[1] & _PAGE)
+
+
+if sys.platform == "linux":
+
+    def _threads_of(pid: int) -> list[int]:
+        """Returns the threads, the main one first; but not the one that asks."""
+        try:
+            threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
+        except OSError:
+            return []
+        return sorted(threads - {get_native_id()}, key=lambda thread: (thread != pid, thread))
+
+    def _open(pid: int, thread: int) -> int:
+        try:
+            return os.open(f"/proc/{pid}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return -1
+
+    def _times_on_core(pid: int, thread: int) -> int:
+        """Returns how often it was given a core; 0 when it is gone."""
+        fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
+        return int(fields[2]) if len(fields) == 3 else 0
+
+    def _waits_for_storage(pid: int, thread: int) -> bool:
+        """Returns whether it is in state D: whoever waits for storage sleeps so that no signal wakes it."""
+        return _read(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]
+
+    def _read(path: str) -> bytes:
+        with suppress(OSError):
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(file, 1024)
+            finally:
+                os.close(file)
+        return b""
+
+else:
+
+    def _threads_of(pid: int) -> list[int]:
+        return []
+
+    def _open(pid: int, thread: int) -> int:
+        return -1
+
+    def _times_on_core(pid: int, thread: int) -> int:
+        return 0
+
+    def _waits_for_storage(pid: int, thread: int) -> bool:
+        return False

@@ -1,0 +1,115 @@
+"""What another process uses at this moment, read in microseconds and, on Linux, without psutil."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+
+from pytest_fileperf.serve.cpu import cpu_times_ns
+from pytest_fileperf.serve.sample import ProcessUse
+
+__all__ = ("io_stalled_ns", "process_use")
+
+_MOST_FILES_LISTED = 1_000
+"""Before Linux 6.2 open files are counted by listing them: of a process with more the number stays unknown."""
+
+
+def process_use(pid: int) -> ProcessUse | None:
+    """Returns what the process uses, its threads not looked at; None when it is gone, or not ours to see."""
+    cpu_ns = cpu_times_ns((pid,)).get(pid)
+    return None if cpu_ns is None else _rest_of_use(pid, cpu_ns)
+
+
+if sys.platform == "linux":
+    _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
+        try:
+            memory = _read(f"/proc/{pid}/statm").split()
+            # Two links and one for each thread. pathlib would cost more than the call.
+            threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
+        except OSError:
+            return None
+        main_cpu_ns, waiting_ns = _main_thread_ns(pid)
+        read_bytes, written_bytes = _storage_bytes(pid)
+        return ProcessUse(
+            pid=pid,
+            cpu_ns=cpu_ns,
+            main_cpu_ns=main_cpu_ns,
+            waiting_ns=waiting_ns,
+            rss_bytes=int(memory[1]) * _PAGE_BYTES,
+            threads=threads,
+            files=_open_files(pid),
+            written_bytes=written_bytes,
+            read_bytes=read_bytes,
+        )
+
+    def io_stalled_ns() -> int | None:
+        """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
+        try:
+            some = _read("/proc/pressure/io").split(b"\n", 1)[0]
+        except OSError:
+            return None
+        return int(some.rpartition(b"total=")[2]) * 1000
+
+    def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
+        """Returns how long the main thread ran, and how long it waited for a core; None where that is not counted."""
+        try:
+            ran, waited, _ = map(int, _read(f"/proc/{pid}/schedstat").split())
+        except (OSError, ValueError):
+            return None, None
+        return ran, waited
+
+    def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
+        """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""
+        try:
+            fields = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
+        except OSError:
+            return None, None
+        return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])
+
+    def _open_files(pid: int) -> int | None:
+        path = f"/proc/{pid}/fd"
+        try:
+            count = os.stat(path).st_size  # noqa: PTH116 # as above
+            if count:
+                return count
+            with os.scandir(path) as files:
+                count = sum(1 for _ in islice(files, _MOST_FILES_LISTED + 1))
+        except OSError:
+            return None
+        return count if count <= _MOST_FILES_LISTED else None
+
+    def _read(path: str) -> bytes:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, 4096)
+        finally:
+            os.close(file)
+
+else:
+
+    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                return ProcessUse(
+                    pid=pid,
+                    cpu_ns=cpu_ns,
+                    main_cpu_ns=None,
+                    waiting_ns=None,
+                    rss_bytes=int(process.memory_info().rss),
+                    threads=process.num_threads(),
+                    files=process.num_fds() if hasattr(process, "num_fds") else None,
+                    written_bytes=None,
+                    read_bytes=None,
+                )
+        except psutil.Error:
+            return None
+
+    def io_stalled_ns() -> int | None:
+        """Returns None: only Linux tells."""
+        return None

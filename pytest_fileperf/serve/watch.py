@@ -1,0 +1,194 @@
+"""Looks at a server while it is under load, a few times a second: its processes, the generator, the sockets between.
+
+Only reads; runs in a thread of the test process. Judges nothing: `measure.limiting` says what it means.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic_ns, sleep, thread_time_ns
+from types import TracebackType
+from typing import Self
+
+from pytest_fileperf.serve.queues import read_queues
+from pytest_fileperf.serve.sample import Sample, SocketQueues, ThreadUse
+from pytest_fileperf.serve.threads import Look, ThreadWatch
+from pytest_fileperf.serve.vitals import io_stalled_ns, process_use
+
+__all__ = ("Sample", "ThreadUse", "Watch")
+
+MOST_SAMPLES = 2_000
+"""With more, every other one is dropped, and from then on half as many are taken."""
+_JITTER = 0.2
+"""Intervals differ by so much either way: a server with a rhythm of its own must not always be seen at one moment."""
+_QUEUES_SHARE = 0.002
+_PIDS_SHARE = 0.0005
+"""Shares of a core that may go into looking at sockets, and into searching for new processes."""
+_SETTLE_S = 0.02
+"""After the load a server has this long to come to rest: threads give back results, write logs, close connections."""
+_RESTS = 3
+"""So often it may be found still at work then."""
+
+
+@dataclass(slots=True)
+class _Ration:
+    """Holds what is costly down to a share of a core: after each time it pauses in proportion to what it took."""
+
+    share: float
+    _next_ns: int = 0
+
+    def is_due(self) -> bool:
+        return monotonic_ns() >= self._next_ns
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        began_ns = thread_time_ns()
+        try:
+            yield
+        finally:
+            self._next_ns = monotonic_ns() + round((thread_time_ns() - began_ns) / self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A sample, before it is known where threads wait for work."""
+
+    sample: Sample
+    looks: tuple[Look, ...]
+    """One for each of the server's processes in the sample."""
+
+
+class Watch:
+    """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
+
+    `pids` gives the server's processes, and is asked again now and then; `generator` the generator's process, or how to
+    find it once it has started; `port` is the server's on this machine, None where there are no sockets. Whatever goes
+    wrong ends the watch, not the load: the samples so far remain.
+    """
+
+    def __init__(
+        self,
+        *,
+        pids: Callable[[], Sequence[int]],
+        port: int | None,
+        generator: int | Callable[[], int | None] | None = None,
+        interval_s: float = 0.25,
+    ) -> None:
+        self.samples: tuple[Sample, ...] = ()
+        self.thread_pools: tuple[ThreadUse, ...] = ()
+        """Of the server's processes that were there at the end."""
+        self.cpu_ns = 0
+        """What the watch itself took."""
+        self.failure: Exception | None = None
+        """What ended it early."""
+        self._find_pids = pids
+        self._port = port
+        self._generator = generator if callable(generator) else lambda: generator
+        self._interval_s = interval_s
+        self._pids: tuple[int, ...] = ()
+        self._threads: dict[int, ThreadWatch] = {}
+        self._moments: list[_Moment] = []
+        self._pids_ration = _Ration(_PIDS_SHARE)
+        self._queues_ration = _Ration(_QUEUES_SHARE)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            self._watch()
+            self._rest()
+        except Exception as error:  # also of `pids`, which is not ours: a run is worth more than its samples
+            self.failure = error
+        finally:
+            self._conclude()
+            self.cpu_ns = thread_time_ns()
+
+    def _watch(self) -> None:
+        """Takes samples until the block is over, and one more then."""
+        while True:
+            over = self._over.is_set()
+            self._moments.append(self._look())
+            if over:
+                return
+            if len(self._moments) >= MOST_SAMPLES:
+                del self._moments[1::2]
+                self._interval_s *= 2
+            self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
+
+    def _look(self) -> _Moment:
+        if self._pids_ration.is_due():
+            with self._pids_ration.spending():
+                self._pids = tuple(self._find_pids())
+        now_ns = monotonic_ns()
+        generator = self._generator()
+        server = tuple(filter(None, map(process_use, self._pids)))
+        sample = Sample(
+            at_ns=now_ns,
+            server=server,
+            generator=process_use(generator) if generator is not None else None,
+            queues=self._queues(),
+            io_stalled_ns=io_stalled_ns(),
+        )
+        return _Moment(sample, tuple(self._threads_of(process.pid).look() for process in server))
+
+    def _queues(self) -> SocketQueues | None:
+        if self._port is None or not self._queues_ration.is_due():
+            return None
+        with self._queues_ration.spending():
+            return read_queues(self._port)
+
+    def _threads_of(self, pid: int) -> ThreadWatch:
+        if pid not in self._threads:
+            self._threads[pid] = ThreadWatch(pid)
+        return self._threads[pid]
+
+    def _rest(self) -> None:
+        """Waits until the server's threads wait for work, and takes note of where they do."""
+        for _ in range(_RESTS):
+            sleep(_SETTLE_S)
+            resting = [threads.rest() for threads in self._threads.values()]
+            if all(resting):
+                return
+
+    def _conclude(self) -> None:
+        """Makes samples of the moments: now it is known which threads were busy then."""
+        self.samples = tuple(self._sample_of(moment) for moment in self._moments)
+        self._moments.clear()
+        last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
+        self.thread_pools = tuple(
+            ThreadUse(pid=pid, threads=process.threads, active=threads.active(), pool=threads.pool())
+            for pid, process in last.items()
+            if (threads := self._threads.get(pid)) is not None
+        )
+        for threads in self._threads.values():
+            threads.close()
+
+    def _sample_of(self, moment: _Moment) -> Sample:
+        processes = []
+        for process, look in zip(moment.sample.server, moment.looks, strict=True):
+            seen = self._threads[process.pid].activity(look)
+            processes.append(
+                replace(
+                    process,
+                    main=seen.main,
+                    running_threads=seen.running,
+                    busy_threads=seen.busy,
+                    storage_threads=seen.storage,
+                    lock_threads=seen.lock,
+                )
+            )
+        return replace(moment.sample, server=tuple(processes))

@@ -1,0 +1,147 @@
+"""Recordings made by hand, for what is judged from samples: two seconds of load, and a look every tenth of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
+from pytest_fileperf.serve.sample import MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
+
+SECOND = 1_000_000_000
+LENGTH_NS = 2 * SECOND
+LOOK_NS = SECOND // 10
+GENERATOR = 900
+STATES = {
+    "i": MainThread.IDLE,
+    "r": MainThread.RUNNING,
+    "b": MainThread.BLOCKED,
+    "s": MainThread.STORAGE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """What a process does in each second, as shares."""
+
+    ran: float = 0.05
+    waited: float = 0.0
+    main_ran: float | None = None
+    """Of the whole; None for all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Everything a recording is made of; as it stands, a server that waits, as with `asyncio.sleep`."""
+
+    connections: int = 32
+    in_flight: float = 32.0
+    requests: int = 200
+    """In the round."""
+    workers: Sequence[Core] = (Core(),)
+    generator: Core = Core()
+    main: str = "i"
+    """What the main threads do at the looks, one letter each, over and over."""
+    looks: int = 21
+    """How many samples there are, from the beginning."""
+    busy: Sequence[int] = (0,)
+    """Busy threads at the looks, over and over, in the first worker."""
+    pool: int = 0
+    storage: int = 0
+    """Of the busy threads."""
+    lock: int = 0
+    written: int = 0
+    """Bytes written to storage in each second."""
+    under_way: int = 0
+    """Connections with bytes under way; -1 for no looks at the sockets."""
+    threads_known: bool = True
+    engine: str = "replay"
+    leads: LeadTimes | None = None
+    due: int | None = None
+    failures: tuple[Failure, ...] = ()
+    workers_known: bool = True
+    server_cpu_known: bool = True
+
+    def recording(self) -> Recording:
+        """Returns it as it would have been measured."""
+        pids = tuple(range(1, len(self.workers) + 1))
+        latencies = Histogram.of([round(self.in_flight * LENGTH_NS / max(1, self.requests))] * self.requests)
+        open_loop = self.leads is not None
+        return Recording(
+            rounds=(
+                Round(
+                    boot=0,
+                    index=0,
+                    phase=Phase.ROUND,
+                    started_ns=0,
+                    ended_ns=LENGTH_NS,
+                    requests=self.requests,
+                    latency=latencies,
+                    ttfb=latencies,
+                    service=latencies if open_loop else Histogram.of(()),
+                    bytes_sent=0,
+                    bytes_received=0,
+                    failures=self.failures,
+                    server_cpu_ns=self._server_cpu_ns(),
+                    client_cpu_ns=round(self.generator.ran * LENGTH_NS),
+                ),
+            ),
+            boots=(
+                Boot(
+                    index=0,
+                    pids=pids,
+                    worker_pids=pids if self.workers_known else (),
+                    samples=tuple(self._sample(number) for number in range(self.looks)),
+                    leads=self.leads,
+                    thread_pools=(ThreadUse(pid=1, threads=self.pool + 1, active=self.pool, pool=self.pool),),
+                ),
+            ),
+            connections=self.connections,
+            engine=self.engine,
+            open_loop=open_loop,
+            due=self.due,
+            attack_ns=LENGTH_NS,
+        )
+
+    def _server_cpu_ns(self) -> int | None:
+        return round(sum(core.ran for core in self.workers) * LENGTH_NS) if self.server_cpu_known else None
+
+    def _sample(self, number: int) -> Sample:
+        at_ns = number * LOOK_NS
+        queues = SocketQueues(
+            connections=self.connections,
+            server_unread=0,
+            server_unsent=self.under_way,
+            client_unread=0,
+            client_unsent=0,
+            under_way=self.under_way,
+        )
+        return Sample(
+            at_ns=at_ns,
+            server=tuple(self._process(index + 1, core, number) for index, core in enumerate(self.workers)),
+            generator=self._process(GENERATOR, self.generator, number) if self.engine != "in-process" else None,
+            queues=queues if self.under_way >= 0 else None,
+        )
+
+    def _process(self, pid: int, core: Core, number: int) -> ProcessUse:
+        at_ns = number * LOOK_NS
+        main_ran = core.ran if core.main_ran is None else core.main_ran
+        main = STATES[self.main[number % len(self.main)]]
+        busy = self.busy[number % len(self.busy)] if pid == 1 else 0
+        return ProcessUse(
+            pid=pid,
+            cpu_ns=round(core.ran * at_ns),
+            main_cpu_ns=round(main_ran * at_ns),
+            waiting_ns=round(core.waited * at_ns),
+            rss_bytes=1 << 20,
+            threads=1,
+            files=10,
+            written_bytes=round(self.written * at_ns / SECOND),
+            read_bytes=0,
+            main=main if self.threads_known else None,
+            running_threads=int(main is MainThread.RUNNING) if self.threads_known else None,
+            busy_threads=busy if self.threads_known else None,
+            storage_threads=min(self.storage, busy),
+            lock_threads=min(self.lock, busy),
+        )

@@ -1,0 +1,363 @@
+"""Programs of any kind as servers: real ones that start, are told a port, fail in every way there is, and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import psutil
+import pytest
+from serve.processes import Boot, check_until, facts, linux, posix, remaining_after
+
+from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve import builds, command, foreign
+from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.spec import PORT, PYTHON, Command
+
+pytestmark = posix
+
+PROGRAM = str(Path(__file__).with_name("program.py"))
+SCRIPT = ("{python}", PROGRAM)
+SERVER = (*SCRIPT, "--port={port}")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens, who never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def prefer(ports: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets these ports be chosen first, though they may not be free."""
+    chosen, choose = iter(ports), command.free_port
+    monkeypatch.setattr(command, "free_port", lambda: next(chosen, None) or choose())
+
+
+def test_a_program_is_served_on_the_port_it_is_told(boot: Boot) -> None:
+    server = boot(Command(SERVER, title="tiny"))
+    assert server.title == "tiny ×1"
+    assert server.url.startswith("http://127.0.0.1:")
+    assert server.pids == server.worker_pids == (facts(server)["pid"],)
+    assert "the program's own words" in server.log
+    server.check()
+
+
+def test_the_port_may_be_told_by_an_environment_variable(boot: Boot) -> None:
+    seen = facts(boot(Command(SCRIPT, env={"APP_PORT": "{port}", "JSON": '{"a": 1}'})))
+    assert seen["env"]["JSON"] == '{"a": 1}'
+
+
+def test_a_text_is_split_as_a_shell_does(boot: Boot) -> None:
+    assert "pid" in facts(boot(Command(f"{{python}} '{PROGRAM}' --port {{port}}")))
+
+
+def test_its_identity_is_its_command_or_title_and_never_the_port(boot: Boot) -> None:
+    named, other = boot(Command(SERVER, title="tiny")), boot(Command(SERVER, workers=2))
+    assert named.identity() == {
+        "kind": "command", "command": "tiny", "workers": 1, "loop": None, "http": None,
+        "stabilised": list(named.stabilised),
+    }  # fmt: skip
+    assert other.identity()["command"] == " ".join(SERVER)
+
+
+def test_it_runs_in_its_directory(boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
+    seen = facts(boot(Command(SERVER, cwd="below")))
+    assert seen["cwd"] == str(tmp_path / "below")
+    assert "PYTEST_CURRENT_TEST" not in seen["env"]
+
+
+def test_a_program_is_found_in_its_directory(boot: Boot, tmp_path: Path) -> None:
+    script = tmp_path / "server"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
+    script.chmod(0o755)
+    server = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
+    assert server.title == "server ×1"
+    assert server.worker_pids == (facts(server)["pid"],)
+
+
+def test_it_has_a_session_of_its_own(boot: Boot) -> None:
+    assert facts(boot(Command(SERVER)))["session"] != os.getsid(0)
+
+
+@linux
+def test_it_does_not_inherit_that_python_ignores_broken_pipes(boot: Boot) -> None:
+    server = boot(Command(["sh", "-c", 'cat /proc/$$/status >&2; exec "$0" "$@"', *SERVER]))
+    (ignored,) = (int(line.split()[1], 16) for line in server.log if line.startswith("SigIgn:"))
+    assert not ignored & 1 << signal.SIGPIPE - 1
+
+
+@linux
+def test_it_keeps_to_its_cores_and_may_open_many_files(boot: Boot) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    core = max(os.sched_getaffinity(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        seen = facts(boot(Command(SERVER), cores=frozenset({core})))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert seen["cores"] == [core]
+    assert seen["open files"] == min(hard, 65_536)
+
+
+@linux
+def test_it_is_stabilised_as_far_as_it_heeds_it(boot: Boot) -> None:
+    one, same, other = (boot(Command(SERVER), number=number) for number in (0, 0, 1))
+    assert "hash seed" in one.stabilised
+    assert facts(one)["hash"] == facts(same)["hash"] != facts(other)["hash"]
+
+
+def test_it_is_not_stabilised_when_not_wanted(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    server = boot(Command(SERVER, stabilise=False))
+    assert server.stabilised == ()
+    assert "MALLOC_ARENA_MAX" not in facts(server)["env"]
+
+
+# --- ready
+
+
+@pytest.mark.parametrize("ready", ["/nothing/here", None])
+def test_any_answer_or_a_connection_is_enough(ready: str | None, boot: Boot) -> None:
+    server = boot(Command((*SERVER, "--status=404"), ready=ready))
+    assert httpx.get(server.url, trust_env=False).status_code == 404
+
+
+def test_both_workers_are_seen_and_not_their_parent(boot: Boot) -> None:
+    server = boot(Command((*SERVER, "--workers=2"), workers=2))
+    workers = server.worker_pids
+    assert len(workers) == 2
+    assert len(server.pids) == 3
+    assert facts(server)["pid"] in workers
+    assert server.pids[0] not in workers
+
+
+def test_a_wrapper_is_no_worker(boot: Boot) -> None:
+    server = boot(Command(["sh", "-c", '"$0" "$@"; exit', *SERVER]))
+    assert len(server.pids) == 2
+    assert server.worker_pids == (facts(server)["pid"],)
+
+
+def test_a_program_that_does_not_answer_is_told_with_what_it_does(boot: Boot) -> None:
+    with pytest.raises(ServerStartError, match=r"not ready within 1 s: it does not listen on 127.0.0.1 port") as caught:
+        boot(Command((*SERVER, "--deaf"), start_timeout_s=1))
+    assert "the program's own words" in caught.value.log
+
+
+def test_a_program_that_takes_another_port_is_told_with_that(boot: Boot) -> None:
+    with pytest.raises(ServerStartError, match=r"it listens on 127.0.0.1 port \d+, and was told 127.0.0.1 port \d+"):
+        boot(Command((*SERVER, "--elsewhere"), start_timeout_s=1))
+
+
+def test_an_answer_that_is_not_http_is_none(boot: Boot) -> None:
+    with pytest.raises(ServerStartError, match=r"gave no HTTP answer to GET /x \(BadStatusLine: garbage"):
+        boot(Command((*SERVER, "--garbage"), start_timeout_s=1, ready="/x"))
+
+
+@linux
+def test_a_server_of_somebody_else_is_never_taken_for_ours(
+    boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer([taken], monkeypatch)
+    said = f"does not listen on 127.0.0.1 port {taken}, where process {os.getpid()} does"
+    with pytest.raises(ServerStartError, match=said):
+        boot(Command((*SERVER, "--deaf"), ready=None, start_timeout_s=1))
+
+
+@linux
+def test_a_port_shared_with_somebody_else_is_given_up(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        prefer([port], monkeypatch)
+        server = boot(Command((*SERVER, "--share")))
+        assert httpx.URL(server.url).port != port
+        assert "pid" in facts(server)
+
+
+# --- failures
+
+
+def test_a_port_that_got_taken_in_between_is_tried_again_with_another(
+    boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer([taken, taken], monkeypatch)
+    server = boot(Command(SERVER))
+    assert httpx.URL(server.url).port != taken
+    assert "pid" in facts(server)
+
+
+def test_a_port_is_not_tried_forever(boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+    monkeypatch.setattr(command, "free_port", lambda: taken)
+    with pytest.raises(ServerStartError, match=f"another program took port {taken}") as caught:
+        boot(Command(SERVER))
+    assert any("Address already in use" in line for line in caught.value.log)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "code,said",
+    [(3, "ended with exit code 3 before it was ready"), (0, "exit code 0 .* it must stay in the foreground")],
+)
+def test_a_program_that_ends_at_once_is_told_with_its_words(code: int, said: str, boot: Boot, scratch: Path) -> None:
+    with pytest.raises(ServerStartError, match=said) as caught:
+        boot(Command((*SERVER, f"--exit={code}")))
+    assert "the program's own words" in caught.value.log
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_signal_that_ended_it_is_told(boot: Boot) -> None:
+    server = boot(Command(SERVER, title="tiny"))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.url}/die", trust_env=False)
+    assert remaining_after(5, server.pids) == []
+    with pytest.raises(ServerDiedError, match="tiny ×1 ended with signal SIGKILL") as caught:
+        server.check()
+    assert "the program's own words" in caught.value.log
+
+
+MISSING = {
+    "on the PATH": (["no-such-program", "{port}"], {}, "no program 'no-such-program' on the PATH: install it"),
+    "in the directory": (["./no-such-program", "{port}"], {}, "there is no program .*/no-such-program: is it built"),
+    "not executable": ([PROGRAM, "{port}"], {}, "is not executable: `chmod"),
+    "directory": (SERVER, {"cwd": "no/such/place"}, "cwd='no/such/place' is no directory in"),
+}
+
+
+@pytest.mark.parametrize("words,options,said", MISSING.values(), ids=MISSING)
+def test_what_is_missing_is_told_with_what_to_do(
+    words: Sequence[str], options: dict[str, str], said: str, boot: Boot, scratch: Path
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        boot(Command(words, cwd=options.get("cwd")))
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
+    (tmp_path / "server").write_bytes(b"\x00\x01")
+    (tmp_path / "server").chmod(0o755)
+    with pytest.raises(ServerStartError, match="exit code 126") as caught:
+        boot(Command(["./server", "{port}"], cwd=tmp_path))
+    assert any("cannot execute" in line and "Exec format error" in line for line in caught.value.log)
+
+
+def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(PlanError, match=r"does not run on this system: start the server yourself, .*Url"):
+        boot(Command(SERVER))
+
+
+# --- the end
+
+
+@pytest.mark.parametrize("flag", ["--child=beside", "--child=apart", "--workers=2"])
+def test_everything_is_gone_at_the_end(flag: str, scratch: Path) -> None:
+    with launch(Command((*SERVER, flag)), None, boot=0, cores=None) as server:
+        pids = server.pids
+        assert len(pids) > 1
+    assert remaining_after(0, pids) == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    with launch(Command((*SERVER, "--stubborn"), stop_timeout_s=0.3), None, boot=0, cores=None) as server:
+        pids = server.pids
+    assert remaining_after(0, pids) == []
+
+
+@linux
+@pytest.mark.parametrize("flag", ["--child=beside", "--child=apart"])
+def test_what_a_dead_program_leaves_behind_ends_too(flag: str, boot: Boot) -> None:
+    server = boot(Command((*SERVER, flag)))
+    pids = server.pids
+    assert len(pids) == 2
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(ServerDiedError):
+        check_until(5, server)
+    assert remaining_after(5, pids) == []
+
+
+@linux
+def test_the_program_ends_with_its_supervisor(boot: Boot) -> None:
+    server = boot(Command(SERVER))
+    (pid,) = server.pids
+    parent = psutil.Process(pid).parent()
+    assert parent is not None
+    parent.kill()
+    assert remaining_after(5, [pid]) == []
+    with pytest.raises(ServerDiedError, match="SIGKILL"):
+        server.check()
+
+
+def test_the_supervisor_is_none_of_its_processes_and_idle(boot: Boot) -> None:
+    server = boot(Command(SERVER))
+    supervisor = server.processes[0].parent()
+    assert supervisor is not None
+    assert supervisor.pid not in server.pids
+    before = supervisor.cpu_times()
+    for _ in range(20):
+        facts(server)
+    assert supervisor.cpu_times() == before
+
+
+# --- the build
+
+
+def building(script: str) -> tuple[str, ...]:
+    return ("{python}", "-c", script)
+
+
+def test_a_build_is_made_once_before_the_first_boot(tmp_path: Path) -> None:
+    build = building(f"import shutil; shutil.copy({PROGRAM!r}, 'server.py'); open('built', 'a').write('x')")
+    spec = Command(["{python}", "server.py", "--port={port}"], cwd=tmp_path, build=build)
+    with Fleet() as fleet:
+        servers = fleet.boots(spec, None, 2, None)
+        assert len({facts(server)["pid"] for server in servers}) == 2
+        fleet.boots(spec, None, 3, None)
+    assert (tmp_path / "built").read_text() == "x"
+
+
+def test_a_build_has_the_environment_of_the_program_but_no_port(boot: Boot, tmp_path: Path) -> None:
+    build = building("import os; open('seen', 'w').write(os.environ['COLOUR'] + os.environ.get('APP_PORT', ' none'))")
+    boot(Command((PYTHON, PROGRAM), env={"APP_PORT": PORT, "COLOUR": "red"}, build=build, cwd=tmp_path))
+    assert (tmp_path / "seen").read_text() == "red none"
+
+
+def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_path: Path) -> None:
+    script = f"open({str(tmp_path / 'tried')!r}, 'a').write('x'); print('undefined: main'); raise SystemExit(2)"
+    spec = Command(SERVER, build=building(script), title="tiny")
+    with Fleet() as fleet:
+        for _ in range(2):
+            with pytest.raises(ServerStartError, match=r"the build of tiny \(`.*`\) failed with exit code 2") as caught:
+                fleet.boots(spec, None, 2, None)
+            assert caught.value.log == ("undefined: main",)
+    assert (tmp_path / "tried").read_text() == "x"
+
+
+def test_a_build_whose_program_is_missing_is_told(boot: Boot) -> None:
+    with pytest.raises(PlanError, match="no program 'no-such-compiler'"):
+        boot(Command(SERVER, build=["no-such-compiler"]))
+
+
+def test_a_build_that_does_not_end_is_ended(boot: Boot, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+    monkeypatch.setattr(builds, "_TIMEOUT_S", 0.3)
+    started = time.monotonic()
+    with pytest.raises(ServerStartError, match=r"did not end within 0\.3 s"):
+        boot(Command(SERVER, build=building("import time; time.sleep(60)")))
+    assert time.monotonic() - started < 10
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,188 @@
+"""What the threads of another process do, seen from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serve.scripted import Scripted, scripted, settled, until
+
+from pytest_fileperf.serve import threads
+from pytest_fileperf.serve.sample import MainThread
+from pytest_fileperf.serve.threads import Activity, Look, ThreadWatch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+GONE = 2**22 + 1
+"""Beyond the largest process id of Linux."""
+
+
+@pytest.fixture
+def process() -> Iterator[Scripted]:
+    with scripted() as process:
+        yield process
+
+
+@pytest.fixture
+def watch(process: Scripted) -> Iterator[ThreadWatch]:
+    watch = ThreadWatch(process.pid)
+    yield watch
+    watch.close()
+
+
+def seen_after(process: Scripted, watch: ThreadWatch, *orders: str) -> Activity:
+    """Returns what a look saw while the process did as it was told."""
+    for order in orders:
+        process.do(order)
+    look = settled(watch)
+    process.do("rest")
+    until(watch.rest)
+    return watch.activity(look)
+
+
+def test_threads_that_sleep_in_their_work_are_busy(process: Scripted, watch: ThreadWatch) -> None:
+    seen = seen_after(process, watch, "nap 3")
+
+    assert (seen.busy, seen.lock, seen.storage) == (3, 0, 0)
+
+
+def test_threads_of_a_pool_without_work_are_not(process: Scripted, watch: ThreadWatch) -> None:
+    seen_after(process, watch, "nap 4")
+
+    assert seen_after(process, watch, "rest").busy == 0
+    assert seen_after(process, watch, "nap 1").busy == 1
+
+
+def test_threads_that_wait_for_a_lock_in_their_work_are_told_from_those_that_wait_for_work(
+    process: Scripted, watch: ThreadWatch
+) -> None:
+    seen_after(process, watch, "nap 4")
+
+    seen = seen_after(process, watch, "wait 2", "nap 1")
+
+    assert (seen.busy, seen.lock) == (3, 2)
+
+
+def test_the_pool_is_what_waits_where_busy_threads_do(process: Scripted, watch: ThreadWatch) -> None:
+    watch.look()
+    seen_after(process, watch, "nap 4")
+    seen_after(process, watch, "nap 1")
+
+    assert watch.active() == 4  # the thread that sleeps all the time never ran
+    assert watch.pool() == 4
+
+
+def test_without_work_there_is_no_pool(process: Scripted, watch: ThreadWatch) -> None:
+    watch.look()
+    seen_after(process, watch, "rest")
+
+    assert watch.pool() == 0
+
+
+def test_the_main_thread_is_idle_where_it_waits_for_orders(process: Scripted, watch: ThreadWatch) -> None:
+    seen = seen_after(process, watch, "nap 2")
+
+    assert seen.main is MainThread.IDLE
+
+
+@pytest.mark.parametrize("order, state", [("spin", MainThread.RUNNING), ("sleep", MainThread.BLOCKED)])
+def test_the_main_thread_at_work(process: Scripted, watch: ThreadWatch, order: str, state: MainThread) -> None:
+    process.do(order)
+    looks = several_looks(watch)
+    process.do("rest")
+    until(watch.rest)
+
+    assert state in {watch.activity(look).main for look in looks}
+
+
+def several_looks(watch: ThreadWatch) -> list[Look]:
+    looks = []
+    for _ in range(20):
+        looks.append(watch.look())
+        time.sleep(0.01)
+    return looks
+
+
+def test_running_threads_are_counted_with_the_main_one(process: Scripted, watch: ThreadWatch) -> None:
+    assert seen_after(process, watch, "spin").running == 1
+
+
+def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_waits_for_storage", lambda pid, thread: True)
+    process.do("nap 3")
+    process.do("sleep")
+    looks = [*several_looks(watch), settled(watch)]
+    process.do("rest")
+    until(watch.rest)
+
+    assert MainThread.STORAGE in {watch.activity(look).main for look in looks}
+    assert watch.activity(looks[-1]).storage == 3
+
+
+def test_of_many_threads_none_is_judged_but_the_main_one(
+    process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "MOST_THREADS", 3)
+
+    seen = seen_after(process, watch, "nap 4")
+
+    assert seen == Activity(main=MainThread.IDLE)
+    assert watch.pool() is None
+
+
+def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, watch: ThreadWatch) -> None:
+    process.do("nap 2")
+
+    assert watch.activity(settled(watch)) == Activity()
+    assert watch.pool() is None
+
+
+def test_a_process_that_is_gone_has_no_threads() -> None:
+    watch = ThreadWatch(GONE)
+
+    assert watch.look() == Look((), ())
+    assert watch.rest()
+    assert watch.activity(watch.look()) == Activity()
+    assert watch.active() == 0
+
+
+def test_a_process_that_ends_takes_its_threads_with_it(process: Scripted, watch: ThreadWatch) -> None:
+    before = watch.look()
+    process.process.kill()
+    process.process.wait()
+
+    assert watch.look().places == (None,) * len(before.places)
+
+
+def test_the_thread_that_looks_is_not_among_those_seen() -> None:
+    watch = ThreadWatch(os.getpid())
+    seen: list[tuple[int, int]] = []
+    thread = threading.Thread(target=lambda: seen.append((len(watch.look().places), threads_of_this_process())))
+    thread.start()
+    thread.join()
+    watch.close()
+
+    assert seen[0][0] == seen[0][1] - 1
+
+
+def threads_of_this_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_its_files_are_closed(process: Scripted) -> None:
+    before = files_of_this_process()
+    watch = ThreadWatch(process.pid)
+    watch.look()
+    during = files_of_this_process()
+    watch.close()
+
+    assert during > before
+    assert files_of_this_process() == before
+
+
+def files_of_this_process() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,0 +1,215 @@
+"""A watch on real processes: what it sees, what it survives, what it keeps."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from serve.scripted import Scripted, scripted, settled
+
+from pytest_fileperf.serve import watch as watching
+from pytest_fileperf.serve.sample import MainThread, ProcessUse
+from pytest_fileperf.serve.threads import ThreadWatch
+from pytest_fileperf.serve.watch import Watch
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+PATIENCE_S = 20.0
+OFTEN_S = 0.005
+
+
+class Counted:
+    """A watch of a process, and how often it has looked so far: it asks for the generator each time."""
+
+    def __init__(self, pids: Callable[[], tuple[int, ...]], generator: int | None = None) -> None:
+        self.looks = 0
+        self._generator = generator
+        self.watch = Watch(pids=pids, port=None, generator=self._ask, interval_s=OFTEN_S)
+
+    def _ask(self) -> int | None:
+        self.looks += 1
+        return self._generator
+
+    def wait(self, looks: int = 2) -> None:
+        """Returns after so many whole looks from now on."""
+        goal, deadline = self.looks + looks + 1, time.monotonic() + PATIENCE_S
+        while self.looks < goal:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def uses(self) -> list[ProcessUse]:
+        """Returns the first process of the server in each sample."""
+        return [sample.server[0] for sample in self.watch.samples]
+
+
+@pytest.fixture
+def process() -> Iterator[Scripted]:
+    with scripted() as process:
+        yield process
+
+
+@pytest.fixture
+def counted(process: Scripted) -> Counted:
+    return Counted(lambda: (process.pid,))
+
+
+def test_cpu_time_grows_while_it_computes(process: Scripted, counted: Counted) -> None:
+    with counted.watch:
+        counted.wait()
+        process.do("spin")
+        counted.wait(5)
+        process.do("rest")
+
+    uses = counted.uses()
+    assert [use.cpu_ns for use in uses] == sorted(use.cpu_ns for use in uses)
+    assert uses[-1].cpu_ns > uses[0].cpu_ns
+    assert all(use.rss_bytes > 1 << 20 for use in uses)
+
+
+def test_instants_are_on_the_monotonic_clock_and_from_the_block(counted: Counted) -> None:
+    before_ns = time.monotonic_ns()
+    with counted.watch:
+        counted.wait()
+    after_ns = time.monotonic_ns()
+
+    instants = [sample.at_ns for sample in counted.watch.samples]
+    assert [before_ns, *instants, after_ns] == sorted([before_ns, *instants, after_ns])
+
+
+@linux
+def test_threads_and_files_are_counted(process: Scripted, counted: Counted) -> None:
+    with counted.watch:
+        counted.wait()
+        process.do("open 20")
+        process.do("nap 4")
+        counted.wait()
+        process.do("rest")
+
+    first, last = counted.uses()[0], counted.uses()[-1]
+    assert (first.threads, last.threads) == (2, 6)
+    assert first.files is not None
+    assert last.files == first.files + 20
+
+
+@linux
+def test_what_threads_did_is_said_of_each_sample(process: Scripted, counted: Counted) -> None:
+    with counted.watch:
+        counted.wait()
+        process.do("nap 3")
+        counted.wait(5)
+        process.do("rest")
+
+    uses = counted.uses()
+    assert (uses[0].busy_threads, uses[0].main) == (0, MainThread.IDLE)
+    assert max(use.busy_threads or 0 for use in uses) == 3
+    (pool,) = counted.watch.thread_pools
+    assert (pool.pid, pool.threads, pool.active, pool.pool) == (process.pid, 5, 3, 3)
+
+
+@linux
+def test_threads_that_were_there_before_and_do_nothing_are_not_active(process: Scripted, counted: Counted) -> None:
+    process.do("nap 4")
+    process.do("rest")
+    settled(ThreadWatch(process.pid))
+    with counted.watch:
+        counted.wait()
+
+    (pool,) = counted.watch.thread_pools
+    assert (pool.threads, pool.active, pool.pool) == (6, 0, 0)
+
+
+@linux
+def test_the_generator_may_start_late(process: Scripted) -> None:
+    counted = Counted(lambda: ())
+    with counted.watch:
+        counted.wait()
+        counted._generator = process.pid
+        counted.wait()
+
+    generators = [sample.generator for sample in counted.watch.samples]
+    assert generators[0] is None
+    assert generators[-1] is not None
+    assert generators[-1].pid == process.pid
+    assert generators[-1].main_cpu_ns is not None
+
+
+def test_a_generator_may_be_known_from_the_start(process: Scripted) -> None:
+    with Watch(pids=tuple, port=None, generator=process.pid) as watch:
+        pass
+
+    assert {sample.generator.pid for sample in watch.samples if sample.generator is not None} == {process.pid}
+
+
+def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
+    with counted.watch:
+        counted.wait()
+        process.process.kill()
+        process.process.wait()
+        counted.wait()
+
+    assert len(counted.watch.samples[0].server) == 1
+    assert counted.watch.samples[-1].server == ()
+    assert counted.watch.thread_pools == ()
+    assert counted.watch.failure is None
+
+
+def test_a_process_may_appear(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_PIDS_SHARE", 1.0)
+    pids = [process.pid]
+    counted = Counted(lambda: tuple(pids))
+    with scripted() as other, counted.watch:
+        counted.wait()
+        pids.append(other.pid)
+        counted.wait(5)
+
+    assert [use.pid for use in counted.watch.samples[-1].server] == pids
+
+
+def test_nothing_that_goes_wrong_reaches_the_block(process: Scripted) -> None:
+    def pids() -> tuple[int, ...]:
+        raise LookupError("no such server")
+
+    with Watch(pids=pids, port=None, interval_s=OFTEN_S) as watch:
+        pass
+
+    assert isinstance(watch.failure, LookupError)
+    assert watch.samples == ()
+    assert watch.thread_pools == ()
+
+
+def test_an_error_in_the_block_goes_on_and_the_samples_remain(counted: Counted) -> None:
+    with pytest.raises(LookupError, match="of the block"):
+        fail_in(counted)
+
+    assert counted.watch.samples
+
+
+def fail_in(counted: Counted) -> None:
+    with counted.watch:
+        counted.wait()
+        raise LookupError("of the block")
+
+
+@pytest.mark.parametrize("most", [4, 5])
+def test_a_long_watch_keeps_every_other_sample(
+    process: Scripted, counted: Counted, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(watching, "MOST_SAMPLES", most)
+    with counted.watch:
+        counted.wait(10)
+
+    samples = counted.watch.samples
+    assert 2 <= len(samples) <= most
+    assert [sample.at_ns for sample in samples] == sorted(sample.at_ns for sample in samples)
+    assert samples[-1].at_ns - samples[0].at_ns > 0
+
+
+@linux
+def test_this_process_can_be_watched_and_does_not_see_the_watch() -> None:
+    counted = Counted(lambda: (os.getpid(),))
+    with counted.watch:
+        counted.wait()
+
+    assert {use.busy_threads for use in counted.uses()} == {0}

@@ -1,0 +1,88 @@
+"""From settings to the load of each boot."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fileperf.planning import boots_wanted, load_identity, load_plan, load_title
+from pytest_fileperf.settings import Settings, resolve
+
+SECOND = 1_000_000_000
+
+
+def settings(**keys: object) -> Settings:
+    return resolve(verb=keys, marker={}, options={}, ini={})
+
+
+@pytest.mark.parametrize(
+    "keys,boots",
+    [
+        ({}, 3),
+        ({"boots": 5}, 5),
+        ({"rate": 10}, 3),
+        ({"gate": "none"}, 1),
+        ({"requests": 10}, 1),
+        ({"burst": 10}, 1),
+        ({"ramp": "1s:10"}, 1),
+    ],
+)
+def test_how_many_boots_share_a_run(keys: dict[str, object], boots: int) -> None:
+    assert boots_wanted(settings(**keys), smoke=False) == boots
+    assert boots_wanted(settings(**keys), smoke=True) == 1
+
+
+@pytest.mark.parametrize(
+    "keys,boots,title,identity",
+    [
+        ({}, 3, "32 connections, 6.00 s", {"connections": 32}),
+        ({"requests": 10}, 1, "10 connections, 10 requests", {"connections": 10, "requests": 10}),
+        (
+            {"burst": 1000, "connections": 200},
+            1,
+            "1000 requests at once, 200 connections",
+            {"connections": 200, "burst": 1000},
+        ),
+        ({"rate": 10}, 3, "10.0/s, at most 1000 connections, 6.00 s", {"connections": 1000, "rate": 10.0}),
+        (
+            {"ramp": "0s:50/s, 2s:50/s"},
+            1,
+            "ramp 0 → 50.0 → 50.0/s, at most 1000 connections, 2.00 s",
+            {"connections": 1000, "ramp of rate": [[0.0, 50.0], [2.0, 50.0]]},
+        ),
+        (
+            {"ramp": "2s:50"},
+            1,
+            "ramp 0 → 50.0 connections, 2.00 s",
+            {"connections": 50, "ramp of connections": [[2.0, 50.0]]},
+        ),
+    ],
+    ids=["closed", "requests", "burst", "rate", "rates", "connections"],
+)
+def test_a_load_in_words_and_values(
+    keys: dict[str, object], boots: int, title: str, identity: dict[str, object]
+) -> None:
+    plan = load_plan(settings(**keys), boots, smoke=False)
+    assert load_title(plan, boots) == title
+    assert load_identity(plan) == identity
+
+
+@pytest.mark.parametrize("keys", [{}, {"requests": 1000}, {"burst": 1000}, {"rate": 1000}, {"ramp": "9s:10/s"}])
+def test_a_smoke_run_makes_a_few_requests_whatever_the_shape(keys: dict[str, object]) -> None:
+    plan = load_plan(settings(**keys), 1, smoke=True)
+    assert (plan.requests, plan.connections, plan.burst, plan.rate, plan.ramp) == (8, 4, None, None, None)
+
+
+def test_the_duration_is_shared_by_boots_and_rounds() -> None:
+    plan = load_plan(settings(duration="6s", rounds=12), 3, smoke=False)
+    assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (4, SECOND // 2, SECOND // 2)
+
+
+def test_a_ramp_takes_its_own_time_and_has_no_warm_up() -> None:
+    plan = load_plan(settings(ramp="3s:10, 1s:0", duration="60s", rounds=8), 1, smoke=False)
+    assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (8, SECOND // 2, 0)
+
+
+def test_a_burst_may_take_its_time() -> None:
+    """Its requests are due at once; each of them has the time limit, and the duration is none."""
+    plan = load_plan(settings(burst=10, duration="1s", timeout="20s"), 1, smoke=False)
+    assert plan.longest_ns == 3 * 20 * SECOND
