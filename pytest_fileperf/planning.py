@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = ("boots_wanted", "load_identity", "load_plan", "load_title")
@@ -15,10 +15,12 @@ _SMOKE_REQUESTS = 8
 def boots_wanted(settings: Settings, *, smoke: bool) -> int:
     """Returns over how many boots a run is spread, where the server can be booted more than once.
 
-    A shape of load that is made once as a whole has one, and so has what is compared with nothing.
+    A shape of load that is made once as a whole has one, and so has by default what is compared with no baseline.
     """
     as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
-    return 1 if smoke or as_a_whole or not settings.gate else settings.boots
+    if smoke or as_a_whole:
+        return 1
+    return settings.boots or (DEFAULT_BOOTS if settings.gate else 1)
 
 
 def load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:

@@ -12,7 +12,7 @@ from pytest_fileperf.keys import KEYS, LIMITS, unknown_keys
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
 
-__all__ = ("Settings", "resolve")
+__all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, few enough that the queue before it is not the whole latency."""
@@ -53,7 +53,8 @@ class Settings:
     warmup_ns: int = DEFAULT_WARMUP_NS
     """On each boot."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
-    boots: int = DEFAULT_BOOTS
+    boots: int | None = None
+    """None: `DEFAULT_BOOTS` where there is a gate, else one."""
     app: object | None = None
     """An import string, an app or a factory; None where nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)

@@ -21,6 +21,7 @@ def settings(**keys: object) -> Settings:
         ({"boots": 5}, 5),
         ({"rate": 10}, 3),
         ({"gate": "none"}, 1),
+        ({"gate": "none", "boots": 4}, 4),
         ({"requests": 10}, 1),
         ({"burst": 10}, 1),
         ({"ramp": "1s:10"}, 1),

@@ -43,7 +43,7 @@ from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.metrics import Direction, Metric
 from pytest_fileperf.units import format_share
 
-__all__ = ("SESSION_ALPHA", "alpha_each", "compare")
+__all__ = ("SESSION_ALPHA", "Difference", "alpha_each", "compare", "difference_of")
 
 _BASE, _NOW = "the baseline", "this run"
 SESSION_ALPHA = 0.05
@@ -78,7 +78,7 @@ SESSION_DF = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Difference:
+class Difference:
     """How much worse `now` is, as a log ratio, and how exactly that is known."""
 
     worse: float
@@ -120,7 +120,7 @@ def compare(metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, 
     if min(base.requests, now.requests) < metric.least_requests:
         return replace(levels, change=change, reason=_why_too_few(metric, base, now))
     sign = 1.0 if metric.direction is Direction.LOWER else -1.0
-    difference = _difference(metric, base, now, (base_level, now_level), sign)
+    difference = difference_of(metric, base, now, (base_level, now_level), sign)
     margin = difference.margin(BOUND)
     outcome, reason = _outcome(difference, tolerance, alpha)
     ratio = sign * difference.worse
@@ -136,7 +136,10 @@ def compare(metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, 
     )
 
 
-def _difference(metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], sign: float) -> _Difference:
+def difference_of(
+    metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], sign: float
+) -> Difference:
+    """Returns how much worse `now` is than `base`, by their `levels`; `sign` is 1.0 where more is worse, else -1.0."""
     tail = _tail_factor(metric)
     held = set(base.stabilised) & set(now.stabilised)
     free = not held & STABILISATIONS
@@ -149,7 +152,7 @@ def _difference(metric: Metric, base: Evidence, now: Evidence, levels: tuple[Lev
     boot_variance = max((BOOT_PRIOR_DF * expected + squares) / df, within)
     boots = boot_variance * sum(1 / len(level.boots) for level in levels)
     session = 2 * (SESSION_SD * tail) ** 2
-    return _Difference(
+    return Difference(
         worse=sign * (levels[1].mean - levels[0].mean),
         error=math.sqrt(boots + session),
         df=(boots + session) ** 2 / (boots**2 / df + session**2 / SESSION_DF),
@@ -180,7 +183,7 @@ def _tail_factor(metric: Metric) -> float:
     return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
 
 
-def _outcome(difference: _Difference, tolerance: float, alpha: float) -> tuple[Outcome, str]:
+def _outcome(difference: Difference, tolerance: float, alpha: float) -> tuple[Outcome, str]:
     limit = math.log1p(tolerance)
     least = _least_shown(difference, limit, alpha)
     if difference.worse > least:
@@ -201,17 +204,17 @@ def _outcome(difference: _Difference, tolerance: float, alpha: float) -> tuple[O
     return Outcome.PASS, ""
 
 
-def _least_shown(difference: _Difference, limit: float, alpha: float) -> float:
+def _least_shown(difference: Difference, limit: float, alpha: float) -> float:
     """Returns the least observed `worse` that is REGRESSED."""
     return max(limit + difference.margin(BOUND), difference.margin(1 - alpha))
 
 
-def _detectable(difference: _Difference, limit: float, alpha: float) -> float:
+def _detectable(difference: Difference, limit: float, alpha: float) -> float:
     """Returns the true worsening that is REGRESSED with probability `POWER`."""
     return _least_shown(difference, limit, alpha) + difference.margin(POWER)
 
 
-def _tolerance_for(difference: _Difference, alpha: float) -> float:
+def _tolerance_for(difference: Difference, alpha: float) -> float:
     """Returns the least tolerance, in whole per cents, with which this noise would not be INCONCLUSIVE."""
     margin = difference.margin(POWER)
     limit = max((difference.margin(BOUND) + margin) / (CLEAR - 1), (difference.margin(1 - alpha) + margin) / CLEAR)

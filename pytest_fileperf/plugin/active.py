@@ -200,7 +200,9 @@ class Active:
             width=writer.fullwidth,
             colour=writer.hasmarkup,
             verbosity=self._config.get_verbosity(),
+            group_by=self.invocation.group_by,
         )
+        terminalreporter.ensure_newline()
         terminalreporter.section("fileperf")
         for line in (*report.splitlines(), *self._said):
             terminalreporter.write_line(line)

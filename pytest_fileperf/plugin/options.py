@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY, parse_group_by
 
 __all__ = (
     "MEASURING_FIXTURES",
@@ -58,9 +61,12 @@ class Invocation:
     """`passed` (no value given), `all`, `new` or None."""
     strict: bool
     json: Path | None
+    html: Path | None
     save: str | None
     """A name, empty for one made of commit and time, or None not to save."""
     baselines: Path
+    group_by: tuple[str, ...]
+    """Labels that say which tests are ranked together."""
     options: Mapping[str, object]
     """Settings given on the command line, by key."""
     ini: Mapping[str, object]
@@ -85,16 +91,24 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
+    option("-html", metavar="PATH", help="write tables and charts as one HTML file")
     option(
         "-save", nargs="?", const="", metavar="NAME", help="save the run in pytest-benchmark's storage, under this name"
     )
     option("-baselines", metavar="DIR", help=f"directory of the baselines (default {_BASELINES} in the rootdir)")
+    option(
+        "-group-by",
+        metavar="LABELS",
+        help="which tests are ranked together: those of the same group (default), name, func, fullname, fullfunc, "
+        "param, or param:NAME, or several of these joined by commas, as in func,param:size",
+    )
     for key, (metavar, kind, help_text) in _LOAD_OPTIONS.items():
         option(f"-{key}", metavar=metavar, help=help_text)
         _add_ini(parser, key, help_text, kind)
     for key, help_text in _JUDGE_INI.items():
         _add_ini(parser, key, help_text, "string")
     _add_ini(parser, "baselines", "directory of the stored baselines, relative to the rootdir", "string")
+    _add_ini(parser, "group_by", "which tests are ranked together, as --fileperf-group-by says it", "string")
     _add_ini(parser, "strict", "NEW and INCONCLUSIVE fail the test too", "bool")
 
 
@@ -106,7 +120,7 @@ def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: asked for by `--fileperf`, or by an option that is about their outcome."""
     flags = ("on", "smoke")
-    values = ("update", "json", "save")
+    values = ("update", "json", "html", "save")
     return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
         config.getoption(f"fileperf_{value}") is not None for value in values
     )
@@ -140,17 +154,25 @@ def app_named_in(item: pytest.Item) -> object | None:
 def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]:
     """Returns what was asked for, and everything wrong with the options and ini values that are not settings."""
     update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
-    smoke = bool(config.getoption("fileperf_smoke"))
-    problems = [*_update_problems(update, smoke=smoke), *_save_problems(save, config.invocation_params.dir)]
+    smoke, html = bool(config.getoption("fileperf_smoke")), config.getoption("fileperf_html")
+    problems = [
+        *_update_problems(update, smoke=smoke),
+        *_save_problems(save, config.invocation_params.dir),
+        *_html_problems(html),
+    ]
     ini, found = _read_ini(config)
+    problems += found
+    group_by, found = _group_by(config.getoption("fileperf_group_by"), ini.pop("group_by", None))
     problems += found
     invocation = Invocation(
         smoke=smoke,
         update=update,
         strict=bool(config.getoption("fileperf_strict") or ini.pop("strict", False)),
         json=_optional_path(config.invocation_params.dir, config.getoption("fileperf_json")),
+        html=_optional_path(config.invocation_params.dir, html),
         save=save,
         baselines=_baselines(config, ini.pop("baselines", None)),
+        group_by=group_by,
         options={key: value for key in _LOAD_OPTIONS if (value := config.getoption(f"fileperf_{key}")) is not None},
         ini=ini,
     )
@@ -161,7 +183,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     """Returns the ini values that are given, by key, and what is wrong with the types of others."""
     values: dict[str, object] = {}
     problems = []
-    for key in (*_LOAD_OPTIONS, *_JUDGE_INI, "baselines", "strict"):
+    for key in (*_LOAD_OPTIONS, *_JUDGE_INI, "baselines", "group_by", "strict"):
         try:
             value: object = config.getini(f"fileperf_{key}")
         except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
@@ -170,6 +192,17 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
             if value is not None:
                 values[key] = value
     return values, problems
+
+
+def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the labels that the option or else the ini value names, and what is wrong with it."""
+    given, where = (option, "--fileperf-group-by") if option is not None else (ini, "fileperf_group_by")
+    if given is None:
+        return DEFAULT_GROUP_BY, []
+    try:
+        return parse_group_by(str(given)), []
+    except ValueError as error:
+        return DEFAULT_GROUP_BY, [f"{where}: {error}"]
 
 
 def _baselines(config: pytest.Config, ini: object) -> Path:
@@ -200,3 +233,10 @@ def _save_problems(save: str | None, directory: Path) -> tuple[str, ...]:
     if "/" in save or "\\" in save or "::" in save or (directory / save).exists():
         return (f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths",)
     return ()
+
+
+def _html_problems(html: str | None) -> tuple[str, ...]:
+    """Says before any test that the charts could not be drawn after the last."""
+    if html is None or find_spec("plotly") is not None:
+        return ()
+    return ('--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"',)

@@ -12,7 +12,8 @@ Storage layout, names, machine and commit facts, and the encoder are pytest-benc
     stddev_outliers         requests further than one standard deviation from the mean
     iqr_outliers            requests further than 1.5 iqr below q1 or above q3
     outliers                both, as `stddev;iqr`
-    extra_info.fileperf     percentiles, bytes/s, server CPU, errors and what was judged, in SI units
+    extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, what was judged and what limited
+                            the run, in SI units
 
 Quartiles and outliers come from the histogram: a latency counts as the end of its step, at most 0.1 % above its value.
 """
@@ -183,6 +184,9 @@ def _extra(result: Result) -> dict[str, object]:
         "server": result.server,
         "load": result.load,
         "standing": result.standing,
+        "limit": str(run.limit),
+        "attack": run.attack,
+        "wait": run.wait,
         "errors": run.errors,
         "p75": run.latency.p75,
         "p90": run.latency.p90,

@@ -1,40 +1,23 @@
-"""The lines under a test in the result table: gates, limits, failures, notes, and with verbosity every figure."""
+"""What there is to say about one result besides its row: what was compared and why so, its setting, every figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome
-from pytest_fileperf.measure.measurement import LatencySummary
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.recording import LATE_NS, Recording
 from pytest_fileperf.report.result import Result, Standing
-from pytest_fileperf.report.text import (
-    Style,
-    amount,
-    cells,
-    change,
-    exact,
-    flow,
-    pad,
-    paint,
-    percent,
-    plain,
-    quantity,
-    shorten,
-    words,
-)
-from pytest_fileperf.units import format_share
+from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, percent, plain, quantity
+from pytest_fileperf.units import format_duration, format_share
 
 __all__ = (
     "STYLES",
     "compared",
-    "failure_lines",
     "figure_lines",
-    "gate_lines",
-    "limit_lines",
+    "limit_text",
     "notes",
-    "reason_lines",
     "reasons",
     "setting",
 )
@@ -53,44 +36,11 @@ STYLES = {
 STABILISERS = ("hash seed", "addresses", "allocator")
 """What `Boot.stabilised` can name."""
 _INDENT = 2
-_HANGING = 4
-_EXAMPLE_KINDS = 3
-_EXAMPLE_CELLS = 160
 
 
 def compared(result: Result) -> tuple[Comparison, ...]:
     """Returns the comparisons that have figures of both sides."""
     return tuple(item for item in result.verdict.comparisons if item.base is not None and item.now is not None)
-
-
-def gate_lines(comparisons: Sequence[Comparison], *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
-    rows = [_gate_cells(comparison) for comparison in comparisons]
-    sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(4)]
-    aligned = _INDENT + sum(sizes) + 8 + max((cells(row[4]) for row in rows), default=0) <= width
-    lines = []
-    for row, comparison in zip(rows, comparisons, strict=True):
-        if aligned:
-            row = [pad(text, size) for text, size in zip(row, sizes, strict=False)] + row[4:]
-        styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
-        lines += flow(zip(row, styles, strict=True), width=width, indent=_INDENT, hanging=_HANGING, colour=colour)
-    return [line.rstrip() for line in lines]
-
-
-def _gate_cells(comparison: Comparison) -> list[str]:
-    unit = METRICS[comparison.metric].unit
-    assert comparison.base is not None
-    assert comparison.now is not None
-    moved = change(comparison.change) if comparison.change is not None else "?"
-    if comparison.low is not None and comparison.high is not None:
-        moved += f" [{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
-    return [
-        comparison.metric,
-        f"{quantity(comparison.base, unit)} → {quantity(comparison.now, unit)}",
-        moved,
-        f"tolerance {percent(comparison.tolerance)}",
-        comparison.outcome.value,
-    ]
 
 
 def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
@@ -121,69 +71,6 @@ def _detectable_unsaid(comparison: Comparison) -> bool:
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
     return format_share(comparison.detectable) not in comparison.reason
-
-
-def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: int, colour: bool) -> list[str]:
-    """Returns the lines for some `reasons`."""
-    lines = []
-    for outcome, text in found:
-        lead = (outcome.value, STYLES[Standing(outcome.value)])
-        lines += _prose(text, lead=lead, indent=indent, width=width, colour=colour)
-    return lines
-
-
-def _prose(
-    text: str, *, width: int, colour: bool, lead: tuple[str, Style] | None = None, indent: int = _INDENT
-) -> list[str]:
-    pieces = [lead, *words(text)] if lead else words(text)
-    return flow(pieces, width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)
-
-
-def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each absolute limit that does not hold."""
-    lines = []
-    for check in result.verdict.limits:
-        if not check.holds:
-            reason = f"; {plain(check.reason)}" if check.reason else ""
-            lead = (Standing.LIMIT.value, STYLES[Standing.LIMIT])
-            lines += _prose(f"{_limit_text(check)}{reason}", lead=lead, width=width, colour=colour)
-    return lines
-
-
-def _limit_text(check: LimitCheck) -> str:
-    """Returns `min_rps 800/s, measured 612/s`; with all digits where rounding would make them look equal."""
-    unit = METRICS[check.metric].unit
-    limit = quantity(check.limit, unit)
-    if check.value is None:
-        return f"{check.name} {limit}, not measured"
-    value = quantity(check.value, unit)
-    if value == limit and not check.holds:
-        limit, value = exact(check.limit, unit), exact(check.value, unit)
-    return f"{check.name} {limit}, measured {value}"
-
-
-def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool = False) -> list[str]:
-    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or `all_kinds`."""
-    if result.measurement.requests == 0 and not result.measurement.failures:
-        return _prose("no request was made", lead=("FAILED", Style.BAD), width=width, colour=colour)
-    failures = result.measurement.failures
-    shown = failures if all_kinds else failures[:_EXAMPLE_KINDS]
-    lines = []
-    for failure in shown:
-        example = plain(failure.example)
-        if not all_kinds:
-            example = shorten(example, _EXAMPLE_CELLS)
-        text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
-        lines += _prose(text, lead=(f"{failure.count:,}× failed:", Style.BAD), width=width, colour=colour)
-    rest = failures[len(shown) :]
-    if rest:
-        count = sum(failure.count for failure in rest)
-        lines += _prose(
-            f"and {count:,} more of {len(rest)} other kind{'s' * (len(rest) != 1)} (-v shows all)",
-            width=width,
-            colour=colour,
-        )
-    return lines
 
 
 def setting(result: Result) -> tuple[str, ...]:
@@ -222,21 +109,30 @@ def notes(result: Result) -> tuple[str, ...]:
 
 
 def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:
-    """Returns every figure of the measurement, a titled row a subject, without what was `said` of its setting."""
+    """Returns every figure of the measurement, a titled row a subject, without what was `said` of its setting.
+
+    Those of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
+    """
+    run = result.measurement
     rows = (
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
-        ("latency", [*_spread(result.measurement.latency), *_within(result.measurement.latency)]),
-        ("ttfb", _spread(result.measurement.ttfb)),
-        ("bytes", _bytes(result)),
-        ("answers", _answers(result)),
-        ("failures", [f"{kind} × {count:,}" for kind, count in result.measurement.error_kinds.items()]),
-        ("server", _server(result)),
-        ("generator", _generator(result)),
+        ("requests", _requests(run)),
+        ("duration", _duration(run)),
+        ("latency", [*_spread(run.latency), *_within(run.latency)]),
+        ("service", _spread(run.service) if run.service.count else []),
+        ("send delay", _send_delay(run)),
+        ("ttfb", _spread(run.ttfb)),
+        ("bytes", _bytes(run)),
+        ("answers", _answers(run)),
+        ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
+        ("server", _server(run)),
+        ("generator", _generator(run)),
         ("run", _run(result)),
-        ("limits", [f"{_limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
+        ("limited by", [] if result.smoke else [str(run.limit)]),
+        ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
         ("gate", [_could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
     )
-    size = max(len(title) for title, _ in rows)
+    size = max(len(title) for title, texts in rows if texts)
     lines = []
     for title, texts in rows:
         pieces = [(plain(text), Style.NONE) for text in texts]
@@ -269,36 +165,75 @@ def _within(latency: LatencySummary) -> list[str]:
     return [f"{latency.within_one_stdev * 100:.0f} % within one stdev of the mean"] if latency.count > 1 else []
 
 
-def _bytes(result: Result) -> list[str]:
-    run = result.measurement
+def _requests(run: Measurement) -> list[str]:
+    """Returns how many were due and how many a second, and how many good answers came a second until the last one."""
+    if run.due is None:
+        return []
+    due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
+    if run.open_loop and run.attack:
+        due.append(f"rate {quantity(run.due / run.attack, Unit.PER_SECOND)}")
+    seconds = run.attack + run.wait
+    return [*due, f"throughput {quantity(run.requests / seconds, Unit.PER_SECOND)}"] if seconds else due
+
+
+def _duration(run: Measurement) -> list[str]:
+    if run.due is None:
+        return []
+    parts = (("attack", run.attack), ("wait", run.wait))
     return [
-        f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
-        f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
-        f"in all {amount(run.bytes_sent, Unit.BYTES)} and {amount(run.bytes_received, Unit.BYTES)}",
+        f"{quantity(run.attack + run.wait, Unit.SECONDS)} in all",
+        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in parts if run.attack),
     ]
 
 
-def _answers(result: Result) -> list[str]:
-    run = result.measurement
+def _send_delay(run: Measurement) -> list[str]:
+    if not run.open_loop:
+        return []
+    delay = run.send_delay
+    named = (("p50", delay.p50), ("p99", delay.p99), ("max", delay.max)) if delay.count else ()
+    return [
+        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in named),
+        f"{run.late:,} sent late (more than {format_duration(LATE_NS)})",
+        f"{run.dropped:,} dropped",
+    ]
+
+
+def _bytes(run: Measurement) -> list[str]:
+    sent, received = run.bytes_sent, run.bytes_received
+    mean = (f"{amount(value / max(1, run.requests), Unit.BYTES)}" for value in (sent, received))
+    return [
+        f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
+        f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
+        f"in all {amount(sent, Unit.BYTES)} and {amount(received, Unit.BYTES)}",
+        f"a request {' and '.join(mean)}",
+    ]
+
+
+def _answers(run: Measurement) -> list[str]:
     ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else percent(run.success_ratio)
     statuses = [f"status {status} × {count:,}" for status, count in run.statuses.items()]
     return [f"{run.requests:,} good ({ratio})", *statuses]
 
 
-def _server(result: Result) -> list[str]:
-    use = result.measurement.server
+def _server(run: Measurement) -> list[str]:
+    use = run.server
     texts = []
     if use.cpu_per_request is not None:
         texts.append(f"CPU {quantity(use.cpu_per_request, Unit.SECONDS)}/request")
     if use.cpu_share is not None:
         texts.append(f"{use.cpu_share:.2f} cores busy")
+    if len(use.worker_cpu_shares) > 1:
+        busiest, *_, idlest = use.worker_cpu_shares
+        texts.append(
+            f"its {len(use.worker_cpu_shares)} workers {busiest * 100:.0f} % to {idlest * 100:.0f} % of a core"
+        )
     if use.peak_rss is not None:
         texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
     return texts or ["CPU and memory not measured"]
 
 
-def _generator(result: Result) -> list[str]:
-    use = result.measurement.client
+def _generator(run: Measurement) -> list[str]:
+    use = run.client
     texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of its core"]
     if use.cpu_per_request is not None:
         texts.append(f"{quantity(use.cpu_per_request, Unit.SECONDS)}/request")
@@ -313,10 +248,22 @@ def _run(result: Result) -> list[str]:
         f"{run.connections:,} connection{'s' * (run.connections != 1)}",
         f"{boots} boot{'s' * (boots != 1)}",
         f"{rounds} round{'s' * (rounds != 1)} in {quantity(run.duration, Unit.SECONDS)}",
-        f"wait {quantity(run.wait, Unit.SECONDS)}",
+        *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
     ]
 
 
 def _could_show(comparison: Comparison) -> str:
     assert comparison.detectable is not None
     return f"{comparison.metric}: a worsening of {percent(comparison.detectable)} could have been seen"
+
+
+def limit_text(check: LimitCheck) -> str:
+    """Returns `min_rps 800/s, measured 612/s`; with all digits where rounding would make them look equal."""
+    unit = METRICS[check.metric].unit
+    limit = quantity(check.limit, unit)
+    if check.value is None:
+        return f"{check.name} {limit}, not measured"
+    value = quantity(check.value, unit)
+    if value == limit and not check.holds:
+        limit, value = exact(check.limit, unit), exact(check.value, unit)
+    return f"{check.name} {limit}, measured {value}"

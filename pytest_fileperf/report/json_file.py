@@ -2,10 +2,18 @@
 
 Schema 1. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
 throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
+Series have a list a column, a list of plain values is on one line.
 
     schema            1
     created           ISO 8601 time of writing
     environment       machine, system, Python and packages, as the judge describes them
+    rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
+      group           its title
+      metric, unit    by what it is ranked: rps, or p50 where every member got the rate that was asked for
+      confidence      with which all ranks and intervals of the group hold together
+      places          a list a column, best first; null for a member without a successful request:
+        nodeid, rank (1 + how many are better beyond doubt), shared (with another),
+        value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
     results[]         one for each measurement, in the order they were made
       test            nodeid, module, name, params, group, label
       work, server, load   in words
@@ -14,17 +22,35 @@ throughout, counts as whole numbers. Fields may be added within a schema number;
       smoke           true for a few requests that were not judged
       baseline_written
       engine          name (replay, client, in-process), reason (why not replay)
+      limit           what limited the run: kind (server CPU, thread pool, …, unclear), evidence (in words)
       summary         figures over all rounds:
-        rps, requests, errors, success_ratio, duration, wait, connections
+        rps, requests, errors, success_ratio, duration, connections
+        open_loop     requests were due at given times, whatever the server did; latencies then count from there
+        due           how many were due; null in a closed loop for a time
+        attack, wait  from the first to the last request due, or in a closed loop the rounds; then to the last answer
+        late, dropped sent more than a millisecond after they were due; never sent, and failed (open loop)
         statuses, errors_by_kind     counts by status code and by kind of failure
         latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
+        service, send_delay   the same from when requests were sent, and from due to sent (open loop; else null)
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
-        server         cpu_per_request (s), cpu_share (cores), peak_rss (bytes)
+        server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first), peak_rss (bytes)
         generator      cpu_per_request (s), cpu_share (of its core), saturated
-      rounds[]        boot, index, phase (round, or drain: what was in flight at the end, in no rate), duration,
-                      requests, failed, rps, p50, p99, mean, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
-      boots[]         index, peak_rss, stabilised (what was held equal between boots)
+      rounds[]        boot, index, phase (round, or drain: what was in flight at the end, in a rate of open loops only),
+                      duration, requests, failed, rps, p50, p99, mean, bytes_sent, bytes_received, server_cpu,
+                      generator_cpu (s)
+      boots[]         index, peak_rss, stabilised (what was held equal between boots), worker_pids (those that answer)
+        leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
+                      count, mean, max (s)
+        thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
+        series        what was seen a few times a second, null where nothing was:
+          at          seconds since the first look; the other lists have a value for each
+          processes[] pid, worker (answers requests), cpu (cores since the look before), rss, threads, files,
+                      busy_threads (besides the main one); null where it was not there or the system does not tell
+          generator   the same of the load generator, without pid and worker; null where that is this process
+          queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
+                      client_unsent, under_way; null where it was not looked at
       histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
+      service_histogram   the same of the service times of an open loop; else null
       failures[]      kind, count, example (the first one's message)
       verdict         outcome (of the comparisons), saturated
         comparisons[] metric, unit, outcome, base, now, change, low, high, confidence, tolerance, detectable, reason
@@ -37,31 +63,60 @@ History: 1 is the first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Round
+from pytest_fileperf.measure.recording import Boot, Round
 from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.report.ranked import RankedGroup, ranked_groups
 from pytest_fileperf.report.result import Result
-from pytest_fileperf.report.values import json_value
+from pytest_fileperf.report.series import leads_series, samples_series
+from pytest_fileperf.report.values import json_text, json_value
 
 __all__ = ("SCHEMA", "results_json")
 
 SCHEMA = 1
 
 
-def results_json(results: Sequence[Result], *, environment: Mapping[str, object], created: str) -> str:
+def results_json(
+    results: Sequence[Result],
+    *,
+    environment: Mapping[str, object],
+    created: str,
+    group_by: Sequence[str] = DEFAULT_GROUP_BY,
+) -> str:
     """Returns the document described at the top of this module; keys are sorted. `created` is an ISO 8601 time."""
+    _, groups = ranked_groups(results, group_by)
     document = {
         "schema": SCHEMA,
         "created": created,
         "environment": environment,
+        "rankings": [_ranking(group) for group in groups],
         "results": [_result(result) for result in results],
     }
-    return json.dumps(json_value(document), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(json_value(document)) + "\n"
+
+
+def _ranking(group: RankedGroup) -> dict[str, object]:
+    places = group.ranking.places
+    return {
+        "group": group.title,
+        "metric": group.ranking.metric,
+        "unit": METRICS[group.ranking.metric].unit,
+        "confidence": group.ranking.confidence,
+        "places": {
+            "nodeid": [group.results[place.member].test.nodeid for place in places],
+            "rank": [place.rank for place in places],
+            "shared": [place.shared for place in places],
+            "value": [place.value for place in places],
+            "ratio": [place.ratio for place in places],
+            "low": [place.low for place in places],
+            "high": [place.high for place in places],
+        },
+    }
 
 
 def _result(result: Result) -> dict[str, object]:
@@ -83,13 +138,12 @@ def _result(result: Result) -> dict[str, object]:
         "smoke": result.smoke,
         "baseline_written": result.baseline_written,
         "engine": {"name": recording.engine, "reason": recording.why_engine},
+        "limit": {"kind": result.measurement.limit.kind, "evidence": result.measurement.limit.evidence},
         "summary": _summary(result.measurement),
         "rounds": [_round(round_) for round_ in recording.rounds],
-        "boots": [
-            {"index": boot.index, "peak_rss": boot.peak_rss_bytes, "stabilised": boot.stabilised}
-            for boot in recording.boots
-        ],
+        "boots": [_boot(boot) for boot in recording.boots],
         "histogram": recording.latency().encode(),
+        "service_histogram": service.encode() if (service := recording.service()).count else None,
         "failures": [
             {"kind": failure.kind, "count": failure.count, "example": failure.example}
             for failure in result.measurement.failures
@@ -112,12 +166,19 @@ def _summary(run: Measurement) -> dict[str, object]:
         "errors": run.errors,
         "success_ratio": run.success_ratio,
         "duration": run.duration,
-        "wait": run.wait,
         "connections": run.connections,
+        "open_loop": run.open_loop,
+        "due": run.due,
+        "attack": run.attack,
+        "wait": run.wait,
+        "late": run.late,
+        "dropped": run.dropped,
         "statuses": run.statuses,
         "errors_by_kind": run.error_kinds,
         "latency": _latency(run.latency),
         "ttfb": _latency(run.ttfb),
+        "service": _latency(run.service),
+        "send_delay": _latency(run.send_delay),
         "bytes_sent": run.bytes_sent,
         "bytes_received": run.bytes_received,
         "bytes_sent_per_second": run.bytes_sent_per_second,
@@ -125,6 +186,7 @@ def _summary(run: Measurement) -> dict[str, object]:
         "server": {
             "cpu_per_request": run.server.cpu_per_request,
             "cpu_share": run.server.cpu_share,
+            "worker_cpu_shares": run.server.worker_cpu_shares,
             "peak_rss": run.server.peak_rss,
         },
         "generator": {
@@ -166,6 +228,23 @@ def _round(round_: Round) -> dict[str, object]:
         "bytes_received": round_.bytes_received,
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
         "generator_cpu": round_.client_cpu_ns / 1e9,
+    }
+
+
+def _boot(boot: Boot) -> dict[str, object]:
+    return {
+        "index": boot.index,
+        "peak_rss": boot.peak_rss_bytes,
+        "stabilised": boot.stabilised,
+        "worker_pids": boot.worker_pids,
+        "leads": leads_series(boot.leads) if boot.leads is not None else None,
+        "thread_pools": {
+            "pid": [use.pid for use in boot.thread_pools],
+            "threads": [use.threads for use in boot.thread_pools],
+            "active": [use.active for use in boot.thread_pools],
+            "pool": [use.pool for use in boot.thread_pools],
+        },
+        "series": samples_series(boot) if boot.samples else None,
     }
 
 

@@ -161,7 +161,7 @@ def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[st
     """Yields the pieces, those longer than a line broken between words, or within a word that is longer itself."""
     for text, style in pieces:
         line = ""
-        for word in text.split(" ") if cells(text) > room else [text]:
+        for word in _BETWEEN_WORDS.split(text) if cells(text) > room else [text]:
             if line and cells(line) + 1 + cells(word) > room:
                 yield line, style
                 line = ""

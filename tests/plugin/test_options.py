@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +17,8 @@ def test_shown(request, fileperf):
     settings = fileperf._measuring._settings({})
     given = active.invocation
     print(f"settings: {settings!r}")
-    print(f"invocation: {given.smoke} {given.update} {given.strict} {given.json} {given.save} {given.baselines}")
+    files = f"{given.json} {given.html} {given.save}"
+    print(f"invocation: {given.smoke} {given.update} {given.strict} {files} {given.baselines}")
 """
 
 
@@ -33,14 +35,24 @@ def problems_of(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.parametrize(
     "option",
-    ["--fileperf", "--fileperf-smoke", "--fileperf-update=new", "--fileperf-json=x.json", "--fileperf-save=one"],
+    [
+        "--fileperf",
+        "--fileperf-smoke",
+        "--fileperf-update=new",
+        "--fileperf-json=x.json",
+        "--fileperf-html=x.html",
+        "--fileperf-save=one",
+    ],
 )
 def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
     pytester.makepyfile("def test_on(fileperf): pass")
     run(option).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("option", ["--fileperf-strict", "--fileperf-duration=1s", "--fileperf-server=inprocess"])
+@pytest.mark.parametrize(
+    "option",
+    ["--fileperf-strict", "--fileperf-duration=1s", "--fileperf-server=inprocess", "--fileperf-group-by=func"],
+)
 def test_what_is_about_how_does_not_run_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
     pytester.makepyfile("def test_off(fileperf): pass")
     run(option).assert_outcomes(skipped=1)
@@ -56,10 +68,11 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
     result = run("--fileperf", "-s", "--fileperf-connections=7", "--fileperf-warmup=0")
     result.stdout.fnmatch_lines(
         [
-            "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, duration_ns=3000000000, rounds=6, warmup_ns=0, "
+            "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, "
+            "duration_ns=3000000000, rounds=6, warmup_ns=0, "
             "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
             "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None)",
-            f"invocation: False None True None None {pytester.path / 'kept'}",
+            f"invocation: False None True None None None {pytester.path / 'kept'}",
         ]
     )
 
@@ -71,6 +84,7 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
         "--fileperf-update",
         "--fileperf-strict",
         "--fileperf-json=out/x.json",
+        "--fileperf-html=out/x.html",
         "--fileperf-save",
         "--fileperf-baselines=here",
         "--fileperf-server=uvicorn:loop=asyncio",
@@ -88,7 +102,7 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
         [
             "*connections=3, *duration_ns=2000000000, rounds=4, warmup_ns=1000000000, timeout_ns=5000000000, boots=2, "
             "app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
-            f"invocation: False passed True {path / 'out' / 'x.json'}  {path / 'here'}",
+            f"invocation: False passed True {path / 'out' / 'x.json'} {path / 'out' / 'x.html'}  {path / 'here'}",
         ]
     )
 
@@ -97,8 +111,52 @@ def test_baselines_are_kept_in_the_rootdir_when_nothing_is_said(pytester: pytest
     pytester.makepyfile(SHOW_SETTINGS)
     result = run("--fileperf", "-s")
     result.stdout.fnmatch_lines(
-        ["fileperf: *; baselines in .fileperf", f"invocation: False None False None None {pytester.path / '.fileperf'}"]
+        [
+            "fileperf: *; baselines in .fileperf",
+            f"invocation: False None False None None None {pytester.path / '.fileperf'}",
+        ]
     )
+
+
+SHOW_GROUP_BY = """
+from pytest_fileperf.plugin.active import ACTIVE
+
+def test_shown(request):
+    print(f"group by: {request.config.stash[ACTIVE].invocation.group_by}")
+"""
+
+
+@pytest.mark.parametrize(
+    "ini,arguments,labels",
+    [
+        ("", (), ("group",)),
+        ("fileperf_group_by = func, param:size", (), ("func", "param:size")),
+        ("fileperf_group_by = func", ("--fileperf-group-by=fullname,param",), ("fullname", "param")),
+    ],
+)
+def test_how_tests_are_grouped(
+    pytester: pytest.Pytester, run: Run, ini: str, arguments: tuple[str, ...], labels: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(SHOW_GROUP_BY)
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    run("--fileperf", "-s", *arguments).stdout.fnmatch_lines([f"*group by: {labels}"])
+
+
+@pytest.mark.parametrize(
+    "ini,arguments,where",
+    [
+        ("func", ("--fileperf-group-by=size",), "--fileperf-group-by: 'size'"),
+        ("func,size", (), "fileperf_group_by: 'size'"),
+    ],
+)
+def test_what_is_no_way_to_group_is_told(
+    pytester: pytest.Pytester, run: Run, ini: str, arguments: tuple[str, ...], where: str
+) -> None:
+    pytester.makeini(f"[pytest]\nfileperf_group_by = {ini}\n")
+    assert problems_of(run("--fileperf", *arguments)) == [
+        f"{where} is no way to group tests: use group, name, func, fullname, fullfunc, param or param:NAME, where NAME"
+        " is a parameter's, or several of these joined by commas"
+    ]
 
 
 NATIVE = """
@@ -135,7 +193,8 @@ def test_pyproject_toml_in_both_forms(pytester: pytest.Pytester, run: Run, toml:
     result = run("--fileperf", "-s", "--strict-config")
     result.stdout.fnmatch_lines(
         [
-            "*settings: Settings(connections=5, requests=None, burst=None, rate=None, ramp=None, duration_ns=3000000000,*app='a:b', "
+            "*settings: Settings(connections=5, requests=None, burst=None, rate=None, ramp=None, "
+            "duration_ns=3000000000,*app='a:b', "
             "server=Uvicorn(workers=2,*gate=('p50',)*",
             "invocation: False None True *",
         ]
@@ -191,6 +250,26 @@ def test_a_few_requests_make_no_baseline(pytester: pytest.Pytester, run: Run) ->
     assert problems_of(run("--fileperf-smoke", "--fileperf-update")) == [
         "--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"
     ]
+
+
+def test_the_page_needs_plotly_which_is_told_before_any_test(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile("def test_never(): raise AssertionError")
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    (problem,) = problems_of(run("--fileperf-html=x.html"))
+    assert problem.endswith('pip install "pytest-fileperf[html]"')
+
+
+def test_a_page_is_written_where_it_was_asked_for(project: pytest.Pytester, run_apart: Run) -> None:
+    project.makepyfile("def test_get(fileperf): fileperf.get('/')")
+    result = run_apart("--fileperf-smoke", "--fileperf-html=out/page.html")
+    page = project.path / "out" / "page.html"
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"fileperf: wrote {page}"])
+    text = page.read_text(encoding="utf-8")
+    assert "--fileperf-smoke --fileperf-html=out/page.html" in text
+    assert "test_get" in text
 
 
 @pytest.mark.parametrize("option", ["--fileperf-update", "--fileperf-save"])

@@ -8,6 +8,7 @@ import numpy as np
 
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 from pytest_fileperf.report.result import Result, TestId
@@ -90,9 +91,14 @@ def result(
     params: dict[str, object] | None = None,
     baseline_written: bool = False,
     smoke: bool = False,
+    limit: Limit | None = None,
 ) -> Result:
-    """Returns a result with these parts; a quiet one without gates when none is given."""
+    """Returns a result with these parts; a quiet one without gates when none is given.
+
+    Without `limit` it is what the recording tells, which has nothing that would show what limited it.
+    """
     recorded = recorded or recording()
+    measurement = measurement_of(recorded)
     return Result(
         test=TestId(
             nodeid=nodeid or f"{module}::{name}",
@@ -107,7 +113,7 @@ def result(
         load=load,
         identity={"work": {"method": "POST", "url": "/upload"}, "server": {"kind": "uvicorn", "workers": 1}},
         recording=recorded,
-        measurement=measurement_of(recorded),
+        measurement=measurement if limit is None else replace(measurement, limit=limit),
         verdict=verdict or Verdict(),
         baseline_written=baseline_written,
         smoke=smoke,
@@ -139,6 +145,9 @@ CPU_REGRESSED = Comparison(
     metric="cpu_per_request", outcome=Outcome.REGRESSED, tolerance=0.05, base=412e-6, now=450e-6, change=0.0922,
     low=0.081, high=0.104, confidence=0.95, detectable=0.012,
 )  # fmt: skip
+SERVER_CPU = Limit(kind=LimitKind.SERVER_CPU, evidence="at 97 % of 1 core")
+GENERATOR = Limit(kind=LimitKind.GENERATOR, evidence="at 97 % of its core")
+CONCURRENCY = Limit(kind=LimitKind.CONCURRENCY, evidence="31 requests in flight on 32 connections, server CPU 23 %")
 NO_ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.0, holds=True)
 ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.00113, holds=False)
 TOO_FEW = LimitCheck(name="min_rps", metric="rps", limit=2400.0, value=2050.0, holds=False)
@@ -155,22 +164,34 @@ def every_kind() -> tuple[Result, ...]:
         requests=205, slowest_ms=180, engine="client", why_engine="a journey runs its own code on httpx's client"
     )
     return (
-        result("test_upload", verdict=Verdict(limits=(NO_ERRORS,), comparisons=(REGRESSED, TAIL_IMPROVED))),
         result(
-            "test_download[256KiB-chunked]", verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_IMPROVED))
+            "test_upload",
+            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(REGRESSED, TAIL_IMPROVED)),
+            limit=SERVER_CPU,
+        ),
+        result(
+            "test_download[256KiB-chunked]",
+            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_IMPROVED)),
+            limit=CONCURRENCY,
         ),
         result(
             "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]",
             verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_INCONCLUSIVE)),
             group="forms",
         ),
-        result("test_photo", label="写真のアップロード 📷", verdict=Verdict(comparisons=NEW), group="forms"),
+        result(
+            "test_photo",
+            label="写真のアップロード 📷",
+            verdict=Verdict(comparisons=NEW),
+            group="forms",
+            limit=SERVER_CPU,
+        ),
         result(
             "test_broken",
             recorded=recording(failures=FAILURES),
             verdict=Verdict(limits=(ERRORS, TOO_FEW), comparisons=(PASSED,)),
         ),
-        result("test_tiny", recorded=saturated, verdict=Verdict(saturated=True)),
+        result("test_tiny", recorded=saturated, verdict=Verdict(saturated=True), limit=GENERATOR),
         result("test_roundtrip", recorded=journey, work="roundtrip"),
         result(
             "test_down",

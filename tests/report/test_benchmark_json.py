@@ -90,6 +90,8 @@ def test_a_run_in_full() -> None:
         "work": "POST /upload", "standing": "REGRESSED", "errors": 14, "engine": "replay",
         "server_cpu_per_request": 0.00045,
     }  # fmt: skip
+    assert (extra["attack"], extra["wait"]) == (0.0, 0.0152)
+    assert extra["limit"].startswith("unclear: ")
     del benchmark["extra_info"]
     assert benchmark == {
         "group": "uploads",

@@ -12,12 +12,13 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
-from report.samples import ERRORS, FAILURES, NEW, REGRESSED, every_kind, recording, result
+from report.samples import ERRORS, FAILURES, NEW, REGRESSED, SERVER_CPU, every_kind, recording, result
+from report.variants import form_uploads, stacks, steady
 
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.result import Result
-from pytest_fileperf.report.values import json_value
+from pytest_fileperf.report.values import JsonValue, json_text, json_value
 
 CREATED = "2026-11-21T09:30:00+00:00"
 ENVIRONMENT = {"system": "Linux", "machine": "x86_64", "cores": 2, "packages": {"uvicorn": "0.54.0"}}
@@ -36,14 +37,20 @@ def loaded_results(*results: Result) -> Any:
 
 def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
     document = loaded()
-    assert document == {"schema": 1, "created": CREATED, "environment": ENVIRONMENT, "results": []}
+    assert document == {
+        "schema": 1,
+        "created": CREATED,
+        "environment": ENVIRONMENT,
+        "rankings": [],
+        "results": [],
+    }
 
 
 def test_a_result_in_full() -> None:
     recorded = recording(requests=100, boots=1, rounds=1, slowest_ms=10.0, failures=FAILURES, stabilised=("hash seed",))
     verdict = Verdict(limits=(ERRORS,), comparisons=(REGRESSED,))
     (entry,) = loaded_results(
-        result("test_upload[256KiB]", recorded=recorded, verdict=verdict, params={"size": "256KiB"})
+        result("test_upload[256KiB]", recorded=recorded, verdict=verdict, params={"size": "256KiB"}, limit=SERVER_CPU)
     )
     histogram = HdrHistogram.decode(entry.pop("histogram"))
     assert histogram.get_total_count() == 100
@@ -77,24 +84,48 @@ def test_a_result_in_full() -> None:
         "smoke": False,
         "baseline_written": False,
         "engine": {"name": "replay", "reason": ""},
+        "limit": {"kind": "server CPU", "evidence": "at 97 % of 1 core"},
         "summary": {
             "rps": 200.0,
             "requests": 100,
             "errors": 14,
             "success_ratio": 100 / 114,
             "duration": 0.5,
-            "wait": 0.0152,
             "connections": 32,
+            "open_loop": False,
+            "due": None,
+            "attack": 0.0,
+            "wait": 0.0152,
+            "late": 0,
+            "dropped": 0,
+            "service": None,
+            "send_delay": None,
             "statuses": {"200": 100},
             "errors_by_kind": {"status 500": 12, "timeout": 2},
             "bytes_sent": 26_214_400,
             "bytes_received": 19_000,
             "bytes_sent_per_second": 52_428_800.0,
             "bytes_received_per_second": 38_000.0,
-            "server": {"cpu_per_request": pytest.approx(0.00045), "cpu_share": 0.09, "peak_rss": 68 << 20},
+            "server": {
+                "cpu_per_request": pytest.approx(0.00045),
+                "cpu_share": 0.09,
+                "worker_cpu_shares": [],
+                "peak_rss": 68 << 20,
+            },
             "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
         },
-        "boots": [{"index": 0, "peak_rss": 68 << 20, "stabilised": ["hash seed"]}],
+        "boots": [
+            {
+                "index": 0,
+                "peak_rss": 68 << 20,
+                "stabilised": ["hash seed"],
+                "worker_pids": [],
+                "leads": None,
+                "thread_pools": {"pid": [], "threads": [], "active": [], "pool": []},
+                "series": None,
+            }
+        ],
+        "service_histogram": None,
         "failures": [
             {
                 "kind": "status 500",
@@ -130,15 +161,61 @@ def test_what_was_not_measured_is_null() -> None:
     not_a_number = replace(REGRESSED, change=math.nan, low=-math.inf, high=math.inf)
     (entry,) = loaded_results(result(recorded=nothing, verdict=Verdict(comparisons=(not_a_number, *NEW))))
     assert entry["summary"]["latency"] is None
-    assert entry["summary"]["server"] == {"cpu_per_request": None, "cpu_share": None, "peak_rss": None}
+    assert entry["summary"]["server"] == {
+        "cpu_per_request": None, "cpu_share": None, "worker_cpu_shares": [], "peak_rss": None,
+    }  # fmt: skip
     assert entry["rounds"][0]["p99"] is None
     assert [entry["verdict"]["comparisons"][0][name] for name in ("change", "low", "high")] == [None] * 3
     assert HdrHistogram.decode(entry["histogram"]).get_total_count() == 0
 
 
-def test_keys_are_sorted_and_the_text_ends_with_a_line_break() -> None:
-    text = results_json(every_kind(), environment=ENVIRONMENT, created=CREATED)
-    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def test_an_open_loop_in_full() -> None:
+    (entry,) = loaded_results(*list(form_uploads())[:1])
+    summary = entry["summary"]
+    assert {name: summary[name] for name in ("open_loop", "due", "attack", "wait", "late", "dropped")} == {
+        "open_loop": True, "due": 100, "attack": 9.9, "wait": 40.308, "late": 0, "dropped": 0,
+    }  # fmt: skip
+    assert summary["rps"] == pytest.approx(100 / 50.208)
+    assert summary["service"] == summary["latency"]
+    assert summary["send_delay"]["max"] == 0
+    assert HdrHistogram.decode(entry["service_histogram"]).get_total_count() == 100
+    leads = entry["boots"][0]["leads"]
+    assert {name: len(column) for name, column in leads.items()} == dict.fromkeys(("due", "count", "mean", "max"), 100)
+    assert leads["due"][-1] == 9.9
+
+
+def test_rankings_have_a_list_a_column() -> None:
+    down = result("test_down", recorded=recording(requests=0), group="bodies")
+    fast = result("test_fast", recorded=steady(4000), group="bodies")
+    slow = result("test_slow", recorded=steady(2000), group="bodies")
+    (ranking,) = loaded(down, slow, fast)["rankings"]
+    places = ranking.pop("places")
+    assert ranking == {"group": "bodies", "metric": "rps", "unit": "1/s", "confidence": 0.95}
+    assert places["nodeid"] == [f"tests/test_files.py::test_{name}" for name in ("fast", "slow", "down")]
+    assert places["rank"] == [1, 2, None]
+    assert places["shared"] == [False, False, False]
+    assert places["value"] == pytest.approx([4000, 2000, None])
+    assert places["ratio"] == pytest.approx([1, 0.5, None])
+    assert places["low"][1] < 0.5 < places["high"][1]
+    assert [places[name][at] for name in ("low", "high") for at in (0, 2)] == [None] * 4
+
+
+def test_groups_are_made_as_asked_for() -> None:
+    text = results_json([*stacks()], environment=ENVIRONMENT, created=CREATED, group_by=["param:loop"])
+    assert [ranking["group"] for ranking in json.loads(text)["rankings"]] == ["loop=uvloop", "loop=asyncio"]
+
+
+def test_keys_are_sorted_and_lists_of_plain_values_are_on_one_line() -> None:
+    value: JsonValue = {"b": [1, None, "é"], "a": [{"c": {}, "d": []}, [0.5]], "e": {"f": True}}
+    assert json_text(value) == (
+        '{\n  "a": [\n    {\n      "c": {},\n      "d": []\n    },\n    [0.5]\n  ],\n'
+        '  "b": [1, null, "é"],\n  "e": {\n    "f": true\n  }\n}'
+    )
+
+
+def test_the_document_is_such_a_text_and_ends_with_a_line_break() -> None:
+    text = results_json([*every_kind(), *form_uploads()], environment=ENVIRONMENT, created=CREATED)
+    assert text == json_text(json.loads(text)) + "\n"
 
 
 class Colour(StrEnum):
@@ -178,4 +255,4 @@ def test_any_value_becomes_json(value: object, expected: object) -> None:
 )
 def test_whatever_comes_json_can_hold(value: object) -> None:
     held = json_value(value)
-    assert json.loads(json.dumps(held, allow_nan=False)) == held
+    assert json.loads(json_text(held)) == held

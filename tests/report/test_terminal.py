@@ -178,3 +178,10 @@ def test_an_inconclusive_gate_says_once_how_small_a_change_it_could_have_seen() 
 def test_every_outcome_of_a_gate_has_a_standing() -> None:
     for outcome in Outcome:
         assert result(verdict=Verdict(comparisons=(replace(PASSED, outcome=outcome),))).standing.value == outcome.value
+
+
+def test_several_workers_are_shown_from_the_busiest_to_the_idlest() -> None:
+    run = result()
+    use = replace(run.measurement.server, worker_cpu_shares=(0.97, 0.6, 0.52))
+    text = terminal_report([replace(run, measurement=replace(run.measurement, server=use))], width=120, verbosity=1)
+    assert "0.92 cores busy  its 3 workers 97 % to 52 % of a core  peak RSS" in text

@@ -89,6 +89,13 @@ def test_a_piece_longer_than_a_line_breaks_between_words() -> None:
     assert flow(pieces, width=24, indent=0, hanging=2) == ["boots stabilised: hash", "  seed, addresses"]
 
 
+def test_a_piece_longer_than_a_line_keeps_numbers_and_units_together() -> None:
+    assert flow([("server CPU 6 % of a core", Style.NONE)], width=15, indent=0, hanging=2) == [
+        "server CPU",
+        "  6 % of a core",
+    ]
+
+
 def test_colour_is_around_the_text_only_and_only_when_asked_for() -> None:
     assert paint("PASS", Style.GOOD, colour=True) == "\x1b[32mPASS\x1b[0m"
     assert paint("PASS", Style.GOOD, colour=False) == "PASS"

@@ -1,0 +1,293 @@
+"""What of a result is worth drawing: how long requests took, and how that and their rate went over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
+from pytest_fileperf.report.page.drawing import (
+    BAD,
+    FIRST,
+    MOST_POINTS,
+    QUIET,
+    SECOND,
+    THIRD,
+    Chart,
+    Scale,
+    Timeline,
+    Trace,
+    band,
+    level,
+    line,
+    scale_for,
+    timeline_of,
+)
+from pytest_fileperf.report.page.processes import process_charts
+from pytest_fileperf.report.result import Result
+
+__all__ = ("charts_of",)
+
+LEAST_REQUESTS = 20
+"""Fewer are no distribution."""
+LEAST_ROUNDS = 3
+"""Fewer are no course."""
+SURE = 3
+"""A percentile needs about so many requests beyond it: as many as a metric's `least_requests` leaves there."""
+MOST_STRETCHES = 120
+"""Of the lead times of many requests."""
+LONG_TAIL = 30
+"""With a slowest request so many times the median, only a logarithmic axis shows both."""
+NOTABLE = 1.1
+"""Times that differ by less say the same."""
+EARLY = 0.8
+"""A first byte before this share of the latency tells of a body that takes its time."""
+_PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
+
+
+def charts_of(result: Result) -> tuple[Chart, ...]:
+    """Returns the charts that have something to show, in the order to read them."""
+    recording = result.recording
+    made = [_percentiles(recording), _lead_times(recording)]
+    if recording.counted():
+        timeline = timeline_of(recording)
+        if len(recording.counted()) >= LEAST_ROUNDS:
+            made += [_rates(result, timeline), _latencies(result, timeline)]
+        made += process_charts(result, timeline)
+    return tuple(chart for chart in made if chart is not None)
+
+
+# --- latency by percentile
+
+
+def _percentiles(recording: Recording) -> Chart | None:
+    latency = recording.latency()
+    if latency.count < LEAST_REQUESTS:
+        return None
+    scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
+    service, ttfb = recording.service(), recording.ttfb()
+    traces = [_curve("latency", latency, scale, FIRST)]
+    says = "At p99 stands what 99 % of the requests did not exceed."
+    if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
+        traces.append(_curve("service time", service, scale, SECOND))
+        says = "Latency is from when a request was due, as a user waits, service time from when it was sent."
+    if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
+        traces.append(_curve("to the first byte", ttfb, scale, THIRD))
+    count = latency.count
+    shares = [share for share in _PERCENTILES if count * (1 - share / 100) >= 1]
+    xaxis = {
+        "type": "log",
+        "range": [0, math.log10(count)],
+        "tickangle": 0,
+        "tickvals": [1 / (1 - share / 100) for share in shares],
+        "ticktext": [f"p{share:g}" for share in shares],
+    }
+    stretched = latency.max_ns > LONG_TAIL * latency.percentile_ns(50)
+    yaxis = scale.axis(**({"type": "log", "dtick": 1} if stretched else {}))
+    return Chart(
+        title="Latency by percentile",
+        says=f"{says} Shaded: where {SURE} requests or fewer decide.",
+        traces=tuple(traces),
+        layout={"xaxis": xaxis, "yaxis": yaxis, "shapes": [band(count / SURE, count)], "hovermode": "x"},
+    )
+
+
+def _curve(name: str, latency: Histogram, scale: Scale, colour: str) -> Trace:
+    """Returns the percentiles of a histogram over 1 / (1 - share), as HdrHistogram's plots show them."""
+    count = latency.count
+    values_ns = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.float64)
+    values_ns = np.clip(values_ns, latency.min_ns, latency.max_ns)
+    # A value is that of every percentile from the share before it on.
+    before = np.cumsum(latency.counts) - latency.counts
+    places = count / (count - before)
+    columns = (np.log(places) / max(math.log(count), 1e-9) * MOST_POINTS).astype(int)
+    _, shown = np.unique(columns, return_index=True)
+    points = [(float(places[at]), float(values_ns[at]) / 1e9) for at in shown]
+    points.append((float(count), latency.max_ns / 1e9))
+    return line(
+        name,
+        points,
+        scale,
+        colour,
+        shape="hv",
+        text=[_percentile_name(place) for place, _ in points],
+        hovertemplate=f"%{{text}}: %{{y:,.4~r}}{scale.suffix}",
+    )
+
+
+def _percentile_name(place: float) -> str:
+    """Returns `p99.9` for 1000: the percentile that so many requests have one beyond."""
+    digits = max(0, math.ceil(math.log10(place) - 1))
+    text = f"p{100 - 100 / place:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
+
+
+# --- open loops: lead times
+
+
+def _lead_times(recording: Recording) -> Chart | None:
+    boots = [boot.leads for boot in recording.boots if boot.leads is not None and boot.leads.due_ns]
+    if sum(len(leads.due_ns) for leads in boots) < LEAST_REQUESTS:
+        return None
+    single = all(count == 1 for leads in boots for count in leads.counts)
+    single = single and all(len(leads.due_ns) <= MOST_POINTS for leads in boots)
+    boots = boots if single else [_coarser(leads) for leads in boots]
+    scale = scale_for(max(max(leads.max_ns) for leads in boots) / 1e9, Unit.SECONDS)
+    traces: list[Trace] = []
+    for leads in boots:
+        named = not traces  # once, whatever the number of boots
+        mean = [(due_ns / 1e9, mean_ns / 1e9) for due_ns, mean_ns in zip(leads.due_ns, leads.mean_ns, strict=True)]
+        slowest = [(due_ns / 1e9, max_ns / 1e9) for due_ns, max_ns in zip(leads.due_ns, leads.max_ns, strict=True)]
+        if single:
+            marker = {"color": FIRST, "size": 5}
+            traces.append(line("request", mean, scale, FIRST, mode="markers", marker=marker, showlegend=named))
+        else:
+            traces.append(line("slowest", slowest, scale, SECOND, width=1, showlegend=named))
+            traces.append(line("mean", mean, scale, FIRST, showlegend=named))
+    boots_said = " A line for each boot." * (len(boots) > 1 and not single)
+    return Chart(
+        title="Lead time by when a request was due",
+        says=f"Where a server falls behind, it climbs; where it keeps up, it is flat.{boots_said}",
+        traces=tuple(traces),
+        layout={
+            "xaxis": {"ticksuffix": " s", "rangemode": "tozero", "hoverformat": ",.2f"},
+            "yaxis": scale.axis(),
+            "hovermode": "closest" if single or len(boots) > 1 else "x unified",
+            "showlegend": not single,
+        },
+    )
+
+
+def _coarser(leads: LeadTimes) -> LeadTimes:
+    """Returns the lead times in fewer stretches, so that their course is to be seen and not their noise."""
+    size = math.ceil(len(leads.due_ns) / MOST_STRETCHES)
+    parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
+    counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
+    return LeadTimes(
+        due_ns=tuple(leads.due_ns[part.start] for part in parts),
+        counts=tuple(int(counts[part].sum()) for part in parts),
+        mean_ns=tuple(int(np.average(means_ns[part], weights=counts[part])) for part in parts),
+        max_ns=tuple(max(leads.max_ns[part]) for part in parts),
+    )
+
+
+# --- rounds over time
+
+
+def _rates(result: Result, timeline: Timeline) -> Chart:
+    scale = Scale(name="/s")
+    rounds = _drawn_rounds(result.recording)
+    marks = [_marks("requests/s", rounds, METRICS["rps"].of_round, timeline, scale, FIRST)]
+    if result.measurement.errors:
+        marks.append(_marks("failed/s", rounds, _failed_per_second, timeline, scale, BAD))
+    drained = any(round_.phase is Phase.DRAIN for round_ in rounds)
+    ended = " The last mark is what was in flight when they ended." * drained
+    return Chart(
+        title="Requests per second over time",
+        says=f"Each mark is a round, and a shade the rounds of one boot of the server.{ended}",
+        traces=(*marks, *_due(result, timeline, scale), *_references("rps", result, timeline, scale, FIRST)),
+        layout=timeline.layout(yaxis=scale.axis()),
+    )
+
+
+def _latencies(result: Result, timeline: Timeline) -> Chart | None:
+    rounds = [round_ for round_ in _drawn_rounds(result.recording) if round_.requests]
+    if len(rounds) < LEAST_ROUNDS:
+        return None
+    scale = scale_for(max(round_.latency.percentile_ns(99) for round_ in rounds) / 1e9, Unit.SECONDS)
+    traces: list[Trace] = []
+    for name, colour in (("p50", FIRST), ("p99", SECOND)):
+        metric = METRICS[name]
+        sure = [round_.requests >= metric.least_requests for round_ in rounds]
+        traces.append(_marks(name, rounds, metric.of_round, timeline, scale, colour, sure=sure))
+        traces += _references(name, result, timeline, scale, colour)
+    few = any(round_.requests < METRICS["p99"].least_requests for round_ in rounds)
+    return Chart(
+        title="Latency over time",
+        says="The median and p99 of each round." + " Hollow: of fewer requests than the percentile needs." * few,
+        traces=tuple(traces),
+        layout=timeline.layout(yaxis=scale.axis()),
+    )
+
+
+def _marks(
+    name: str,
+    rounds: Sequence[Round],
+    value: Callable[[Round], float | None],
+    timeline: Timeline,
+    scale: Scale,
+    colour: str,
+    *,
+    sure: Sequence[bool] = (),
+) -> Trace:
+    """Returns a mark for each round, as wide as the round is long; hollow for those that are not sure."""
+    middles = [timeline.seconds((round_.started_ns + round_.ended_ns) / 2) for round_ in rounds]
+    halves = [round(round_.duration_ns / 2e9, 3) for round_ in rounds]
+    symbols = ["circle" if certain else "circle-open" for certain in sure] or "circle"
+    return line(
+        name,
+        [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)],
+        scale,
+        colour,
+        mode="markers",
+        marker={"color": colour, "size": 7, "symbol": symbols},
+        error_x={"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0},
+    )
+
+
+def _failed_per_second(round_: Round) -> float | None:
+    return round_.failed / (round_.duration_ns / 1e9) if round_.duration_ns else None
+
+
+def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:
+    """Yields the rate at which requests were due, where it was the same all the time."""
+    load = result.identity.get("load")
+    rate = load.get("rate") if isinstance(load, dict) else None
+    if isinstance(rate, int | float):
+        yield level("due", float(rate), timeline.end_s, scale, QUIET)
+
+
+def _references(metric: str, result: Result, timeline: Timeline, scale: Scale, colour: str) -> Iterator[Trace]:
+    """Yields what a metric is held against: its baseline and its limit."""
+    for comparison in result.verdict.comparisons:
+        if comparison.metric == metric and comparison.base is not None:
+            yield level(f"baseline {metric}", comparison.base, timeline.end_s, scale, colour)
+    for check in result.verdict.limits:
+        if check.metric == metric:
+            yield level(check.name, check.limit, timeline.end_s, scale, BAD)
+
+
+def _drawn_rounds(recording: Recording) -> list[Round]:
+    """Returns the rounds in order of time, neighbours on a boot made one where they are more than can be drawn.
+
+    A drain that is shorter than a round is left out: the few requests of its moment are no rate.
+    """
+    shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
+    counted = [
+        round_ for round_ in recording.counted() if round_.phase is not Phase.DRAIN or round_.duration_ns >= shortest_ns
+    ]
+    size = math.ceil(len(counted) / MOST_POINTS)
+    counted.sort(key=lambda round_: round_.started_ns)
+    drawn = []
+    for _, group in groupby(counted, key=lambda round_: (round_.boot, round_.phase)):
+        of_boot = list(group)
+        drawn += [_one_round(of_boot[at : at + size]) for at in range(0, len(of_boot), size)]
+    return drawn
+
+
+def _one_round(rounds: Sequence[Round]) -> Round:
+    if len(rounds) == 1:
+        return rounds[0]
+    return replace(
+        rounds[0],
+        ended_ns=rounds[-1].ended_ns,
+        requests=sum(round_.requests for round_ in rounds),
+        latency=Histogram.merged(round_.latency for round_ in rounds),
+        failures=merge_failures(failure for round_ in rounds for failure in round_.failures),
+    )

@@ -1,0 +1,133 @@
+"""The report as one HTML file, for `--fileperf-html`: tables, and charts that plotly.js draws, without any network.
+
+Needs plotly, for its JavaScript, which the file then holds. A policy in the file allows just the scripts that were put
+in: nothing else runs or is loaded, whatever a test's name or a server's answer holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.resources import files
+
+from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.report.page.charts import charts_of
+from pytest_fileperf.report.page.drawing import Chart
+from pytest_fileperf.report.page.gates import badge, word_of
+from pytest_fileperf.report.page.groups import group_sections
+from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element
+from pytest_fileperf.report.page.overview import entries_of, overview
+from pytest_fileperf.report.page.section import facts_list, section
+from pytest_fileperf.report.ranked import ranked_groups
+from pytest_fileperf.report.result import Result, Standing
+from pytest_fileperf.report.terminal import summary_line
+
+__all__ = ("RunFacts", "results_html")
+
+_SHORT_COMMIT = 10
+_NO_COMMIT = ("unversioned", "unknown")
+"""What pytest-benchmark says where there is none, or no program that could tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What was run, when and where."""
+
+    created: datetime
+    command: str = ""
+    """As typed into a shell."""
+    commit: Mapping[str, object] = field(default_factory=dict)
+    """As pytest-benchmark describes it: id, branch, dirty, time."""
+    environment: Mapping[str, object] = field(default_factory=dict)
+    """As the judge describes it: system, machine, cpu, cores, python, packages."""
+
+
+def results_html(results: Sequence[Result], facts: RunFacts, group_by: Sequence[str] = DEFAULT_GROUP_BY) -> str:
+    """Returns the text of the file; `group_by` are labels as `parse_group_by` returns them."""
+    from plotly.offline import get_plotlyjs
+
+    alone, groups = ranked_groups(results, group_by)
+    entries = entries_of(results, alone, groups)
+    sections: list[Markup] = []
+    charts: list[Chart] = []
+    for entry in entries:
+        own = charts_of(entry.result)
+        sections.append(section(entry, own, len(charts)))
+        charts += own
+    scripts = (get_plotlyjs(), _part("script.js"))
+    return document(
+        head=(
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("title", f"Load tests: {summary_line(results)}"),
+            raw_element("style", _part("style.css")),
+        ),
+        body=(
+            _header(results, facts),
+            element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
+            element(
+                "main",
+                overview(entries),
+                group_sections(groups, {id(entry.result): entry for entry in entries}),
+                element("section", element("h2", "Each test"), *sections),
+            ),
+            data_block([{"traces": chart.traces, "layout": chart.layout} for chart in charts], id="charts"),
+            *(raw_element("script", script) for script in scripts),
+        ),
+    )
+
+
+def _part(name: str) -> str:
+    return files("pytest_fileperf.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Returns a content security policy under which these scripts run, and no others."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # plotly.js styles what it draws in place, and makes pictures for those who save one.
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def _header(results: Sequence[Result], facts: RunFacts) -> Markup:
+    smoke = all(result.smoke for result in results)
+    return element(
+        "header",
+        element("h1", "Load tests"),
+        element("p", f"{len(results)} measured", *_badges(results), class_="counts"),
+        element("p", "A smoke run: a few requests each, nothing judged.") if smoke else Markup(""),
+        facts_list(_facts(facts)),
+    )
+
+
+def _badges(results: Sequence[Result]) -> list[Markup]:
+    counts = Counter(result.standing for result in results)
+    return [badge(standing, f"{counts[standing]} {word_of(standing)}") for standing in Standing if counts[standing]]
+
+
+def _facts(facts: RunFacts) -> list[tuple[str, list[str]]]:
+    known = facts.environment
+    cores = [f"{known['cores']} cores"] if "cores" in known else []
+    machine = [str(known[name]) for name in ("cpu", "machine", "system", "python") if name in known]
+    packages = known.get("packages")
+    versions = [f"{name} {packages[name]}" for name in sorted(packages)] if isinstance(packages, Mapping) else []
+    return [
+        ("made", [facts.created.strftime("%Y-%m-%d %H:%M %Z").rstrip()]),
+        ("by", [facts.command] if facts.command else []),
+        ("commit", _commit(facts.commit)),
+        ("machine", [*machine, *cores]),
+        ("packages", versions),
+    ]
+
+
+def _commit(commit: Mapping[str, object]) -> list[str]:
+    known = commit.get("id")
+    if not isinstance(known, str) or known in _NO_COMMIT:
+        return []
+    changed = ["with changes not committed"] if commit.get("dirty") else []
+    return [known[:_SHORT_COMMIT], f"branch {commit.get('branch')}", *changed]

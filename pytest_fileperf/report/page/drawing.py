@@ -1,0 +1,177 @@
+"""Charts as plain values that plotly.js draws: lines, scales, and a time that all charts of one run share.
+
+No text of a test is in them, so nothing here needs escaping. Colours are names of the page's own (`var(--first)`): the
+page fills them in for light, dark and paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeAlias, TypeVar
+
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.measure.recording import Recording
+
+__all__ = (
+    "BAD",
+    "COLOURS",
+    "FIRST",
+    "MOST_POINTS",
+    "QUIET",
+    "SECOND",
+    "THIRD",
+    "Chart",
+    "Points",
+    "Scale",
+    "Timeline",
+    "Trace",
+    "band",
+    "level",
+    "line",
+    "scale_for",
+    "thinned",
+    "timeline_of",
+)
+
+MOST_POINTS = 300
+"""Of one line: as many as a chart can show."""
+COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
+FIRST, SECOND, THIRD, _ = COLOURS
+QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
+_MOST_NAMED_BANDS = 6
+_DIGITS = 5
+_SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
+    Unit.SECONDS: (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)),
+    Unit.BYTES: (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)),
+    Unit.SHARE: (("%", 0.01),),
+    Unit.PER_SECOND: (("/s", 1.0),),
+}
+
+Points: TypeAlias = Sequence[tuple[float, float | None]]
+"""Coordinates in SI units; None interrupts the line."""
+Trace: TypeAlias = Mapping[str, object]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """One chart."""
+
+    title: str
+    says: str = ""
+    """How to read it."""
+    traces: tuple[Trace, ...]
+    layout: Mapping[str, object] = field(default_factory=dict)
+    """What differs from the page's own layout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """A unit that suits all values of a chart."""
+
+    name: str = ""
+    size: float = 1.0
+    """One of it in the SI unit."""
+
+    @property
+    def suffix(self) -> str:
+        """What follows a number."""
+        return self.name if self.name.startswith("/") else f" {self.name}".rstrip()
+
+    def axis(self, **changes: object) -> dict[str, object]:
+        """Returns an axis from 0 that counts in the unit; `changes` are plotly's own attributes of an axis."""
+        return {"rangemode": "tozero", "ticksuffix": self.suffix, **changes}
+
+
+def scale_for(largest: float, unit: Unit) -> Scale:
+    """Returns the scale for values up to the largest, which is in the metric's SI unit."""
+    sizes = _SIZES[unit]
+    name, size = next((named for named in sizes if largest >= named[1]), sizes[-1])
+    return Scale(name=name, size=size)
+
+
+def line(
+    name: str,
+    points: Points,
+    scale: Scale,
+    colour: str,
+    *,
+    width: float = 2,
+    dash: str = "solid",
+    shape: str = "linear",
+    **changes: object,
+) -> Trace:
+    """Returns a line through the points; `changes` are plotly's own attributes of a trace."""
+    return {
+        "name": name,
+        "x": [_short(x) for x, _ in points],
+        "y": [None if y is None else _short(y / scale.size) for _, y in points],
+        "mode": "lines",
+        "line": {"color": colour, "width": width, "dash": dash, "shape": shape},
+        "hovertemplate": f"%{{y:,.4~r}}{scale.suffix}",
+        **changes,
+    }
+
+
+def level(name: str, value: float, end_s: float, scale: Scale, colour: str) -> Trace:
+    """Returns a dashed line at one value for all of the time: what others are to be seen against."""
+    return line(name, ((0.0, value), (end_s, value)), scale, colour, width=1.5, dash="dash")
+
+
+def band(start: float, end: float) -> Mapping[str, object]:
+    """Returns a band in the background from one place of the horizontal axis to another, both in its unit."""
+    edges = {"x0": _short(start), "x1": _short(end), "y0": 0, "y1": 1, "yref": "paper"}
+    return {"type": "rect", "layer": "below", "fillcolor": _BAND, "line": {"width": 0}, **edges}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
+    """Returns at most so many of the items, evenly apart, the first and the last among them."""
+    if len(items) <= most:
+        return items
+    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Seconds since the first thing that was seen of a run."""
+
+    origin_ns: int
+    end_s: float
+    bands: tuple[tuple[int, float, float], ...]
+    """Index of a boot, and from when to when its rounds followed each other; a boot may have several."""
+
+    def seconds(self, at_ns: float) -> float:
+        """Returns the time of an instant on the monotonic clock."""
+        return (at_ns - self.origin_ns) / 1e9
+
+    def layout(self, **changes: object) -> dict[str, object]:
+        """Returns a layout with this time from left to right, the rounds of each boot on a band."""
+        where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
+        names = [{"text": f"boot {boot + 1}", "x": _short(start), **where} for boot, start, _ in self.bands]
+        return {
+            "xaxis": {"range": [0, _short(self.end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
+            "shapes": [band(start, end) for _, start, end in self.bands],
+            "annotations": names if 1 < len(names) <= _MOST_NAMED_BANDS else [],
+            "hovermode": "x unified",
+            **changes,
+        }
+
+
+def timeline_of(recording: Recording) -> Timeline:
+    """Returns the time of a recording that has rounds."""
+    instants: Iterable[int] = (sample.at_ns for boot in recording.boots for sample in boot.samples)
+    seen = [*instants, *(at for round_ in recording.counted() for at in (round_.started_ns, round_.ended_ns))]
+    origin_ns = min(seen)
+    rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
+    bands = []
+    for boot, group in groupby(rounds, key=lambda round_: round_.boot):
+        of_boot = list(group)
+        start_ns, end_ns = of_boot[0].started_ns, of_boot[-1].ended_ns
+        bands.append((boot, (start_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9))
+    return Timeline(origin_ns=origin_ns, end_s=(max(seen) - origin_ns) / 1e9, bands=tuple(bands))

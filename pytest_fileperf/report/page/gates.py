@@ -1,0 +1,137 @@
+"""What was judged, as markup: outcomes, gates with a picture of their interval, and limits."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_fileperf.judge.verdict import Comparison, LimitCheck
+from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.report.details import STYLES, compared, limit_text
+from pytest_fileperf.report.page.markup import Markup, element, table
+from pytest_fileperf.report.result import Result, Standing
+from pytest_fileperf.report.text import Style, change, percent, quantity
+
+__all__ = ("badge", "gate_list", "gate_table", "limit_list", "word_of")
+
+_CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
+_HALF = 100.0
+"""Units of the picture from its middle, where nothing changed, to either side."""
+_HEIGHT = 20.0
+_VIEW_TOLERANCES = 2.0
+"""The picture reaches so many tolerances to either side, or as far as the interval."""
+
+
+def badge(standing: Standing, text: str = "") -> Markup:
+    """Returns the standing, or a text about it, in its colour."""
+    style = _CLASSES.get(STYLES[standing], "")
+    return element("span", text or word_of(standing), class_=f"outcome {style}")
+
+
+def word_of(standing: Standing) -> str:
+    """Returns the standing in a word that says something without its column."""
+    return "not gated" if standing is Standing.UNGATED else standing.value
+
+
+def gate_list(result: Result) -> tuple[Markup, ...]:
+    """Returns a line for each comparison with figures and each broken limit: list items."""
+    lines = [
+        element(
+            "li",
+            element("b", item.metric),
+            f" {_sides(item)} ",
+            element("b", _change(item)),
+            f" {_interval(item)}, tolerance {percent(item.tolerance)} ",
+            badge(Standing(item.outcome.value)),
+        )
+        for item in compared(result)
+    ]
+    return (*lines, *(_limit(check) for check in result.verdict.limits if not check.holds))
+
+
+def limit_list(result: Result) -> Markup:
+    """Returns all limits, what was measured, and whether they hold; empty where there are none."""
+    limits = map(_limit, result.verdict.limits)
+    return element("ul", *limits, class_="says") if result.verdict.limits else Markup("")
+
+
+def _limit(check: LimitCheck) -> Markup:
+    outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
+    return element("li", f"{limit_text(check)} ", outcome, f" {check.reason}".rstrip())
+
+
+def _sides(comparison: Comparison) -> str:
+    unit = METRICS[comparison.metric].unit
+    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
+
+
+def _change(comparison: Comparison) -> str:
+    return "?" if comparison.change is None else change(comparison.change)
+
+
+def _interval(comparison: Comparison) -> str:
+    if comparison.low is None or comparison.high is None:
+        return ""
+    return f"[{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
+
+
+def gate_table(result: Result) -> Markup:
+    """Returns the comparisons that have figures of both sides, each interval drawn; empty where there are none."""
+    comparisons = compared(result)
+    if not comparisons:
+        return Markup("")
+    rows = []
+    for item in comparisons:
+        unit = METRICS[item.metric].unit
+        sides = ("" if side is None else quantity(side, unit) for side in (item.base, item.now))
+        rows.append(
+            element(
+                "tr",
+                element("td", item.metric),
+                *(element("td", side, class_="number") for side in sides),
+                element("td", element("b", _change(item)), f" {_interval(item)}", class_="number"),
+                element("td", _picture(item), class_="change"),
+                element("td", percent(item.tolerance), class_="number"),
+                element("td", badge(Standing(item.outcome.value))),
+            )
+        )
+    return table(("gate", ">baseline", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
+
+
+def _picture(comparison: Comparison) -> Markup:
+    """Returns the interval of a change as a drawing, worse than the tolerance on a ground of its own.
+
+    worse ░░░░░┊      │ ━━━●━━      better is on the other side of the middle
+    """
+    if comparison.change is None or comparison.low is None or comparison.high is None:
+        return Markup("")
+    if not all(map(math.isfinite, (comparison.change, comparison.low, comparison.high))):
+        return Markup("")
+    # A rate may fall, and a duration grow, by a factor of 1 + tolerance.
+    lower_is_better = METRICS[comparison.metric].direction is Direction.LOWER
+    edge = comparison.tolerance if lower_is_better else -comparison.tolerance / (1 + comparison.tolerance)
+    reach = max(_VIEW_TOLERANCES * abs(edge), *(1.1 * abs(end) for end in (comparison.low, comparison.high)), 1e-9)
+    low, now, high, edge = (
+        _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, edge)
+    )
+    worse_from, worse_to = (edge, 2 * _HALF) if lower_is_better else (0.0, edge)
+    return element(
+        "svg",
+        element(
+            "rect", class_="worse", x=_at(worse_from), y="0", width=_at(worse_to - worse_from), height=_at(_HEIGHT)
+        ),
+        _upright(_HALF, "zero"),
+        _upright(edge, "edge"),
+        element("line", class_="range", x1=_at(low), x2=_at(high), y1=_at(_HEIGHT / 2), y2=_at(_HEIGHT / 2)),
+        element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
+        viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
+        role="img",
+        aria_label=f"{_change(comparison)} {_interval(comparison)}, tolerance {percent(comparison.tolerance)}",
+    )
+
+
+def _upright(x: float, class_: str) -> Markup:
+    return element("line", class_=class_, x1=_at(x), x2=_at(x), y1="0", y2=_at(_HEIGHT))
+
+
+def _at(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,89 @@
+"""HTML that is escaped by construction: text becomes markup here and nowhere else."""
+
+from __future__ import annotations
+
+import html
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_fileperf.report.values import json_value
+
+__all__ = ("Child", "Markup", "data_block", "document", "element", "raw_element", "table")
+
+_VOID = frozenset(("meta",))
+"""Elements without an end tag."""
+_KEPT = "\n\t\N{ZERO WIDTH JOINER}"
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """A piece of HTML, ready to be written; a plain `str` is text that still has to be escaped."""
+
+    text: str
+
+
+Child: TypeAlias = Markup | str
+
+
+def element(tag: str, /, *children: Child, **attributes: str) -> Markup:
+    """Returns the element with these children and attributes; `class_` is `class`, `data_chart` is `data-chart`.
+
+    An attribute with an empty value is left out.
+    """
+    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value)
+    head = "".join(f' {key}="{_escaped(value)}"' for key, value in given)
+    if tag in _VOID:
+        return Markup(f"<{tag}{head}>")
+    content = "".join(child.text if isinstance(child, Markup) else _escaped(child) for child in children)
+    return Markup(f"<{tag}{head}>{content}</{tag}>")
+
+
+def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
+    """Returns a `script` or `style` element, whose content browsers read as it stands.
+
+    Raises ValueError for content that would end the element.
+    """
+    if f"</{tag}" in content.lower() or "<!--" in content:
+        raise ValueError(f"this would end its {tag} element early")
+    return element(tag, Markup(content), **attributes)
+
+
+def data_block(value: object, /, **attributes: str) -> Markup:
+    """Returns the value as JSON in a script element that is not run; no text in it can end the element."""
+    text = json.dumps(json_value(value), separators=(",", ":"), allow_nan=False)
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return raw_element("script", text, type="application/json", **attributes)
+
+
+def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "") -> Markup:
+    """Returns a table that scrolls sideways where it is too wide; headings with a leading `>` are those of numbers."""
+    cells = (
+        element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")
+        for heading in headings
+    )
+    head = element("thead", element("tr", *cells))
+    return element("div", element("table", head, element("tbody", *rows), class_=class_), class_="scroll")
+
+
+def document(*, head: tuple[Markup, ...], body: tuple[Markup, ...]) -> str:
+    """Returns the text of a whole HTML document in English, each piece on a line of its own."""
+    pieces = ("<!doctype html>", '<html lang="en">', "<head>", *(piece.text for piece in head), "</head>")
+    return "\n".join((*pieces, "<body>", *(piece.text for piece in body), "</body>", "</html>", ""))
+
+
+def _escaped(text: str) -> str:
+    return html.escape("".join(map(_shown, text.replace("\r\n", "\n"))))
+
+
+def _shown(char: str) -> str:
+    """Returns the character; a mark for one that files cannot hold, nothing for one that turns its neighbours round."""
+    category = unicodedata.category(char)
+    if char in _KEPT:
+        return char
+    if category in ("Cc", "Cs"):
+        return "\N{REPLACEMENT CHARACTER}"
+    return "" if category == "Cf" else char

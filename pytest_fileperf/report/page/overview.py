@@ -1,0 +1,88 @@
+"""The table of all measurements: a row for each, what was judged under it, the groups in the order of their ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.details import compared, reasons
+from pytest_fileperf.report.page.gates import badge, gate_list
+from pytest_fileperf.report.page.markup import Markup, element, table
+from pytest_fileperf.report.ranked import RankedGroup
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.table import metric_text, row_names
+from pytest_fileperf.report.text import plain
+
+__all__ = ("Entry", "entries_of", "link", "overview")
+
+_METRICS = ("rps", "p50", "p99")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A result with its place on the page."""
+
+    result: Result
+    name: str
+    """What it is called, and no other is."""
+    anchor: str
+    group: str
+    """The title of the ranked group it is in; empty for none."""
+
+
+def entries_of(results: Sequence[Result], alone: Sequence[Result], groups: Sequence[RankedGroup]) -> tuple[Entry, ...]:
+    """Returns all results in the order of the page: those that are in no ranked group, then each group, best first."""
+    names = {id(result): name for result, name in zip(results, row_names(results), strict=True)}
+    placed = [(result, "") for result in alone]
+    placed += [(result, plain(group.title)) for group in groups for result, _ in group.ordered()]
+    return tuple(
+        Entry(result=result, name=names[id(result)], anchor=f"test-{number}", group=group)
+        for number, (result, group) in enumerate(placed, 1)
+    )
+
+
+def link(entry: Entry, name: str = "") -> Markup:
+    """Returns a link to the section of a test, by its name or another one."""
+    return element("a", name or entry.name, class_="name", href=f"#{entry.anchor}")
+
+
+def overview(entries: Sequence[Entry]) -> Markup:
+    """Returns the table."""
+    headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
+    rows: list[Markup] = []
+    for group, members in groupby(entries, key=lambda entry: entry.group):
+        if group:
+            title = element("th", group, colspan=str(len(headings)), scope="rowgroup")
+            rows.append(element("tr", title, class_="group"))
+        for entry in members:
+            rows += _rows(entry, len(headings))
+    few = any(metric_text(name, entry.result).startswith("~") for entry in entries for name in _METRICS)
+    foot = element("p", "~ of fewer requests than the percentile needs", class_="quiet") if few else Markup("")
+    return element("section", element("h2", "Results"), table(headings, rows, class_="overview"), foot, id="results")
+
+
+def _rows(entry: Entry, columns: int) -> list[Markup]:
+    result = entry.result
+    cells = [
+        element("td", link(entry), element("div", plain(result.work), class_="quiet")),
+        *(_number(METRICS[name].title, metric_text(name, result)) for name in _METRICS),
+        _number("errors", f"{result.measurement.errors:,}"),
+        element("td", "-" if result.smoke else result.measurement.limit.kind.value, data_heading="limited by"),
+        element("td", badge(result.standing)),
+    ]
+    said = [*gate_list(result), *_unjudged(result)]
+    below = element("tr", element("td", element("ul", *said, class_="says"), colspan=str(columns)), class_="below")
+    return [element("tr", *cells), *([below] if said else [])]
+
+
+def _number(heading: str, text: str) -> Markup:
+    return element("td", text, class_="number", data_heading=heading)
+
+
+def _unjudged(result: Result) -> list[Markup]:
+    """Returns why metrics without a comparison have the outcome they have."""
+    if compared(result):
+        return []
+    return [element("li", text) for _, text in reasons(result)]

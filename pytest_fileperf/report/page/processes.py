@@ -1,0 +1,229 @@
+"""Charts of what the server's processes and the generator used while a load ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.measure.recording import Boot
+from pytest_fileperf.report.page.drawing import (
+    BAD,
+    COLOURS,
+    FIRST,
+    MOST_POINTS,
+    QUIET,
+    SECOND,
+    THIRD,
+    Chart,
+    Scale,
+    Timeline,
+    level,
+    line,
+    scale_for,
+    thinned,
+)
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.serve.sample import Sample
+
+__all__ = ("process_charts",)
+
+LEAST_SAMPLES = 4
+"""Fewer, over all boots, are no course."""
+MOST_WORKERS = len(COLOURS)
+"""More lines would only cover each other."""
+NOTABLE_SHARE = 0.05
+"""Of a core: processes that answer no request are drawn when they use more."""
+_GENERATOR = -1
+"""In place of the generator's process id, which may be that of a server's process on another boot."""
+
+_Course = list[tuple[float, float | None]]
+
+
+def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
+    """Returns the charts that have something to show."""
+    boots = sorted(
+        (boot for boot in result.recording.boots if len(boot.samples) > 1), key=lambda boot: boot.samples[0].at_ns
+    )
+    if sum(len(boot.samples) for boot in boots) < LEAST_SAMPLES:
+        return ()
+    made = (
+        _cpu(boots, timeline),
+        _memory(result, boots, timeline),
+        _threads(boots, timeline),
+        _files(boots, timeline),
+    )
+    return tuple(chart for chart in made if chart is not None)
+
+
+# --- CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """The time between two samples of a boot."""
+
+    middle_s: float
+    workers: tuple[int, ...]
+    """Process ids."""
+    shares: Mapping[int, float]
+    """CPU seconds per second by process id."""
+
+    def worker(self, place: int) -> float | None:
+        return self.shares.get(self.workers[place]) if place < len(self.workers) else None
+
+    def of_workers(self, pick: Callable[[Iterable[float]], float]) -> float | None:
+        known = [self.shares[pid] for pid in self.workers if pid in self.shares]
+        return pick(known) if known else None
+
+    def rest(self) -> float | None:
+        """Returns what the server's processes used that are no workers: all of them where none is known as one."""
+        return sum(share for pid, share in self.shares.items() if pid not in (*self.workers, _GENERATOR))
+
+    def generator(self) -> float | None:
+        return self.shares.get(_GENERATOR)
+
+
+def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
+    stretches = [_stretches(boot, timeline, MOST_POINTS // len(boots)) for boot in boots]
+    count = max(len(boot.worker_pids) for boot in boots)
+
+    def course(pick: Callable[[_Stretch], float | None]) -> _Course:
+        return _joined([[(stretch.middle_s, pick(stretch)) for stretch in of_boot] for of_boot in stretches])
+
+    if not count:
+        says = "All processes of the server together; 100 % is a whole core."
+        lines = [("server", course(_Stretch.rest), FIRST)]
+    elif count <= MOST_WORKERS:
+        says = "100 % is a whole core: all that one worker can use for Python code."
+        lines = [
+            (f"worker {place + 1}" if count > 1 else "worker", course(partial(_Stretch.worker, place=place)), colour)
+            for place, colour in enumerate(COLOURS[:count])
+        ]
+    else:
+        says = f"Of {count} workers; 100 % is a whole core."
+        named = (("busiest worker", max, SECOND), ("mean of the workers", fmean, FIRST), ("idlest worker", min, THIRD))
+        lines = [(name, course(partial(_Stretch.of_workers, pick=pick)), colour) for name, pick, colour in named]
+    if count and _highest(others := course(_Stretch.rest)) >= NOTABLE_SHARE:
+        lines.append(("other processes of the server", others, QUIET))
+    scale = Scale(name="%", size=0.01)
+    traces = [line(name, points, scale, colour) for name, points, colour in lines]
+    if generator := course(_Stretch.generator):
+        traces.append(line("generator", generator, scale, QUIET, dash="dot"))
+    highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
+    return Chart(
+        title="CPU over time, shares of a core",
+        says=says,
+        traces=tuple(traces),
+        layout=timeline.layout(yaxis=scale.axis(range=[0, max(105.0, highest * 105)])),
+    )
+
+
+def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[_Stretch]:
+    """Returns the times between a boot's samples; CPU time only grows, so what is left out is in the next one."""
+    found = []
+    for before, after in pairwise(thinned(boot.samples, most)):
+        used, at = _cpu_ns(before), _cpu_ns(after)
+        length_ns = after.at_ns - before.at_ns
+        if length_ns > 0:
+            shares = {pid: (at[pid] - used[pid]) / length_ns for pid in at if pid in used}
+            middle_s = timeline.seconds(before.at_ns + length_ns / 2)
+            found.append(_Stretch(middle_s=middle_s, workers=boot.worker_pids, shares=shares))
+    return found
+
+
+def _cpu_ns(sample: Sample) -> dict[int, int]:
+    used = {use.pid: use.cpu_ns for use in sample.server}
+    return used if sample.generator is None else {**used, _GENERATOR: sample.generator.cpu_ns}
+
+
+# --- memory, threads, files
+
+
+def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
+    used = _of_samples(boots, timeline, lambda sample: sum(use.rss_bytes for use in sample.server))
+    scale = scale_for(_highest(used), Unit.BYTES)
+    limits = [check for check in result.verdict.limits if check.metric == "rss"]
+    return Chart(
+        title="Memory of the server over time",
+        says="Resident memory of all its processes together.",
+        traces=(
+            line("memory", used, scale, FIRST),
+            *(level(check.name, check.limit, timeline.end_s, scale, BAD) for check in limits),
+        ),
+        layout=timeline.layout(yaxis=scale.axis(), showlegend=bool(limits)),
+    )
+
+
+def _threads(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
+    return _counts(
+        "Threads of the server over time",
+        "Busy ones are in the middle of something; the main threads are not counted as busy.",
+        (
+            ("threads", _of_samples(boots, timeline, _thread_count), FIRST),
+            ("busy threads", _of_samples(boots, timeline, _busy_thread_count), SECOND),
+        ),
+        timeline,
+    )
+
+
+def _files(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
+    return _counts(
+        "Open files of the server over time",
+        "Sockets are among them.",
+        (("open files", _of_samples(boots, timeline, _file_count), FIRST),),
+        timeline,
+    )
+
+
+def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
+    """Returns the chart of those counts that are known; None where none of them ever changes."""
+    known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
+    if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
+        return None
+    scale = Scale()
+    return Chart(
+        title=title,
+        says=says,
+        traces=tuple(line(name, course, scale, colour) for name, course, colour in known),
+        layout=timeline.layout(yaxis=scale.axis()),
+    )
+
+
+def _thread_count(sample: Sample) -> int | None:
+    return sum(use.threads for use in sample.server)
+
+
+def _busy_thread_count(sample: Sample) -> int | None:
+    return _sum_known(use.busy_threads for use in sample.server)
+
+
+def _file_count(sample: Sample) -> int | None:
+    return _sum_known(use.files for use in sample.server)
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sample], int | None]) -> _Course:
+    shown = [thinned(boot.samples, MOST_POINTS // len(boots)) for boot in boots]
+    return _joined([[(timeline.seconds(sample.at_ns), pick(sample)) for sample in samples] for samples in shown])
+
+
+def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
+    """Returns one course of those of all boots, interrupted between them."""
+    joined: _Course = []
+    for course in courses:
+        if joined and course:
+            joined.append((course[0][0], None))
+        joined += course
+    return joined
+
+
+def _highest(course: _Course) -> float:
+    return max((y for _, y in course if y is not None), default=0.0)

@@ -1,0 +1,117 @@
+"""The section of one measurement: how it was made, what was judged, what failed, its charts, and every figure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.report.details import figure_lines, notes, reasons, setting
+from pytest_fileperf.report.page.drawing import Chart
+from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
+from pytest_fileperf.report.page.markup import Markup, element, table
+from pytest_fileperf.report.page.overview import Entry
+from pytest_fileperf.report.result import Result, Standing
+from pytest_fileperf.report.text import amount, plain
+
+__all__ = ("facts_list", "section")
+
+_MOST_FAILURES = 20
+_EXAMPLE_LENGTH = 4_000
+_SHOWN_ELSEWHERE = ("work", "latency", "service", "ttfb", "failures", "limits", "limited by")
+_LATENCY_COLUMNS = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+
+
+def section(entry: Entry, charts: Sequence[Chart], first_chart: int) -> Markup:
+    """Returns the section; `first_chart` is the number of its first chart on the page."""
+    result = entry.result
+    return element(
+        "article",
+        element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
+        element("p", "; ".join((plain(result.work), *setting(result))), class_="quiet"),
+        Markup("") if result.smoke else _limiting(result.measurement.limit),
+        gate_table(result),
+        limit_list(result),
+        _sentences(result),
+        *_failures(result),
+        element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
+        _latencies(result.measurement),
+        facts_list(_figures(result)),
+        id=entry.anchor,
+    )
+
+
+def _limiting(limit: Limit) -> Markup:
+    if limit.kind is LimitKind.UNCLEAR:
+        return element("p", f"Not clear what limited it{': ' * bool(limit.evidence)}{limit.evidence}")
+    return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
+
+
+def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
+    """Returns terms with what belongs to each; those without anything are left out."""
+    pairs = (
+        (element("dt", term), element("dd", *(element("span", text) for text in texts)))
+        for term, texts in facts
+        if texts
+    )
+    return element("dl", *(part for pair in pairs for part in pair), class_="facts")
+
+
+def _sentences(result: Result) -> Markup:
+    """Returns why outcomes are what they are, and what a reader must know to judge the figures."""
+    items = [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
+    items += [element("li", note) for note in notes(result)]
+    return element("ul", *items, class_="says") if items else Markup("")
+
+
+def _failures(result: Result) -> list[Markup]:
+    failures = result.measurement.failures
+    if not failures:
+        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
+    shown: list[Markup] = [element("h4", "Failed requests, with the first of each kind")]
+    for failure in failures[:_MOST_FAILURES]:
+        shown.append(
+            element("p", badge(Standing.FAILED, f"{failure.count:,} ×"), " ", element("b", plain(failure.kind)))
+        )
+        example = failure.example.strip()
+        if example and example != failure.kind:
+            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
+    rest = failures[_MOST_FAILURES:]
+    if rest:
+        count = sum(failure.count for failure in rest)
+        shown.append(element("p", f"and {count:,} more of {len(rest)} other kind{'s' * (len(rest) != 1)}"))
+    return shown
+
+
+def _figure(chart: Chart, number: int) -> Markup:
+    caption = element("figcaption", element("b", chart.title), " ", element("span", chart.says, class_="quiet"))
+    place = element("div", class_="chart", role="img", aria_label=chart.title, data_chart=str(number))
+    return element("figure", caption, place)
+
+
+def _latencies(run: Measurement) -> Markup:
+    """Returns the distributions of all that was timed, a row each."""
+    timed = (
+        ("latency", run.latency),
+        ("service time", run.service),
+        ("first byte", run.ttfb),
+    )
+    rows = [
+        element("tr", element("td", name), *(element("td", text, class_="number") for text in _spread(summary)))
+        for name, summary in timed
+        if summary.count
+    ]
+    return table(("", *(f">{name}" for name in _LATENCY_COLUMNS)), rows) if rows else Markup("")
+
+
+def _spread(summary: LatencySummary) -> list[str]:
+    fields = (name.replace(".", "") for name in _LATENCY_COLUMNS)
+    return [amount(getattr(summary, name), Unit.SECONDS) for name in fields]
+
+
+def _figures(result: Result) -> list[tuple[str, list[str]]]:
+    """Returns the figures that the terminal shows with `-v`, by subject; the latencies have a table of their own."""
+    rows = (re.split(" {2,}", line.strip()) for line in figure_lines(result, width=100_000, colour=False))
+    return [(subject, texts) for subject, *texts in rows if subject not in _SHOWN_ELSEWHERE]

@@ -1,0 +1,180 @@
+"""A ranked group as text: its members best first, and under them the grid of two parameters where there is one.
+
+    event loops                requests/s  of best                 p99  limited by
+1   Protocol, uvloop               25,234  100 %               61.0 ms  load generator
+2   Protocol, asyncio              21,008   83 % [76, 91]      70.2 ms  server CPU
+3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pytest_fileperf.judge.ranking import Place
+from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.details import STYLES
+from pytest_fileperf.report.ranked import Grid, RankedGroup, grid_of
+from pytest_fileperf.report.remarks import note_lines
+from pytest_fileperf.report.result import Result, Standing
+from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, Table, metric_text, row_names, table_of
+from pytest_fileperf.report.text import Style, amount, cells, flow, pad, plain
+
+__all__ = ("grid_lines", "group_lines", "limited_by", "member_names", "share")
+
+_READABLE_NAME_CELLS = 24
+"""p50 and p99 give way to a name of this length; what limited the run does not, as it may make the order void."""
+_LIMITED_BY = "limited by"
+_PERCENTILES = ("p99", "p50")
+"""The first one stays longer: with so many connections at work, p50 follows from the rate."""
+_OUTSIDE = (LimitKind.GENERATOR, LimitKind.NETWORK)
+"""These limits are not the server's own."""
+
+
+def group_lines(
+    group: RankedGroup,
+    under: Callable[[Result, int], Sequence[str]],
+    *,
+    said: LimitKind | None,
+    width: int,
+    colour: bool,
+) -> list[str]:
+    """Returns the table of a group, then its grid and what to know of it.
+
+    `under` makes the lines below a row, in the width it is given; `said` is what limited every run of the session.
+    """
+    results = [result for result, _ in group.ordered()]
+    table, lines = _table(group, results, width=width, colour=colour)
+    lines.append(table.heading(colour=colour))
+    ranks, _ = table.columns[0]
+    for at, result in enumerate(results):
+        lines.append(table.row(at, colour=colour))
+        lines += (" " * ranks.width + line for line in under(result, width - ranks.width))
+    grid = grid_of(group.results)
+    if grid is not None:
+        shown = grid_lines(grid, group, width=width, colour=colour)
+        lines += ["", *shown] if shown else []
+    for note in _notes(group, said, in_table=table.has(_LIMITED_BY)):
+        lines += note_lines(note, indent=0, width=width, colour=colour)
+    return lines
+
+
+def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour: bool) -> tuple[Table, list[str]]:
+    """Returns the table, and the lines above it where its title is too long to be a heading."""
+    title, names = plain(group.title), member_names(results)
+    is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
+    above = [] if is_heading else flow([(title, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)
+    places = group.ranking.places
+    best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
+    ranks = Column(heading="", texts=tuple(map(_rank, places)), styles=best)
+    named = Column(heading=title if is_heading else "test", texts=names, styles=best)
+    return table_of(named, _columns(group, results), width=width, before=[ranks]), above
+
+
+def member_names(results: Sequence[Result]) -> tuple[str, ...]:
+    """Returns what to call each row; of tests that differ in nothing but their parameters, these."""
+    names = row_names(results)
+    functions = {name.partition("[")[0] for name in names}
+    parameters = tuple(name.partition("[")[2].removesuffix("]") for name in names)
+    only_these = len(functions) == 1 and all(parameters) and all(name.endswith("]") for name in names)
+    return parameters if only_these else names
+
+
+def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
+    by = METRICS[group.ranking.metric]
+    values = tuple("-" if place.value is None else amount(place.value, by.unit) for place in group.ranking.places)
+    ranked = Column(heading=by.title, texts=values, right=True)
+    rest = [
+        Column(
+            heading=METRICS[name].title,
+            texts=tuple(metric_text(name, result) for result in results),
+            right=True,
+            least_name_cells=_READABLE_NAME_CELLS + at,
+        )
+        for at, name in enumerate(_PERCENTILES)
+        if name != by.name
+    ]
+    ratios = Column(heading="of best", texts=_ratios(group.ranking.places), least_name_cells=LEAST_NAME_CELLS)
+    columns = [ranked, ratios, *reversed(rest)]
+    kinds = [result.measurement.limit.kind.value if result.measurement.requests else "-" for result in results]
+    if len({*kinds} - {"-"}) > 1:
+        columns.append(Column(heading=_LIMITED_BY, texts=tuple(kinds), least_name_cells=LEAST_NAME_CELLS))
+    standings = [result.standing for result in results]
+    if set(standings) != {Standing.UNGATED}:
+        texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
+        columns.append(Column(heading="outcome", texts=texts, styles=styles))
+    return columns
+
+
+def _rank(place: Place) -> str:
+    return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
+
+
+def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
+    """Returns `83 % [76, 91]` for each place, the shares one under the other."""
+    shares = ["-" if place.ratio is None else f"{share(place.ratio)} %" for place in places]
+    size = max(map(cells, shares))
+    intervals = [
+        "" if place.low is None or place.high is None else f" [{share(place.low)}, {share(place.high)}]"
+        for place in places
+    ]
+    return tuple(pad(text, size, right=True) + interval for text, interval in zip(shares, intervals, strict=True))
+
+
+def share(ratio: float) -> str:
+    """Returns a ratio in per cent without the sign: two digits or more."""
+    percent = ratio * 100
+    return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
+
+
+def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
+    """Returns what a reader must know to judge the order, and what limited the runs where the table does not say it."""
+    if group.ranking.metric == "p50":
+        return ["ranked by p50: all got the rate that was asked for"]
+    found = []
+    kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
+    for kind, count in Counter(kinds).items():
+        which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
+        if kind in _OUTSIDE:
+            found.append(f"{which} limited by {kind}, not by the server: it could do more")
+        elif kind is LimitKind.RATE:
+            found.append(f"{which} got the rate that was asked for: the server could do more")
+        elif kind is not said and not in_table:
+            found.append(limited_by(kind, which))
+    return found
+
+
+def limited_by(kind: LimitKind, which: str = "all") -> str:
+    """Returns the remark for `which` runs, that were limited by the same."""
+    if kind is LimitKind.UNCLEAR:
+        return f"not clear what limited {'any' if which == 'all' else which} of them"
+    return f"{which} limited by {kind}"
+
+
+def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> list[str]:
+    """Returns the grid with the ranked metric in its cells and the best marked; turned, or left out, to fit."""
+    heading = METRICS[group.ranking.metric].title
+    for each in (grid, grid.turned()):
+        names = Column(heading=heading, texts=tuple(map(plain, each.rows)))
+        columns = [_grid_column(each, column, group) for column in each.columns]
+        if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= width:
+            table = table_of(names, columns, width=width)
+            return [table.heading(colour=colour), *(table.row(at, colour=colour) for at in range(len(each.rows)))]
+    return []
+
+
+def _grid_column(grid: Grid, column: str, group: RankedGroup) -> Column:
+    unit = METRICS[group.ranking.metric].unit
+    places = {place.member: place for place in group.ranking.places}
+    found = [places.get(grid.members.get((row, column), -1)) for row in grid.rows]
+    best = [place is not None and place.rank == 1 for place in found]
+    return Column(
+        heading=plain(column),
+        texts=tuple(
+            "-" if place is None or place.value is None else "*" * marked + amount(place.value, unit)
+            for place, marked in zip(found, best, strict=True)
+        ),
+        styles=tuple(Style.GOOD if marked else Style.NONE for marked in best),
+        right=True,
+    )

@@ -1,0 +1,157 @@
+"""The lines under a row of the result table: what was judged, what limited the run, what failed, what to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.report.details import STYLES, limit_text
+from pytest_fileperf.report.result import Result, Standing
+from pytest_fileperf.report.text import Style, cells, change, flow, pad, percent, plain, quantity, shorten, words
+
+__all__ = (
+    "failure_lines",
+    "gate_lines",
+    "limit_lines",
+    "limiting_lines",
+    "load_lines",
+    "note_lines",
+    "reason_lines",
+)
+
+_INDENT = 2
+_HANGING = 4
+_EXAMPLE_KINDS = 3
+_EXAMPLE_CELLS = 160
+_NOTABLE = 1.1
+"""Times that differ by less say the same."""
+
+
+def gate_lines(comparisons: Sequence[Comparison], *, width: int, colour: bool) -> list[str]:
+    """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
+    rows = [_gate_cells(comparison) for comparison in comparisons]
+    sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(4)]
+    aligned = _INDENT + sum(sizes) + 8 + max((cells(row[4]) for row in rows), default=0) <= width
+    lines = []
+    for row, comparison in zip(rows, comparisons, strict=True):
+        if aligned:
+            row = [pad(text, size) for text, size in zip(row, sizes, strict=False)] + row[4:]
+        styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
+        lines += flow(zip(row, styles, strict=True), width=width, indent=_INDENT, hanging=_HANGING, colour=colour)
+    return [line.rstrip() for line in lines]
+
+
+def _gate_cells(comparison: Comparison) -> list[str]:
+    unit = METRICS[comparison.metric].unit
+    assert comparison.base is not None
+    assert comparison.now is not None
+    moved = change(comparison.change) if comparison.change is not None else "?"
+    if comparison.low is not None and comparison.high is not None:
+        moved += f" [{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
+    return [
+        comparison.metric,
+        f"{quantity(comparison.base, unit)} → {quantity(comparison.now, unit)}",
+        moved,
+        f"tolerance {percent(comparison.tolerance)}",
+        comparison.outcome.value,
+    ]
+
+
+def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: int, colour: bool) -> list[str]:
+    """Returns the lines for some `reasons`."""
+    lines = []
+    for outcome, text in found:
+        lead = (outcome.value, STYLES[Standing(outcome.value)])
+        lines += _prose(text, lead=lead, indent=indent, width=width, colour=colour)
+    return lines
+
+
+def _prose(
+    text: str, *, width: int, colour: bool, lead: tuple[str, Style] | None = None, indent: int = _INDENT
+) -> list[str]:
+    pieces = [lead, *words(text)] if lead else words(text)
+    return flow(pieces, width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)
+
+
+def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns a line for each absolute limit that does not hold."""
+    lines = []
+    for check in result.verdict.limits:
+        if not check.holds:
+            reason = f"; {plain(check.reason)}" if check.reason else ""
+            lead = (Standing.LIMIT.value, STYLES[Standing.LIMIT])
+            lines += _prose(f"{limit_text(check)}{reason}", lead=lead, width=width, colour=colour)
+    return lines
+
+
+def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool = False) -> list[str]:
+    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or `all_kinds`."""
+    if result.measurement.requests == 0 and not result.measurement.failures:
+        return _prose("no request was made", lead=("FAILED", Style.BAD), width=width, colour=colour)
+    failures = result.measurement.failures
+    shown = failures if all_kinds else failures[:_EXAMPLE_KINDS]
+    lines = []
+    for failure in shown:
+        example = plain(failure.example)
+        if not all_kinds:
+            example = shorten(example, _EXAMPLE_CELLS)
+        text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
+        lines += _prose(text, lead=(f"{failure.count:,}× failed:", Style.BAD), width=width, colour=colour)
+    rest = failures[len(shown) :]
+    if rest:
+        count = sum(failure.count for failure in rest)
+        lines += _prose(
+            f"and {count:,} more of {len(rest)} other kind{'s' * (len(rest) != 1)} (-v shows all)",
+            width=width,
+            colour=colour,
+        )
+    return lines
+
+
+def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns the line that names what limited the run, with the figures that say so."""
+    limit = result.measurement.limit
+    unclear = limit.kind is LimitKind.UNCLEAR
+    text = f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
+    return note_lines(text, indent=_INDENT, width=width, colour=colour)
+
+
+def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns what the row does not say of a load that was due at given times; nothing where all came as it was due."""
+    run = result.measurement
+    texts = [_finished(run), _service(run)]
+    if run.late or run.dropped:
+        texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
+    pieces = [(text, Style.DIM) for text in texts if text]
+    return flow(pieces, width=width, indent=_INDENT, hanging=_HANGING, colour=colour)
+
+
+def _finished(run: Measurement) -> str:
+    """Returns when the work was done, where it was a given amount: at the rate it came in, that needs no saying."""
+    if run.due is None:
+        return ""
+    total = run.attack + run.wait
+    finished = f"finished in {_seconds(total)}"
+    if not run.open_loop or run.attack == 0:
+        return finished
+    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (total >= run.attack * _NOTABLE)
+
+
+def _service(run: Measurement) -> str:
+    """Returns the service time, where requests waited notably long before they were sent."""
+    sent, due = run.service, run.latency
+    if not sent.count or (due.p50 < sent.p50 * _NOTABLE and due.p99 < sent.p99 * _NOTABLE):
+        return ""
+    return f"service time p50 {_seconds(sent.p50)}, p99 {_seconds(sent.p99)}"
+
+
+def _seconds(value: float) -> str:
+    return quantity(value, Unit.SECONDS)
+
+
+def note_lines(text: str, *, indent: int, width: int, colour: bool) -> list[str]:
+    """Returns the lines of a remark."""
+    return flow(words(text, Style.DIM), width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)

@@ -1,0 +1,485 @@
+"""The page as a browser reads it: whole, the figures where they belong, and nothing in it that was not put there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.recordings import open_loop, watched
+from report.samples import (
+    ERRORS,
+    FAILURES,
+    NEW,
+    REGRESSED,
+    TAIL_IMPROVED,
+    TOO_FEW,
+    every_kind,
+    recording,
+    result,
+)
+
+from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.report.page.charts import charts_of
+from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.page.markup import data_block, element, raw_element
+from pytest_fileperf.report.result import Result
+
+FACTS = RunFacts(
+    created=datetime(2026, 11, 21, 9, 30, tzinfo=UTC),
+    command="pytest --fileperf --fileperf-html=report.html",
+    commit={"id": "9a1e0473cfd0a9b9c1d2", "branch": "main", "dirty": True},
+    environment={"system": "Linux", "machine": "x86_64", "cpu": "a processor", "cores": 2, "python": "CPython 3.11",
+                 "packages": {"uvicorn": "0.54.0", "fastapi": "0.165.0"}},
+)  # fmt: skip
+EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}-->"
+VOID = ("meta",)
+
+
+# --- what a browser would make of it
+
+
+@dataclass
+class Node:
+    tag: str
+    attributes: dict[str, str]
+    parent: Node | None = None
+    content: list[Node | str] = field(default_factory=list)
+
+    def all(self, tag: str, class_: str | None = None) -> Iterator[Node]:
+        """Yields the elements below with this tag, and this class among theirs, in order."""
+        for child in self.content:
+            if isinstance(child, Node):
+                if child.tag == tag and (class_ is None or class_ in child.attributes.get("class", "").split()):
+                    yield child
+                yield from child.all(tag, class_)
+
+    def first(self, tag: str, class_: str | None = None) -> Node:
+        return next(self.all(tag, class_))
+
+    @property
+    def text(self) -> str:
+        return "".join(child if isinstance(child, str) else child.text for child in self.content)
+
+
+class TreeBuilder(HTMLParser):
+    """Builds the tree, and asserts that every element is closed where it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self._at = Node("", {})
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attributes)) == len(attributes), f"<{tag}> has an attribute twice"
+        node = Node(tag, {key: value or "" for key, value in attributes}, self._at)
+        self._at.content.append(node)
+        if tag not in VOID:
+            self._at = node
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._at.tag == tag, f"</{tag}> in <{self._at.tag}>"
+        assert self._at.parent is not None
+        self._at = self._at.parent
+
+    def handle_data(self, data: str) -> None:
+        self._at.content.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data[:80]}")
+
+    def done(self) -> Node:
+        self.close()
+        assert self._at is self.root, f"<{self._at.tag}> is not closed"
+        return self.root
+
+
+def tree_of(text: str) -> Node:
+    builder = TreeBuilder()
+    builder.feed(text)
+    return builder.done()
+
+
+@pytest.fixture(autouse=True)
+def _small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a few characters in place of its megabytes."""
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly.js */")
+
+
+def page(*results: Result, facts: RunFacts = FACTS) -> Node:
+    return tree_of(results_html(results, facts))
+
+
+def section_of(tree: Node, name: str) -> Node:
+    """Returns the section that the overview's link with this name leads to."""
+    (link,) = (link for link in tree.all("a") if link.text == name)
+    (section,) = (node for node in tree.all("article") if f"#{node.attributes['id']}" == link.attributes["href"])
+    return section
+
+
+# --- the page
+
+
+def test_every_element_is_closed_and_every_link_leads_somewhere() -> None:
+    tree = page(*every_kind(), result(recorded=watched(open_loop())))
+    ids = [
+        node.attributes["id"]
+        for tag in ("article", "section", "script")
+        for node in tree.all(tag)
+        if "id" in node.attributes
+    ]
+    assert len(set(ids)) == len(ids)
+    assert {link.attributes["href"].removeprefix("#") for link in tree.all("a")} <= set(ids)
+
+
+def test_nothing_is_fetched_from_anywhere() -> None:
+    text = results_html(every_kind(), FACTS)
+    assert re.findall(r"https?:", text) == []
+    tree = tree_of(text)
+    assert [node for tag in ("link", "img", "iframe", "object", "base", "form") for node in tree.all(tag)] == []
+    assert all("src" not in node.attributes for tag in ("script", "svg", "div") for node in tree.all(tag))
+    assert all(link.attributes["href"].startswith("#") for link in tree.all("a"))
+
+
+def test_only_the_scripts_that_were_put_in_may_run() -> None:
+    tree = page(result())
+    (policy,) = (
+        node.attributes["content"]
+        for node in tree.all("meta")
+        if node.attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    run = [script.text for script in tree.all("script") if "type" not in script.attributes]
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in run)
+    assert rules["script-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data: blob:"
+
+
+def test_it_holds_all_of_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # what the fixture above has done
+    text = results_html([result()], FACTS)
+    assert len(text) > 3_000_000
+    assert len(list(tree_of(text).all("script"))) == 3
+
+
+def test_the_head_says_what_was_run_and_what_came_of_it() -> None:
+    head = page(*every_kind()).first("header")
+    facts = dict(zip((node.text for node in head.all("dt")), (node.text for node in head.all("dd")), strict=True))
+    assert facts == {
+        "made": "2026-11-21 09:30 UTC",
+        "by": "pytest --fileperf --fileperf-html=report.html",
+        "commit": "9a1e0473cfbranch mainwith changes not committed",
+        "machine": "a processorx86_64LinuxCPython 3.112 cores",
+        "packages": "fastapi 0.165.0uvicorn 0.54.0",
+    }
+    assert head.first("p", "counts").text == (
+        "8 measured1 PASS1 REGRESSED1 LIMIT1 FAILED1 INCONCLUSIVE1 SATURATED1 NEW1 not gated"
+    )
+
+
+@pytest.mark.parametrize("commit", [{}, {"id": "unversioned", "branch": "(unknown)", "dirty": False}])
+def test_what_is_not_known_is_left_out(commit: Mapping[str, object]) -> None:
+    head = page(result(), facts=replace(FACTS, commit=commit, command="", environment={})).first("header")
+    assert [node.text for node in head.all("dt")] == ["made"]
+
+
+def test_a_smoke_run_says_so() -> None:
+    assert "smoke run" in page(result(smoke=True)).first("header").text
+    assert "smoke run" not in page(result(smoke=True), result()).first("header").text
+
+
+# --- the table
+
+
+def test_the_overview_has_the_figures_of_each_test_in_the_order_of_the_groups() -> None:
+    table = page(*every_kind()).first("table", "overview")
+    assert [node.text for node in table.first("thead").all("th")] == [
+        "test", "requests/s", "p50", "p99", "errors", "limited by", "outcome",
+    ]  # fmt: skip
+    rows = [
+        [cell.text for cell in row.all("td")] or [row.text]
+        for row in table.first("tbody").all("tr")
+        if row.attributes.get("class") != "below"
+    ]
+    assert [row[0] for row in rows] == [
+        "test_uploadPOST /upload",
+        "test_download[256KiB-chunked]POST /upload",
+        "test_brokenPOST /upload",
+        "test_tinyPOST /upload",
+        "test_roundtriproundtrip",
+        "test_downPOST /upload",
+        "forms",
+        "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]POST /upload",
+        "写真のアップロード 📷POST /upload",
+    ]
+    assert rows[0][1:5] == ["2,050", "18.0 ms", "30.8 ms", "0"]
+    assert rows[0][6] == "REGRESSED"
+    assert rows[5][1:5] == ["-", "-", "-", "640"]
+
+
+def test_gates_and_broken_limits_stand_under_their_test() -> None:
+    broken = Verdict(limits=(ERRORS, TOO_FEW), comparisons=(REGRESSED, TAIL_IMPROVED))
+    tree = page(result(verdict=broken), result("test_new", verdict=Verdict(comparisons=NEW)))
+    assert [[line.text for line in row.all("li")] for row in tree.all("tr", "below")] == [
+        [
+            "rps 2,190/s → 2,050/s −6.4 % [−8.1, −4.7], tolerance 5 % REGRESSED",
+            "p99 42.5 ms → 31.0 ms −27.1 % [−33.0, −20.1], tolerance 25 % IMPROVED",
+            "max_error_rate 0 %, measured 0.113 % LIMIT",
+            "min_rps 2,400/s, measured 2,050/s LIMIT",
+        ],
+        ["rps, p99: no baseline is stored"],
+    ]
+
+
+def test_few_requests_are_marked() -> None:
+    tree = page(result(recorded=recording(requests=20, boots=1)))
+    assert [cell.text for cell in tree.first("table", "overview").all("td", "number")][1:3] == ["17.3 ms", "~31.0 ms"]
+    assert "fewer requests than the percentile needs" in tree.first("section").text
+
+
+def test_names_that_are_shared_become_node_ids() -> None:
+    tree = page(
+        result(),
+        result(module="other.py"),
+        result("test_two"),
+        result("test_two", nodeid="tests/test_files.py::test_two#2"),
+    )
+    assert [link.text for link in tree.all("a")] == [
+        "tests/test_files.py::test_upload", "other.py::test_upload", "test_two", "test_two #2",
+    ]  # fmt: skip
+
+
+# --- the section of a test
+
+
+def test_a_section_has_gates_limits_failures_notes_and_all_figures() -> None:
+    verdict = Verdict(limits=(ERRORS, TOO_FEW), comparisons=(REGRESSED,))
+    recorded = recording(failures=FAILURES, pinned=False, notes=("the disk was full",))
+    section = section_of(page(result(recorded=recorded, verdict=verdict)), "test_upload")
+    tables = [
+        [[cell.text for cell in row.all("td")] for row in table.first("tbody").all("tr")]
+        for table in section.all("table")
+    ]
+    gates, latencies = tables
+    assert gates == [["rps", "2,190/s", "2,050/s", "−6.4 % [−8.1, −4.7]", "", "5 %", "REGRESSED"]]
+    assert [line.text for line in section.first("ul").all("li")] == [
+        "max_error_rate 0 %, measured 0.113 % LIMIT",
+        "min_rps 2,400/s, measured 2,050/s LIMIT",
+    ]
+    assert [row[0] for row in latencies] == ["latency", "first byte"]
+    assert latencies[0][4] == "18.0 ms"
+    assert [node.text for node in section.all("pre")] == [FAILURES[0].example, FAILURES[1].example]
+    assert "12 × status 500" in section.text
+    assert "the disk was full" in section.text
+    assert "server and generator shared cores" in section.text
+    assert "peak RSS 68.0 MiB" in section.text
+
+
+@pytest.mark.parametrize(
+    "recorded,said",
+    [
+        (recording(client_cpu_share=0.97), "Limited by load generator: "),
+        (recording(requests=0), "Not clear what limited it: no request succeeded"),
+    ],
+)
+def test_a_section_says_what_limited_the_run(recorded: Recording, said: str) -> None:
+    assert said in section_of(page(result(recorded=recorded)), "test_upload").text
+    assert said[:10] not in section_of(page(result(recorded=recorded, smoke=True)), "test_upload").text
+
+
+def test_the_interval_of_a_change_is_drawn_against_its_tolerance() -> None:
+    slower, shorter = (
+        section_of(page(result(verdict=Verdict(comparisons=(item,)))), "test_upload").first("svg")
+        for item in (REGRESSED, TAIL_IMPROVED)
+    )
+    for svg, low, high in ((slower, -0.081, -0.047), (shorter, -0.33, -0.201)):
+        interval = svg.first("line", "range").attributes
+        middle, zero = float(svg.first("circle").attributes["cx"]), float(svg.first("line", "zero").attributes["x1"])
+        assert zero == 100
+        assert 0 <= float(interval["x1"]) < middle < float(interval["x2"]) < zero
+        assert (zero - float(interval["x1"])) / (zero - float(interval["x2"])) == pytest.approx(low / high, rel=0.01)
+    # Fewer requests are worse, and so are longer latencies: the ground of the worse lies on either side.
+    assert float(slower.first("rect").attributes["x"]) == 0
+    assert float(shorter.first("rect").attributes["x"]) > 100
+
+
+@pytest.mark.parametrize("low", [None, math.nan, -math.inf])
+def test_an_interval_that_is_not_known_is_not_drawn(low: float | None) -> None:
+    section = section_of(page(result(verdict=Verdict(comparisons=(replace(REGRESSED, low=low),)))), "test_upload")
+    assert "REGRESSED" in section.first("table").text
+    assert list(section.all("svg")) == []
+
+
+def test_of_many_kinds_of_failures_the_most_frequent_are_shown() -> None:
+    kinds = tuple(Failure(kind=f"status {500 + at}", count=100 - at, example="x" * 5000) for at in range(25))
+    section = section_of(page(result(recorded=recording(failures=kinds))), "test_upload")
+    examples = [node.text for node in section.all("pre")]
+    assert len(examples) == 20
+    assert examples[0] == "x" * 4000 + "…"
+    assert "and 390 more of 5 other kinds" in section.text
+
+
+def test_an_open_loop_shows_service_time_beside_latency() -> None:
+    section = section_of(page(result(recorded=open_loop())), "test_upload")
+    assert [row.first("td").text for row in section.first("tbody").all("tr")] == [
+        "latency", "service time", "first byte",
+    ]  # fmt: skip
+
+
+def test_every_chart_has_a_place_and_its_data() -> None:
+    results = (result(recorded=watched(recording())), result("test_open", recorded=watched(open_loop())))
+    tree = page(*results)
+    (block,) = (script for script in tree.all("script") if script.attributes.get("type") == "application/json")
+    places = list(tree.all("div", "chart"))
+    charts = [chart for each in results for chart in charts_of(each)]
+    assert [int(place.attributes["data-chart"]) for place in places] == list(range(len(charts)))
+    assert [place.attributes["aria-label"] for place in places] == [chart.title for chart in charts]
+    drawn = json.loads(block.text)
+    assert [[trace["name"] for trace in chart["traces"]] for chart in drawn] == [
+        [trace["name"] for trace in chart.traces] for chart in charts
+    ]
+
+
+# --- groups
+
+
+def servers() -> tuple[Result, ...]:
+    """Returns a group of two servers with one worker and two, where more workers are better and servers are alike."""
+    return tuple(
+        result(
+            f"test_get[{server}-{workers}]",
+            recorded=recording(requests=500 * workers),
+            group="servers",
+            params={"server": server, "workers": workers},
+        )
+        for server in ("uvicorn", "gunicorn")
+        for workers in (1, 2)
+    )
+
+
+def test_the_members_of_a_group_are_ranked_with_ties_and_bars() -> None:
+    (group,) = page(*servers(), result()).all("section", "group")
+    rows = list(group.first("table", "ranking").first("tbody").all("tr"))
+    assert [[cell.text for cell in row.all("td")][:3] for row in rows] == [
+        ["1=", "uvicorn-2", "2,000"],
+        ["1=", "gunicorn-2", "2,000"],
+        ["3=", "uvicorn-1", "1,000"],
+        ["3=", "gunicorn-1", "1,000"],
+    ]
+    assert ["best" in row.attributes.get("class", "") for row in rows] == [True, True, False, False]
+    best, tied, *_ = rows
+    assert [cell.text for cell in best.all("td")][4] == "100 %"
+    assert re.fullmatch(r"100 % \[\d+, \d+\]", [cell.text for cell in tied.all("td")][4])
+    assert list(best.all("div", "interval")) == []
+    ends = [float(end) for end in re.findall(r"[\d.]+", tied.first("div", "interval").attributes["style"])]
+    bar = float(tied.first("div", "value").attributes["style"].removeprefix("--to: "))
+    assert 0 < ends[0] < bar < ends[1] <= 1
+
+
+def test_two_parameters_make_a_grid_with_the_best_marked() -> None:
+    grid = page(*servers()).first("table", "grid")
+    assert [cell.text for cell in grid.first("thead").all("th")] == ["", "1", "2"]
+    rows = [[cell.text for cell in row.content if isinstance(cell, Node)] for row in grid.first("tbody").all("tr")]
+    assert rows == [["uvicorn", "1,000", "2,000"], ["gunicorn", "1,000", "2,000"]]
+    assert [node.text for node in grid.all("b")] == ["2,000", "2,000"]
+    shares = [cell.attributes["style"] for cell in grid.all("td", "heat")]
+    assert shares == ["--share: 0.500", "--share: 1.000"] * 2
+
+
+def test_the_members_of_a_group_stand_best_first_everywhere() -> None:
+    tree = page(*servers(), result())
+    names = [
+        row.first("a").text for row in tree.first("table", "overview").first("tbody").all("tr") if list(row.all("a"))
+    ]
+    assert names == [
+        "test_upload", "test_get[uvicorn-2]", "test_get[gunicorn-2]", "test_get[uvicorn-1]", "test_get[gunicorn-1]",
+    ]  # fmt: skip
+    assert [article.first("h3").text for article in tree.all("article")] == names
+
+
+def test_groups_are_made_by_the_labels_that_were_asked_for() -> None:
+    tree = tree_of(results_html(servers(), FACTS, ("param:workers",)))
+    assert [section.first("h3").text for section in tree.all("section", "group")] == ["workers=1", "workers=2"]
+
+
+def test_without_groups_nothing_is_said_of_them() -> None:
+    assert "Groups" not in [node.text for node in page(result(), result("test_two")).all("h2")]
+
+
+# --- nothing gets out of its place
+
+
+def test_text_stays_text_wherever_it_comes_from() -> None:
+    evil = Failure(kind=f"status {EVIL}", count=3, example=EVIL)
+    recorded = recording(failures=(evil,), engine="client", why_engine=EVIL, notes=(EVIL,))
+    comparisons = (replace(REGRESSED, reason=EVIL), *(replace(new, reason=EVIL) for new in NEW))
+    verdict = Verdict(comparisons=comparisons, limits=(replace(ERRORS, name=EVIL, reason=EVIL),))
+    members = [
+        result(
+            f"{EVIL}[{EVIL}{row}-{EVIL}{column}]",
+            recorded=recorded,
+            verdict=verdict,
+            group=EVIL,
+            work=EVIL,
+            server=EVIL,
+            load=EVIL,
+            nodeid=f"{EVIL}{row}{column}",
+            params={EVIL: f"{EVIL}{row}", "other": f"{EVIL}{column}"},
+        )
+        for row in range(2)
+        for column in range(2)
+    ]
+    labelled = result(recorded=recorded, label=EVIL)
+    facts = replace(
+        FACTS, command=EVIL, commit={"id": EVIL, "branch": EVIL}, environment={"cpu": EVIL, "packages": {EVIL: EVIL}}
+    )
+    text = results_html([labelled, *members], facts)
+    tree = tree_of(text)
+    assert len(list(tree.all("script"))) == 3
+    assert list(tree.all("img")) == []
+    assert tree.first("pre").text == EVIL
+    assert tree.first("section", "group").first("h3").text == EVIL
+    headings = [cell.text for cell in tree.first("table", "grid").all("th")]
+    assert headings == ["", f"{EVIL}0", f"{EVIL}1", f"{EVIL}0", f"{EVIL}1"]
+    assert tree.first("article").first("h3").text == EVIL
+    (title,) = tree.all("title")
+    assert "alert" not in title.text
+
+
+def test_characters_that_files_cannot_hold_or_that_turn_text_round_are_left_out() -> None:
+    odd = Failure(kind="protocol", count=1, example="a\x00b\x1bc\ud800d\u202ee\r\nf\tg")
+    tree = page(result(recorded=recording(failures=(odd,))))
+    assert tree.first("pre").text == "a\ufffdb\ufffdc\ufffdde\nf\tg"
+
+
+@given(st.recursive(st.text(), lambda item: st.lists(item) | st.dictionaries(st.text(), item)))
+def test_data_comes_out_as_it_went_in(value: object) -> None:
+    block = tree_of(data_block(value).text).first("script")
+    assert not re.search("[<>&\u2028\u2029]", block.text)
+    assert json.loads(block.text) == value
+
+
+VISIBLE = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs")))
+
+
+@given(VISIBLE, VISIBLE)
+def test_text_and_attributes_come_out_as_they_went_in(text: str, value: str) -> None:
+    node = tree_of(element("p", text, title=value).text).first("p")
+    assert node.text == text
+    assert node.attributes.get("title", "") == value
+
+
+@pytest.mark.parametrize("content", ["a </SCRIPT> b", "<!-- a"])
+def test_a_script_that_would_end_early_is_refused(content: str) -> None:
+    with pytest.raises(ValueError, match="would end its script element early"):
+        raw_element("script", content)

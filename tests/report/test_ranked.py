@@ -1,0 +1,89 @@
+"""Which results are ranked, and which parameters make a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from report.samples import recording, result
+from report.variants import stacks, uploads
+
+from pytest_fileperf.report.ranked import Grid, grid_of, ranked_groups
+from pytest_fileperf.report.result import Result
+
+
+def test_groups_are_ranked_best_first_and_the_rest_stays_in_order() -> None:
+    first, second = result("test_first"), result("test_second")
+    alone, groups = ranked_groups([first, *uploads(), second, *stacks()], ["group"])
+    assert alone == (first, second)
+    assert [group.title for group in groups] == ["study A, uploads", "event loops"]
+    members = [(each.test.label, place.rank) for each, place in groups[0].ordered()]
+    assert members[0] == ("binary stream, sync write", 1)
+    assert members[-1] == ("form, whole, def endpoint", 5)
+    assert [each.test.nodeid for each in groups[0].results] == [each.test.nodeid for each in uploads()]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [result(group="of one")],
+        [result(group="one without an answer"), result(recorded=recording(requests=0), group="one without an answer")],
+        [result(group="smoke", smoke=True), result(group="smoke", smoke=True)],
+        [result(), result()],
+    ],
+)
+def test_what_cannot_be_ranked_stays_alone(members: list[Result]) -> None:
+    assert ranked_groups(members, ["group"]) == (tuple(members), ())
+
+
+def cross(names: str, *values: Iterable[object]) -> list[Result]:
+    """Returns a result for each combination given, as `parametrize` makes them."""
+    keys = names.split(",")
+    return [
+        result(f"test_get[{'-'.join(map(str, combination))}]", params=dict(zip(keys, combination, strict=True)))
+        for combination in values
+    ]
+
+
+FULL = [(size, server) for size in ("1KiB", "1MiB", "9MiB") for server in ("uvicorn-1", "uvicorn-2")]
+
+
+def test_two_parameters_make_a_grid_with_the_longer_one_as_rows() -> None:
+    grid = Grid(
+        rows=("1KiB", "1MiB", "9MiB"),
+        columns=("uvicorn-1", "uvicorn-2"),
+        members={pair: at for at, pair in enumerate(FULL)},
+    )
+    assert grid_of(cross("size,server", *FULL)) == grid
+    assert grid_of(cross("server,size", *((server, size) for size, server in FULL))) == grid
+
+
+def test_one_hole_does_not_matter() -> None:
+    grid = grid_of(cross("size,server", *FULL[:-1]))
+    assert grid is not None
+    assert ("9MiB", "uvicorn-2") not in grid.members
+
+
+def test_parameters_that_are_the_same_everywhere_or_follow_from_another_do_not_matter() -> None:
+    results = cross("kind,size,how,server", *(("get", size, f"with {size}", server) for size, server in FULL))
+    grid = grid_of(results)
+    assert grid is not None
+    assert (grid.rows, grid.columns) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        cross("size", *(("1KiB",), ("1MiB",))),
+        cross("size,server", *FULL[:2]),
+        cross("size,server", FULL[0], FULL[3]),
+        cross("a,b,c", *((a, b, c) for a in range(2) for b in range(2) for c in range(2))),
+        [*cross("size,server", *FULL), result("test_other")],
+        [result("test_one"), result("test_two")],
+        [*cross("size,server", *FULL), *(replace(each) for each in cross("size,server", *FULL))],
+    ],
+    ids=["one parameter", "one row", "half empty", "three parameters", "one without", "none", "two in each cell"],
+)
+def test_there_is_no_grid_without_two_parameters_that_tell_all_apart(results: list[Result]) -> None:
+    assert grid_of(results) is None
