@@ -96,7 +96,7 @@ class ReplaySlot:
         try:
             self._connection = await self._connect()
         except httpx.TransportError as error:
-            self._recorder.failure(*_kind_of(error), monotonic_ns())
+            self._recorder.failure(*_kind_of(error), monotonic_ns(), due_ns=self._due_ns)
             await asyncio.sleep(_RECONNECT_PAUSE_S)
             self._load.next(self)
         else:
@@ -145,7 +145,7 @@ class ReplaySlot:
         else:
             kind, what = problem
             shown = _shown(bytes(self._excerpt), connection.body_bytes)
-            self._recorder.failure(kind, what + shown, connection.ended_ns, connection.status)
+            self._recorder.failure(kind, what + shown, connection.ended_ns, connection.status, due_ns=self._due_ns)
             self._excerpt.clear()
         self._load.next(self)
         return problem is None
@@ -163,7 +163,7 @@ class ReplaySlot:
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""
-        self._recorder.failure(*_kind_of(error), monotonic_ns())
+        self._recorder.failure(*_kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._load.next, self)
 
@@ -249,13 +249,14 @@ class ClientSlot:
             await self._call(self._client, sent)
         except asyncio.CancelledError:
             if self._expired:
-                self._recorder.failure("timeout", self._load.too_late, monotonic_ns())
+                self._recorder.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
-                self._recorder.failure("cancelled", "it awaited something that was cancelled", monotonic_ns())
+                what = "it awaited something that was cancelled"
+                self._recorder.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            self._recorder.failure(*_kind_of(error), monotonic_ns(), sent.status)
+            self._recorder.failure(*_kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
             if isinstance(error, httpx.ConnectError):
                 self._pause = asyncio.get_running_loop().call_later(_RECONNECT_PAUSE_S, self._load.next, self)
                 return
@@ -266,10 +267,11 @@ class ClientSlot:
     def _finished(self, sent: Sent, started_ns: int) -> None:
         ended_ns = monotonic_ns()
         if sent.problem is not None:
-            self._recorder.failure(*sent.problem, ended_ns, sent.status)
+            self._recorder.failure(*sent.problem, ended_ns, sent.status, due_ns=self._due_ns)
             return
         if self._unchecked and sent.status is not None and sent.status >= 500:
-            self._recorder.failure(f"status {sent.status}", f"answer {sent.status}", ended_ns, sent.status)
+            kind, what = f"status {sent.status}", f"answer {sent.status}"
+            self._recorder.failure(kind, what, ended_ns, sent.status, due_ns=self._due_ns)
             return
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))

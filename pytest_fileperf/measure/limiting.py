@@ -23,6 +23,8 @@ BUSY_CORE = 0.90
 """A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
 WANTED_CORE = 0.95
 """The same for running and waiting for a core together, where no time goes into waking up."""
+NEARLY_BUSY_CORE = 0.85
+"""The same where an event loop was not found idle either."""
 ROOM_ON_CORE = 0.75
 """Below it a process has time for more requests; between this and BUSY_CORE who can tell."""
 NEVER_IDLE = 0.10
@@ -101,36 +103,54 @@ def _rate(recording: Recording, usage: Usage) -> Limit | None:
     known = [slope for slope in slopes if slope is not None]
     if dropped or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
         return None
-    asked = recording.due / recording.attack_ns * 1e9
+    asked = (recording.due - len(recording.boots)) / recording.attack_ns * 1e9  # from the first to the last
     return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s were asked for, {_server_cpu(usage)}")
 
 
-def _cores(recording: Recording, usage: Usage) -> Limit | None:
-    """The generator's core, or those of the server's workers."""
+def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
+    """A core that is used up: the generator's, or that of a worker of the server."""
     generator, workers = usage.generator, usage.workers
     if recording.engine == "in-process":
-        if generator.ran < BUSY_CORE:
-            return None
-        return _server_limit(f"at {_percent(generator.ran)} of 1 core, the load generator's part among it")
+        share = f"at {_percent(generator.ran)} of 1 core, the load generator's part among it"
+        return _server_limit(share) if generator.ran >= BUSY_CORE else None
     if generator.ran >= BUSY_CORE:
         return Limit(kind=LimitKind.GENERATOR, evidence=f"at {_percent(generator.ran)} of its core")
-    short_of_cores = generator.wanted >= WANTED_CORE
-    if not workers:
-        return _generator_waits(generator) if short_of_cores else None
-    busiest, mean = workers[0], fmean(worker.ran for worker in workers)
+    mean = _mean_ran(workers)
     if mean >= BUSY_CORE:
-        return _server_limit(f"at {_percent(mean)} of {len(workers)} core{'s' * (len(workers) > 1)}")
-    if busiest.ran >= BUSY_CORE:
+        return _server_limit(f"at {_percent(mean)} of {_count(len(workers), 'core')}")
+    if workers and workers[0].ran >= BUSY_CORE:
         rest = f"the least busy one at {_percent(workers[-1].ran)}"
-        return _server_limit(f"at {_percent(busiest.ran)} of 1 core in the busiest of {len(workers)} workers, {rest}")
-    if busiest.wanted >= WANTED_CORE and (not short_of_cores or busiest.ran >= generator.ran * CLEARLY_MORE):
-        return _server_limit(_worker_waits(workers))
-    if short_of_cores:
-        clear = busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE
-        return _generator_waits(generator) if clear else _unclear(recording, usage, "every core is taken")
-    threads = usage.threads
-    if threads is not None and threads.looks >= MANY_LOOKS and threads.running >= WANTED_CORE:
-        return _server_limit(f"it ran {_percent(mean)} of the time, and had something to run all the time")
+        return _server_limit(
+            f"at {_percent(workers[0].ran)} of 1 core in the busiest of {len(workers)} workers, {rest}"
+        )
+    return None
+
+
+def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
+    """A process that always has something to do for a core, and has to share it with others."""
+    generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
+    if recording.engine == "in-process" or max(generator.wanted, busiest.wanted) < WANTED_CORE:
+        return None
+    if generator.wanted < WANTED_CORE or (
+        busiest.wanted >= WANTED_CORE and busiest.ran >= generator.ran * CLEARLY_MORE
+    ):
+        return _server_limit(_worker_waits(usage.workers))
+    if busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE:
+        return Limit(kind=LimitKind.GENERATOR, evidence=f"it {_waits(generator)}")
+    return _unclear(recording, usage, "every core is taken")
+
+
+def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
+    """A server that was busy whenever it was looked at, on a core or waiting for one."""
+    threads, workers = usage.threads, usage.workers
+    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS or not workers:
+        return None
+    if threads.idle <= NEVER_IDLE and workers[0].wanted >= NEARLY_BUSY_CORE:
+        return _server_limit(f"{_worker_waits(workers[:1])}, and was not found idle")
+    if threads.running >= WANTED_CORE and threads.looks >= MANY_LOOKS:
+        return _server_limit(
+            f"it ran {_percent(_mean_ran(workers))} of the time, and had something to run all the time"
+        )
     return None
 
 
@@ -140,25 +160,23 @@ def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
     if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS or not usage.workers:
         return None
     waits = 1 - fmean(worker.wanted for worker in usage.workers)
-    stuck = threads.blocked + threads.storage
-    if threads.idle > NEVER_IDLE or min(waits, 2 * stuck) < MOST:
+    if threads.idle > NEVER_IDLE or waits < MOST:
         return None
-    for_storage = threads.storage / stuck
-    if for_storage < MOST:
+    # Short waits are often over when a look comes to them: then the machine's account of waits for storage decides.
+    stuck = threads.blocked + threads.storage
+    of_machine = usage.storage_stalled / waits
+    if usage.storage_used and threads.storage > 0 and max(threads.storage / stuck, of_machine) >= MOST:
+        evidence = f"the event loop waits for it, blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
+        return Limit(kind=LimitKind.DISK, evidence=evidence)
+    if stuck >= waits * MOST and threads.storage <= stuck * FEW and not (usage.storage_used and of_machine > FEW):
         evidence = f"blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
-    if not usage.storage_used:
-        return None
-    evidence = f"the event loop waits for it {_percent(waits * for_storage)} of the time, {_server_cpu(usage)}"
-    return Limit(kind=LimitKind.DISK, evidence=evidence)
+    return _unclear(recording, usage, "the event loop is never idle")
 
 
 def _no_room(recording: Recording, usage: Usage) -> Limit | None:
     """A core that is too busy to rule it out and not busy enough to blame it, or of which nothing is known."""
-    server = usage.workers[0].wanted if usage.workers else usage.server_ran
-    if recording.engine == "in-process":
-        server = usage.generator.ran
-    if server is None or max(server, usage.generator.wanted) > ROOM_ON_CORE:
+    if max(_wanted(recording, usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(recording, usage)
     return None
 
@@ -178,7 +196,7 @@ def _thread_pool(recording: Recording, usage: Usage) -> Limit | None:
         return None
     if threads.pool_lock >= busy * MOST:
         return _unclear(recording, usage, _locked(threads))
-    evidence = f"{busy:.0f} threads busy, {in_flight:.0f} requests in flight, {_server_cpu(usage)}"
+    evidence = f"{busy:.0f} threads busy, {_in_flight(usage)}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.THREAD_POOL, evidence=evidence)
 
 
@@ -196,7 +214,7 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     if threads is None or threads.looks < LEAST_LOOKS or usage.in_flight < recording.connections * IN_USE:
         return None
     elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
-    if elsewhere > FEW or threads.running > ROOM_ON_CORE:
+    if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(recording, usage)) * MOST:
         return None
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
@@ -204,15 +222,15 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     if threads.pool_busy > threads.pool * SPARE_POOL and threads.pool_busy > FEW and not a_thread_each:
         return None
     where = ", each in a thread of its own" if a_thread_each else ""
-    evidence = f"{_in_flight(usage)} on {recording.connections} connections{where}, {_server_cpu(usage)}"
+    evidence = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}{where}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.CONCURRENCY, evidence=evidence)
 
 
-_RULES = (_rate, _cores, _event_loop, _no_room, _thread_pool, _network, _concurrency)
+_RULES = (_rate, _busy_core, _too_few_cores, _never_idle, _event_loop, _no_room, _thread_pool, _network, _concurrency)
 
 
 def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:
-    known = f"{_in_flight(usage)} on {recording.connections} connections, {_server_cpu(usage)}"
+    known = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known)
 
 
@@ -236,20 +254,30 @@ def _server_limit(evidence: str) -> Limit:
 
 
 def _worker_waits(workers: Sequence[CoreUse]) -> str:
-    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, or that of the busiest one."""
-    alike = [worker for worker in workers if worker.wanted >= WANTED_CORE]
-    who = "its worker" if len(workers) == 1 else f"{len(alike)} of its {len(workers)} workers"
-    if len(alike) == len(workers) > 1:
-        who = f"its {len(workers)} workers"
-    return f"{who} {_waits(fmean(worker.main_ran for worker in alike), fmean(worker.main_waited for worker in alike))}"
+    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, of those that want one all the time."""
+    short = [worker for worker in workers if worker.wanted >= WANTED_CORE] or workers
+    who = "its worker" if len(workers) == 1 else f"its {len(workers)} workers"
+    if len(short) < len(workers):
+        who = f"{len(short)} of {who}"
+    ran, waited = (fmean(value) for value in zip(*((use.main_ran, use.main_waited) for use in short), strict=True))
+    return f"{who} {_waits(CoreUse(ran=ran, main_ran=ran, main_waited=waited))}"
 
 
-def _generator_waits(generator: CoreUse) -> Limit:
-    return Limit(kind=LimitKind.GENERATOR, evidence=f"it {_waits(generator.main_ran, generator.main_waited)}")
+def _waits(use: CoreUse) -> str:
+    return f"ran {_percent(use.main_ran)} and waited {_percent(use.main_waited)} of the time for a core"
 
 
-def _waits(ran: float, waited: float) -> str:
-    return f"ran {_percent(ran)} and waited {_percent(waited)} of the time for a core"
+def _wanted(recording: Recording, usage: Usage) -> float:
+    """Returns the share of the time in which the busiest worker had something to do for a core; 1.0 if not known."""
+    if recording.engine == "in-process":
+        return usage.generator.ran
+    if usage.workers:
+        return usage.workers[0].wanted
+    return 1.0 if usage.server_ran is None else usage.server_ran
+
+
+def _mean_ran(workers: Sequence[CoreUse]) -> float:
+    return fmean(worker.ran for worker in workers) if workers else 0.0
 
 
 def _locked(threads: ThreadShares) -> str:
@@ -257,7 +285,7 @@ def _locked(threads: ThreadShares) -> str:
 
 
 def _in_flight(usage: Usage) -> str:
-    return f"{usage.in_flight:.0f} requests in flight"
+    return f"{_count(usage.in_flight, 'request')} in flight"
 
 
 def _server_cpu(usage: Usage) -> str:
@@ -267,6 +295,10 @@ def _server_cpu(usage: Usage) -> str:
         return "server CPU unknown"
     cores = len(usage.workers) or 1
     return f"server CPU {_percent(ran / cores)}{f' of {cores} cores' if cores > 1 else ''}"
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:.0f} {what}{'' if round(number) == 1 else 's'}"
 
 
 def _percent(share: float) -> str:

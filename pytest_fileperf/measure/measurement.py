@@ -9,6 +9,7 @@ from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.measure.usage import usage_of
 
 __all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of")
 
@@ -52,6 +53,8 @@ class ServerUse:
     """CPU seconds per successful request."""
     cpu_share: float | None
     """CPU seconds per second of the rounds: 1.0 is one core."""
+    worker_cpu_shares: tuple[float, ...]
+    """The same of each worker, the busiest first; empty where it is not known which processes are workers."""
     peak_rss: int | None
     """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
 
@@ -175,6 +178,7 @@ def measurement_of(recording: Recording) -> Measurement:
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
             cpu_share=server_cpu_share,
+            worker_cpu_shares=tuple(worker.ran for worker in usage_of(recording).workers),
             peak_rss=int(peak) if peak is not None else None,
         ),
         client=ClientUse(

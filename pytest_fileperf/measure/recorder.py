@@ -91,8 +91,6 @@ class _Leads:
 
     def append(self, due_ns: int, latency_ns: int) -> None:
         """Takes one latency."""
-        if due_ns < self._start_ns:
-            return
         self._due.append(due_ns - self._start_ns)
         self._latency.append(latency_ns)
         if len(self._due) >= _BLOCK:
@@ -186,7 +184,7 @@ class Recorder:
         if now_ns - due_ns <= patience_ns:
             return True
         example = f"no connection was free for it within {format_duration(patience_ns)} of when it was due"
-        self.failure("dropped", example, now_ns)
+        self.failure("dropped", example, now_ns, due_ns=due_ns)
         return False
 
     def success(
@@ -199,10 +197,15 @@ class Recorder:
         bytes_received: int,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer; latencies count from when it was due, in an open loop, else from when it was sent."""
+        """Takes a good answer; latencies count from when it was due, in an open loop, else from when it was sent.
+
+        What was due in the warm-up belongs to it, whenever it ends: so all that were due have succeeded or failed.
+        """
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
         if due_ns is not None:
+            if due_ns < self._measured_from_ns:
+                return
             self._service.append(ended_ns - started_ns)
             self._send_delay.append(started_ns - due_ns)
             self._leads.append(due_ns, ended_ns - due_ns)
@@ -217,10 +220,21 @@ class Recorder:
             for durations in (self._latency, self._ttfb, self._service, self._send_delay):
                 durations.fold()
 
-    def failure(self, kind: str, example: str, ended_ns: int, status: int | None = None, *, count: int = 1) -> None:
+    def failure(
+        self,
+        kind: str,
+        example: str,
+        ended_ns: int,
+        status: int | None = None,
+        *,
+        count: int = 1,
+        due_ns: int | None = None,
+    ) -> None:
         """Takes a failed request, or several alike; with its status when an answer came at all."""
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
+        if due_ns is not None and due_ns < self._measured_from_ns:
+            return
         seen = self._failures.get(kind)
         self._failures[kind] = (
             Failure(kind=kind, count=count, example=example)

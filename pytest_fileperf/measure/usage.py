@@ -46,7 +46,7 @@ class ThreadShares:
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share in which it waited in the middle of something other than storage."""
+    """Share in which it waited in the middle of something other than storage, and no other thread ran."""
     storage: float
     """Share in which it waited for storage in the middle of something."""
     running: float
@@ -81,7 +81,9 @@ class Usage:
     under_way: float = 0.0
     """Connections on which what is between generator and server held bytes back, on average over these looks."""
     storage_used: bool = False
-    """The server read from storage or wrote to it, or something on the machine waited for it."""
+    """The server read from storage or wrote to it, or it is not known and something on the machine waited for it."""
+    storage_stalled: float = 0.0
+    """Share of the time in which something on the machine waited for storage; 0.0 also where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,7 @@ def usage_of(recording: Recording) -> Usage:
         queue_looks=len(queues),
         under_way=_mean([queue.under_way for queue in queues]),
         storage_used=any(_used_storage(span) for span in spans),
+        storage_stalled=_mean([_storage_stalled(span) for span in spans]),
     )
 
 
@@ -211,7 +214,7 @@ def _process(sample: Sample, pid: int) -> ProcessUse | None:
 def _thread_use(spans: Sequence[_Span]) -> ThreadShares | None:
     """Returns what the threads did; None where the system does not tell."""
     looks = [look for span in spans for look in span.looks()]
-    mains = Counter(process.main for look in looks for process in look if process.main is not None)
+    mains = Counter(_main_of(process) for look in looks for process in look if process.main is not None)
     seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
     if not mains or not seen:
         return None
@@ -229,6 +232,12 @@ def _thread_use(spans: Sequence[_Span]) -> ThreadShares | None:
     )
 
 
+def _main_of(process: ProcessUse) -> MainThread | None:
+    """Returns what its main thread did; while another one runs, one that waits may do so for the interpreter's lock."""
+    waits_for_another = process.main is MainThread.BLOCKED and bool(process.running_threads)
+    return MainThread.RUNNING if waits_for_another else process.main
+
+
 def _pool_of(span: _Span) -> int:
     workers = span.boot.worker_pids
     return sum(use.pool or 0 for use in span.boot.thread_pools if not workers or use.pid in workers)
@@ -242,13 +251,22 @@ def _full_pool(span: _Span) -> list[bool]:
 
 
 def _used_storage(span: _Span) -> bool:
-    """Returns whether any worker read from storage or wrote to it, or else something on the machine waited for it."""
+    """Returns whether the server moved bytes; where that is not told, whether anything on the machine waited for it."""
 
-    def moved(sample: Sample) -> int:
-        return sum((process.read_bytes or 0) + (process.written_bytes or 0) for process in sample.server)
+    def moved(sample: Sample) -> int | None:
+        known = [
+            use.read_bytes + use.written_bytes
+            for use in sample.server
+            if use.read_bytes is not None and use.written_bytes is not None
+        ]
+        return sum(known) if known else None
 
-    stalled = span.growth(lambda sample: sample.io_stalled_ns)
-    return bool(span.growth(moved)) or (stalled is not None and stalled >= _STALLED_SHARE)
+    moving = span.growth(moved)
+    return _storage_stalled(span) >= _STALLED_SHARE if moving is None else moving > 0
+
+
+def _storage_stalled(span: _Span) -> float:
+    return span.growth(lambda sample: sample.io_stalled_ns) or 0.0
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -78,9 +78,9 @@ if sys.platform == "linux":
                         request = _request(family, port if is_server else 0, 0 if is_server else port)
                         for own, other, end in _answers(diag, request):
                             ends[other if is_server else own] = end
-                    if max(len(server), len(client)) > MOST_CONNECTIONS:
-                        return None
-                    if client:
+                            if len(ends) > MOST_CONNECTIONS:
+                                return None
+                    if server.keys() & client.keys():
                         break  # a question costs 0.2 ms even without an answer: the kernel goes through all connections
         except OSError:
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import get_native_id
 from typing import NamedTuple, TypeAlias
@@ -39,7 +39,7 @@ class Look(NamedTuple):
     places: tuple[_Place | None, ...]
     """None where a thread has ended, or may not be looked at."""
     states: tuple[tuple[int, bool], ...]
-    """Of some that wait: index, and whether it is for storage."""
+    """Of some: index, and whether it waited for storage."""
 
 
 class Activity(NamedTuple):
@@ -67,7 +67,7 @@ class ThreadWatch:
         self._worked: set[int] = set()
         """Indexes of the threads that were seen in the middle of something."""
         self._complete = True
-        """Whether all threads are looked at."""
+        """Whether all threads can be looked at."""
 
     def look(self) -> Look:
         """Returns where the threads are now; empty where the process is gone, or the system does not tell."""
@@ -78,18 +78,20 @@ class ThreadWatch:
             if len(self._files) > MOST_THREADS:
                 self._complete = False
                 break
-            self._files[thread] = _open(self._pid, thread)
+            self._files[thread] = self._open(thread)
             self._before[thread] = _times_on_core(self._pid, thread) if first else 0
-        places = tuple(self._place(thread, file) for thread, file in self._files.items())
-        return Look(places, tuple(self._states(places)))
+        # States first: a call that waits for the disk again and again has often ended when its thread is looked at.
+        states = tuple(self._states())
+        return Look(tuple(self._place(thread, file) for thread, file in self._files.items()), states)
 
     def rest(self) -> bool:
         """Takes the places where the threads are, after the load, for those where they wait for work.
 
         Returns False where some still run.
         """
-        self._idle = self.look().places
-        return RUNNING not in self._idle
+        places = self.look().places
+        self._idle = tuple(None if place == RUNNING else place for place in places)
+        return RUNNING not in places
 
     def activity(self, look: Look) -> Activity:
         """Returns what the threads did at that look; nothing where it is not known how they rest."""
@@ -126,12 +128,22 @@ class ThreadWatch:
         for thread, file in self._files.items():
             self._close(thread, file)
 
+    def _open(self, thread: int) -> int:
+        try:
+            return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # it has ended
+            pass
+        except OSError:  # not ours to look at, or this process has too many open files
+            self._complete = False
+        return -1
+
     def _place(self, thread: int, file: int) -> _Place | None:
         if file < 0:
             return None
         try:
             fields = os.pread(file, 256, 0).split()
-        except OSError:  # it has ended, or is not ours to look at
+        except OSError as error:
+            self._complete = self._complete and isinstance(error, ProcessLookupError)  # it has ended
             self._close(thread, file)
             return None
         if len(fields) < 3:
@@ -144,23 +156,23 @@ class ThreadWatch:
             os.close(file)
         self._files[thread] = -1
 
-    def _states(self, places: Sequence[_Place | None]) -> Iterator[tuple[int, bool]]:
-        """Yields, for the main thread and some others, those that wait and whether it is for storage."""
-        waiting = [index for index, place in enumerate(places) if place is not None and place != RUNNING]
-        others = [index for index in waiting if index]
+    def _states(self) -> Iterator[tuple[int, bool]]:
+        """Yields, for the main thread and some others, whether they wait for storage."""
         threads = list(self._files)
-        for index in (*waiting[: len(waiting) - len(others)], *random.sample(others, min(len(others), _STATES_A_LOOK))):
+        others = random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_A_LOOK)) if threads else []
+        for index in (*range(len(threads[:1])), *others):
             yield index, _waits_for_storage(self._pid, threads[index])
 
     def _main(self, place: _Place | None, *, stalled: bool) -> MainThread | None:
         idle = self._idle[0]
         if place is None or idle is None:
             return None
+        if stalled:
+            return MainThread.STORAGE
         if place == RUNNING:
             return MainThread.RUNNING
-        if place[0] == idle[0]:  # an event loop waits at several depths, and nothing else waits in its system call
-            return MainThread.IDLE
-        return MainThread.STORAGE if stalled else MainThread.BLOCKED
+        # An event loop waits at several depths, and nothing else waits in its system call.
+        return MainThread.IDLE if place[0] == idle[0] else MainThread.BLOCKED
 
     def _is_busy(self, index: int, place: _Place) -> bool:
         """Returns whether a thread, not the main one, was not where it waits for work."""
@@ -195,12 +207,6 @@ if sys.platform == "linux":
             return []
         return sorted(threads - {get_native_id()}, key=lambda thread: (thread != pid, thread))
 
-    def _open(pid: int, thread: int) -> int:
-        try:
-            return os.open(f"/proc/{pid}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return -1
-
     def _times_on_core(pid: int, thread: int) -> int:
         """Returns how often it was given a core; 0 when it is gone."""
         fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
@@ -223,9 +229,6 @@ else:
 
     def _threads_of(pid: int) -> list[int]:
         return []
-
-    def _open(pid: int, thread: int) -> int:
-        return -1
 
     def _times_on_core(pid: int, thread: int) -> int:
         return 0

@@ -72,7 +72,7 @@ if sys.platform == "linux":
     def _open_files(pid: int) -> int | None:
         path = f"/proc/{pid}/fd"
         try:
-            count = os.stat(path).st_size  # noqa: PTH116 # as above
+            count = _files_by_kernel(path)
             if count:
                 return count
             with os.scandir(path) as files:
@@ -80,6 +80,10 @@ if sys.platform == "linux":
         except OSError:
             return None
         return count if count <= _MOST_FILES_LISTED else None
+
+    def _files_by_kernel(path: str) -> int:
+        """Returns how many files are open; 0 before Linux 6.2."""
+        return os.stat(path).st_size  # noqa: PTH116 # as above
 
     def _read(path: str) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

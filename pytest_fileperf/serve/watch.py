@@ -19,7 +19,7 @@ from pytest_fileperf.serve.sample import Sample, SocketQueues, ThreadUse
 from pytest_fileperf.serve.threads import Look, ThreadWatch
 from pytest_fileperf.serve.vitals import io_stalled_ns, process_use
 
-__all__ = ("Sample", "ThreadUse", "Watch")
+__all__ = ("Watch",)
 
 MOST_SAMPLES = 2_000
 """With more, every other one is dropped, and from then on half as many are taken."""

@@ -45,6 +45,8 @@ class Made:
     """What the main threads do at the looks, one letter each, over and over."""
     looks: int = 21
     """How many samples there are, from the beginning."""
+    running: int = 0
+    """Threads besides the main one that are on a core."""
     busy: Sequence[int] = (0,)
     """Busy threads at the looks, over and over, in the first worker."""
     pool: int = 0
@@ -53,6 +55,9 @@ class Made:
     lock: int = 0
     written: int = 0
     """Bytes written to storage in each second."""
+    stalled: float = 0.0
+    """Share of the time in which something on the machine waits for storage."""
+    bytes_known: bool = True
     under_way: int = 0
     """Connections with bytes under way; -1 for no looks at the sockets."""
     threads_known: bool = True
@@ -122,6 +127,7 @@ class Made:
             server=tuple(self._process(index + 1, core, number) for index, core in enumerate(self.workers)),
             generator=self._process(GENERATOR, self.generator, number) if self.engine != "in-process" else None,
             queues=queues if self.under_way >= 0 else None,
+            io_stalled_ns=round(self.stalled * at_ns),
         )
 
     def _process(self, pid: int, core: Core, number: int) -> ProcessUse:
@@ -137,10 +143,10 @@ class Made:
             rss_bytes=1 << 20,
             threads=1,
             files=10,
-            written_bytes=round(self.written * at_ns / SECOND),
-            read_bytes=0,
+            written_bytes=round(self.written * at_ns / SECOND) if self.bytes_known else None,
+            read_bytes=0 if self.bytes_known else None,
             main=main if self.threads_known else None,
-            running_threads=int(main is MainThread.RUNNING) if self.threads_known else None,
+            running_threads=self.running + (main is MainThread.RUNNING) if self.threads_known else None,
             busy_threads=busy if self.threads_known else None,
             storage_threads=min(self.storage, busy),
             lock_threads=min(self.lock, busy),

@@ -15,6 +15,9 @@ NETWORK, RATE, UNCLEAR = LimitKind.NETWORK, LimitKind.RATE, LimitKind.UNCLEAR
 CORES = {
     "one worker": (Made(workers=(Core(ran=0.97),), main="r"), CPU),
     "one worker, some room": (Made(workers=(Core(ran=0.89),), main="ri"), UNCLEAR),
+    "one worker, never idle": (Made(workers=(Core(ran=0.86),), main="r", looks=5), CPU),
+    "one worker, never idle in the few looks there are": (Made(workers=(Core(ran=0.86),), main="r", looks=4), UNCLEAR),
+    "one worker, never idle, some room": (Made(workers=(Core(ran=0.84),), main="r", looks=9), UNCLEAR),
     "two workers": (Made(workers=(Core(ran=0.96), Core(ran=0.94)), main="r"), CPU),
     "one of two workers": (Made(workers=(Core(ran=0.12), Core(ran=0.97)), main="ri"), CPU),
     "two workers that are half busy": (Made(workers=(Core(ran=0.5), Core(ran=0.47))), CONCURRENCY),
@@ -62,8 +65,11 @@ WAITING = {
     "a pool with idle threads from the warm-up": (Made(busy=(0,), pool=0), CONCURRENCY),
     "an event loop that is blocked": (Made(main="b"), LOOP),
     "an event loop that is blocked and computes": (Made(main="br", workers=(Core(ran=0.45),)), LOOP),
+    "an event loop that waits for a thread that runs": (Made(main="b", running=1, looks=9), UNCLEAR),
+    "an event loop that is blocked less than it waits": (Made(main="rrb", looks=9), UNCLEAR),
     "an event loop that computes more than it is blocked": (Made(main="rrb", workers=(Core(ran=0.6),)), UNCLEAR),
     "an event loop that is idle at times": (Made(main="bbbbi"), UNCLEAR),
+    "an event loop that is idle less than its CPU time says": (Made(main="rrrrrri", looks=14), UNCLEAR),
     "an event loop that is hardly blocked": (Made(main="biiii"), CONCURRENCY),
     "too few looks": (Made(looks=4), UNCLEAR),
     "looks enough": (Made(looks=5), CONCURRENCY),
@@ -106,8 +112,21 @@ DISKS = {
     "a few requests of many": (Made(busy=(4,), pool=40, storage=4, written=1), CONCURRENCY),
     "on the event loop": (Made(main="s", written=1), DISK),
     "on the event loop, among other waits": (Made(main="sb", written=1), DISK),
-    "on the event loop, with more of other waits": (Made(main="sbb", written=1), LOOP),
+    "on the event loop, with more of other waits": (Made(main="sbb", written=1), UNCLEAR),
+    "on the event loop, with many other waits": (Made(main="sbbbb", written=1), LOOP),
     "on the event loop, without a byte": (Made(main="s"), UNCLEAR),
+    "on the event loop, in waits that are too short to be seen": (Made(main="rrrrs", written=1, stalled=0.6), DISK),
+    "on the event loop, in waits that were never seen": (Made(main="r", looks=9, written=1, stalled=0.6), UNCLEAR),
+    "of others, while the event loop is blocked": (Made(main="b", stalled=0.9), LOOP),
+    "of others or not, while the event loop is blocked": (Made(main="b", stalled=0.9, written=1), UNCLEAR),
+    "in the pool, told by the machine alone": (
+        Made(busy=(30,), pool=40, storage=25, bytes_known=False, stalled=0.11),
+        DISK,
+    ),
+    "in the pool, not even told by the machine": (
+        Made(busy=(30,), pool=40, storage=25, bytes_known=False, stalled=0.09),
+        CONCURRENCY,
+    ),
 }
 
 NETWORKS = {
@@ -134,7 +153,7 @@ STEADY = leads(*[50] * 10)
 DROPPED = Failure(kind="dropped", count=3, example="")
 
 RATES = {
-    "reached": (Made(leads=STEADY, due=200, in_flight=5), RATE),
+    "reached": (Made(leads=STEADY, due=201, in_flight=5), RATE),
     "reached, with a core that is busy": (Made(leads=STEADY, due=200, workers=(Core(ran=0.95),)), RATE),
     "reached, slower in the middle": (Made(leads=leads(50, 50, 50, 400, 600, 300, 50, 50, 50), due=200), RATE),
     "behind by 2 %": (Made(leads=leads(*[50 + 4 * number for number in range(10)]), due=200), RATE),
@@ -203,6 +222,10 @@ TEXTS = [
         CORES["always something to run"],
         "server CPU: it ran 50 % of the time, and had something to run all the time",
     ),
+    (
+        CORES["one worker, never idle"],
+        "server CPU: its worker ran 86 % and waited 0 % of the time for a core, and was not found idle",
+    ),
     (CORES["the generator"], "load generator, at 95 % of its core"),
     (CORES["a generator that waits for cores"], "load generator: it ran 50 % and waited 48 % of the time for a core"),
     (
@@ -216,6 +239,10 @@ TEXTS = [
         "concurrency: 32 requests in flight on 32 connections, each in a thread of its own, server CPU 5 %",
     ),
     (WAITING["an event loop that is blocked"], "event loop: blocked 95 % of the time, server CPU 5 %"),
+    (
+        WAITING["one connection"],
+        "concurrency: 1 request in flight on 1 connection, server CPU 50 %",
+    ),
     (WAITING["no success"], "unclear: no request succeeded"),
     (POOLS["full"], "thread pool: 40 threads busy, 200 requests in flight, server CPU 5 %"),
     (
@@ -224,7 +251,7 @@ TEXTS = [
         "200 requests in flight on 200 connections, server CPU 5 %",
     ),
     (DISKS["in the pool"], "disk: 30 of 40 busy threads wait for it, server CPU 5 %"),
-    (DISKS["on the event loop"], "disk: the event loop waits for it 95 % of the time, server CPU 5 %"),
+    (DISKS["on the event loop"], "disk: the event loop waits for it, blocked 95 % of the time, server CPU 5 %"),
     (
         NETWORKS["paced"],
         "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %",

@@ -189,6 +189,19 @@ def test_what_is_due_for_too_long_is_dropped_and_has_failed() -> None:
     assert taken.due_count == 2
 
 
+def test_what_was_due_in_the_warm_up_leaves_no_trace_whenever_it_ends() -> None:
+    taken = recorder()
+    assert taken.due(9 * SECOND, 9 * SECOND, SECOND)
+    assert not taken.due(9 * SECOND, 11 * SECOND, SECOND)
+    answered(taken, 9, 9, 11)
+    taken.failure("timeout", "too late", 11 * SECOND, due_ns=9 * SECOND)
+
+    rounds = taken.finish(12 * SECOND)
+
+    assert [(round_.requests, round_.failed, round_.statuses) for round_ in rounds] == [(0, 0, ())] * len(rounds)
+    assert (taken.due_count, taken.leads()) == (0, None)
+
+
 def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
     taken = recorder(rounds=10)
     for at in range(20):

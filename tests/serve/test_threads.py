@@ -134,6 +134,25 @@ def test_of_many_threads_none_is_judged_but_the_main_one(
     assert watch.pool() is None
 
 
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_of_threads_that_may_not_be_looked_at_nothing_is_known(
+    process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    process.do("nap 2")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        look = watch.look()
+    watch.rest()
+
+    assert set(look.places) == {None}
+    assert watch.activity(look) == Activity()
+    assert watch.pool() is None
+
+
+def refuse(*_: object) -> int:
+    raise PermissionError
+
+
 def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, watch: ThreadWatch) -> None:
     process.do("nap 2")
 

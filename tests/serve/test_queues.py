@@ -1,0 +1,151 @@
+"""Where bytes wait on real connections, seen by the kernel."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from serve.scripted import until
+
+from pytest_fileperf.serve import queues
+from pytest_fileperf.serve.queues import read_queues
+from pytest_fileperf.serve.sample import SocketQueues
+
+SO_MAX_PACING_RATE = 47
+MORE_THAN_BUFFERS = b"x" * 32_000_000
+
+
+class Pairs:
+    """Connections to one port, both ends in this process."""
+
+    def __init__(self, stack: ExitStack, family: socket.AddressFamily) -> None:
+        address = "127.0.0.1" if family == socket.AF_INET else "::1"
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server((address, 0), family=family))
+        self.port: int = self._listener.getsockname()[1]
+
+    def connect(self) -> tuple[socket.socket, socket.socket]:
+        """Returns the client's and the server's end of a new connection."""
+        client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()[:2]))
+        server = self._stack.enter_context(self._listener.accept()[0])
+        client.setblocking(False)
+        server.setblocking(False)
+        return client, server
+
+
+def told() -> bool:
+    """Whether this system tells: some containers have no socket diagnostics."""
+    return sys.platform == "linux" and read_queues(1) is not None
+
+
+pytestmark = pytest.mark.skipif(not told(), reason="the system has no socket diagnostics")
+
+
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
+def pairs(request: pytest.FixtureRequest) -> Iterator[Pairs]:
+    with ExitStack() as stack:
+        try:
+            made = Pairs(stack, request.param)
+        except OSError:
+            pytest.skip("this system has no such addresses")
+        yield made
+
+
+def counts(port: int) -> SocketQueues:
+    found = read_queues(port)
+    assert found is not None
+    return found
+
+
+def test_connections_without_bytes(pairs: Pairs) -> None:
+    for _ in range(3):
+        pairs.connect()
+
+    assert counts(pairs.port) == SocketQueues(
+        connections=3, server_unread=0, server_unsent=0, client_unread=0, client_unsent=0, under_way=0
+    )
+
+
+def test_a_request_that_the_server_has_not_read(pairs: Pairs) -> None:
+    pairs.connect()
+    client, _ = pairs.connect()
+    client.send(b"GET")
+
+    until(lambda: counts(pairs.port).server_unread == 1)
+    assert counts(pairs.port).under_way == 0
+
+
+def test_an_answer_that_the_client_has_not_read(pairs: Pairs) -> None:
+    _, server = pairs.connect()
+    server.send(b"OK")
+
+    until(lambda: counts(pairs.port).client_unread == 1)
+
+
+def test_an_answer_that_waits_for_the_client_is_not_under_way(pairs: Pairs) -> None:
+    _, server = pairs.connect()
+    server.send(MORE_THAN_BUFFERS)
+
+    until(lambda: (counts(pairs.port).server_unsent, counts(pairs.port).client_unread) == (1, 1))
+    assert counts(pairs.port).under_way == 0
+
+
+def test_a_request_that_waits_for_the_server_is_not_under_way(pairs: Pairs) -> None:
+    client, _ = pairs.connect()
+    client.send(MORE_THAN_BUFFERS)
+
+    until(lambda: (counts(pairs.port).client_unsent, counts(pairs.port).server_unread) == (1, 1))
+    assert counts(pairs.port).under_way == 0
+
+
+def test_an_answer_that_is_held_back_while_the_client_has_read_all_is_under_way(pairs: Pairs) -> None:
+    client, server = pairs.connect()
+    server.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 100_000)
+    server.send(MORE_THAN_BUFFERS)
+
+    def read_all() -> bool:
+        try:
+            client.recv(1 << 20)
+        except BlockingIOError:
+            return counts(pairs.port).under_way == 1
+        return False
+
+    until(read_all)
+
+
+def test_an_answer_that_was_read_and_not_acknowledged_yet_waits_nowhere(pairs: Pairs) -> None:
+    client, server = pairs.connect()
+    server.send(b"OK")
+    until(lambda: counts(pairs.port).client_unread == 1)
+    client.recv(10)
+
+    assert counts(pairs.port).server_unsent == 0
+
+
+def test_other_ports_do_not_count(pairs: Pairs) -> None:
+    with ExitStack() as stack:
+        other = Pairs(stack, socket.AF_INET)
+        other.connect()
+        pairs.connect()
+
+        assert counts(pairs.port).connections == 1
+
+
+def test_very_many_connections_are_not_counted(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "MOST_CONNECTIONS", 2)
+    for _ in range(3):
+        pairs.connect()
+
+    assert read_queues(pairs.port) is None
+
+
+def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_such_socket(*_: object) -> socket.socket:
+        raise OSError("protocol not supported")
+
+    monkeypatch.setattr(socket, "socket", no_such_socket)
+
+    assert read_queues(1) is None
