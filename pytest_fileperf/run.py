@@ -313,6 +313,7 @@ def _boot(index: int, server: RunningServer, watch: Watch, result: StintResult) 
         worker_pids=server.worker_pids,
         samples=watch.samples,
         leads=result.leads,
+        first=result.first,
         thread_pools=watch.thread_pools,
     )
 

@@ -19,6 +19,9 @@ from pytest_fileperf.wire.request import LoadClient, WireRequest
 __all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
 
 _EXCERPT_BYTES = 300
+_STALE_NS = 1_000_000_000
+"""A connection that has rested for this long is not used again: servers close idle ones (gunicorn after 2 s, uvicorn
+after 5 s), and a busy one may do so although the next request is there already."""
 _RECONNECT_PAUSE_S = 0.05
 """A server that refuses connections is asked again after this, not in a busy loop."""
 
@@ -42,6 +45,7 @@ class ReplaySlot:
         "_recorder",
         "_request",
         "_seen_body",
+        "_used_ns",
     )
 
     def __init__(
@@ -65,15 +69,20 @@ class ReplaySlot:
         self._excerpt = bytearray()
         self._seen_body = False
         self._due_ns: int | None = None
+        self._used_ns = 0
+        """When the connection was opened, or its last answer ended."""
 
     async def open(self) -> None:
         """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
         self._connection = await self._connect()
+        self._used_ns = monotonic_ns()
 
     def start(self, due_ns: int | None) -> None:
         """Sends the request."""
         self._due_ns = due_ns
         connection = self._connection
+        if due_ns is not None and connection is not None and monotonic_ns() - self._used_ns > _STALE_NS:
+            connection.close()  # in a closed loop none ever rests
         if connection is None or connection.closed:
             self._opening = asyncio.create_task(self._reopen())
         else:
@@ -131,6 +140,7 @@ class ReplaySlot:
         """Judges the answer and goes on."""
         connection = self._connection
         assert connection is not None
+        self._used_ns = connection.ended_ns
         problem = None if repeated else self._problem(connection.status, connection.body_bytes)
         if problem is None:
             self._recorder.success(

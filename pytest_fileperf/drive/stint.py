@@ -16,6 +16,7 @@ from pytest_fileperf.drive.loop import LoadLoop, Slot
 from pytest_fileperf.drive.opening import OPENED_AT_ONCE, open_all
 from pytest_fileperf.drive.slots import ClientSlot, ReplaySlot, Sent, operation_call
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Round
 from pytest_fileperf.plan.load import LoadPlan
@@ -76,6 +77,8 @@ class StintResult:
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     leads: LeadTimes | None
     """Open loop only."""
+    first: Histogram
+    """See `Boot`."""
 
 
 async def run_stint(
@@ -125,6 +128,7 @@ async def run_stint(
         wait_ns=max(0, ended_ns - attack_to_ns),
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
         leads=recorder.leads(),
+        first=recorder.first(),
     )
 
 

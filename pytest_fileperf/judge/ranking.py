@@ -3,7 +3,8 @@
 By what
     Requests per second, as the gate knows them: the robust location of the rounds, over the boots. In an open loop, and
     in a burst, what was due hangs together over all of its time, so the whole run is a single round: its successful
-    requests over attack and wait. That is the order in which the work was done.
+    requests over attack and wait. That is the order in which the work was done. So it is where rounds are hardly longer
+    than latencies: answers to many connections come in waves, and such a round shows which it caught.
     Where every variant is an open loop that got what it asked for, rates say nothing, and the least p50 is the best.
 
 Which are told apart
@@ -38,6 +39,9 @@ __all__ = ("ALPHA", "Place", "Ranking", "rank", "rank_runs")
 
 ALPHA = 0.05
 """Highest probability that variants which are alike are told apart anywhere in a group."""
+
+LATENCIES_A_ROUND = 4
+"""A round that holds fewer mean latencies is not one of many alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +105,8 @@ def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Returns the evidence for a rate, with the whole of an open loop's run on a boot as its single round."""
-    if not recording.open_loop:
+    """Returns the evidence for a rate, with all of the run on a boot as one round where rounds would say nothing."""
+    if not recording.open_loop and not _comes_in_waves(recording):
         return side
     boots = []
     for boot, known in zip(recording.boots, side.boots, strict=True):
@@ -110,6 +114,11 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
         value = metric.of_run(replace(recording, boots=(boot,), rounds=rounds))
         boots.append(_as_one_round(metric, known, value))
     return replace(side, boots=tuple(boots))
+
+
+def _comes_in_waves(recording: Recording) -> bool:
+    shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
+    return shortest_ns < LATENCIES_A_ROUND * recording.latency().mean_ns()
 
 
 def _as_one_round(metric: Metric, boot: BootEvidence, value: float | None) -> BootEvidence:

@@ -6,14 +6,17 @@ matters: a busy core also makes threads, queues and latencies look busy, so it i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from statistics import fmean
 
 import numpy as np
 
-from pytest_fileperf.measure.recording import LeadTimes, Recording
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 from pytest_fileperf.measure.usage import CoreUse, ThreadShares, Usage, usage_of
 from pytest_fileperf.units import format_rate
 
@@ -21,6 +24,8 @@ __all__ = ("Limit", "LimitKind", "limit_of")
 
 BUSY_CORE = 0.90
 """A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
+MORE_THAN_ONE = 1.05
+"""Cores that a worker uses which can use several: a process of threads without a lock between them."""
 WANTED_CORE = 0.95
 """The same for running and waiting for a core together, where no time goes into waking up."""
 NEARLY_BUSY_CORE = 0.85
@@ -43,8 +48,17 @@ FEW = 0.25
 """Share up to which a cause explains nothing."""
 IN_USE = 0.80
 """Requests in flight for each connection, in a closed loop that leaves the pace to the server."""
+SAME_LATENCY = 0.80
+"""First requests that took less than this share of later ones' time found no queue where those do."""
+LEAST_FIRST = 4
+"""Fewer first requests say nothing about a queue."""
 KEPT_UP = 0.03
-"""By at most this share of the time may latencies grow in an open loop whose rate is reached."""
+"""By at most this share of the time may latencies grow in an open loop whose rate is reached, and by at most this
+share of what is due the backlog."""
+LEAST_ROUNDS = 3
+"""Fewer do not show whether a backlog grows."""
+A_FEW = 2
+"""Requests that may be under way at the end of one round and not at that of another."""
 CLEARLY_MORE = 1.2
 """Of two processes that both want a core all the time, the one that ran so much more is the one to wait for."""
 LEAST_POOL = 2
@@ -97,14 +111,29 @@ def limit_of(recording: Recording) -> Limit:
 
 
 def _rate(recording: Recording, usage: Usage) -> Limit | None:
-    """An open loop in which requests due late waited no longer than those due early, and none was given up."""
+    """An open loop whose latencies and backlog do not grow, and in which no request was given up."""
     dropped = any(failure.kind == "dropped" for failure in recording.failures())
     slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
     known = [slope for slope in slopes if slope is not None]
     if dropped or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
         return None
+    if any(_falls_behind(recording, boot) for boot in recording.boots):
+        return None
     asked = (recording.due - len(recording.boots)) / recording.attack_ns * 1e9  # from the first to the last
     return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s were asked for, {_server_cpu(usage)}")
+
+
+def _falls_behind(recording: Recording, boot: Boot) -> bool:
+    """Returns whether ever more requests wait: a server that takes the newest first hides it from most latencies."""
+    rounds = [round_ for round_ in recording.measured() if round_.boot == boot.index]
+    if boot.leads is None or len(rounds) < LEAST_ROUNDS:
+        return False
+    due_ns, counts = np.array(boot.leads.due_ns), np.array(boot.leads.counts)
+    due = [int(counts[due_ns < round_.ended_ns - rounds[0].started_ns].sum()) for round_ in rounds]
+    ended = list(accumulate(round_.requests for round_ in rounds))
+    first = len(rounds) // 3
+    growth = (due[-1] - ended[-1]) - (due[first] - ended[first])
+    return growth > KEPT_UP * (due[-1] - due[first]) + A_FEW
 
 
 def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
@@ -117,6 +146,8 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
         return Limit(kind=LimitKind.GENERATOR, evidence=f"at {_percent(generator.ran)} of its core")
     mean = _mean_ran(workers)
     if mean >= BUSY_CORE:
+        if mean > MORE_THAN_ONE:
+            return _server_limit(f"at {mean * len(workers):.1f} cores")
         return _server_limit(f"at {_percent(mean)} of {_count(len(workers), 'core')}")
     if workers and workers[0].ran >= BUSY_CORE:
         rest = f"the least busy one at {_percent(workers[-1].ran)}"
@@ -216,6 +247,8 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
     if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(recording, usage)) * MOST:
         return None
+    if _queue_grew(recording):
+        return _unclear(recording, usage, "requests wait for each other")
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
         return _unclear(recording, usage, _locked(threads))
@@ -232,6 +265,19 @@ _RULES = (_rate, _busy_core, _too_few_cores, _never_idle, _event_loop, _no_room,
 def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:
     known = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known)
+
+
+def _queue_grew(recording: Recording) -> bool:
+    """Returns whether requests took clearly longer than those that were sent before any answer came.
+
+    All connections send at once then. Where every request is served at once, these take as long as later ones. Where so
+    many are served at a time and the others queue, they take little more than half as long: the queue is new.
+    """
+    first = Histogram.merged(boot.first for boot in recording.boots)
+    later = recording.service() if recording.open_loop else recording.latency()
+    if first.count < LEAST_FIRST:
+        return False
+    return first.mean_ns() + first.stdev_ns() / math.sqrt(first.count) < SAME_LATENCY * later.mean_ns()
 
 
 def _latency_slope(leads: LeadTimes) -> float | None:

@@ -150,6 +150,8 @@ class Recorder:
         self._send_delay = _Durations()
         self._leads = _Leads()
         self._measured_from_ns = _NEVER_NS
+        self._first = _Durations()
+        self._first_end_ns = _NEVER_NS
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
         self._failures: dict[str, Failure] = {}
@@ -203,6 +205,9 @@ class Recorder:
         """
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
+        if started_ns <= self._first_end_ns:
+            self._first_end_ns = min(ended_ns, self._first_end_ns)
+            self._first.append(ended_ns - started_ns)
         if due_ns is not None:
             if due_ns < self._measured_from_ns:
                 return
@@ -262,6 +267,10 @@ class Recorder:
         elif self._round_ns is None:
             self._close(now_ns, Phase.ROUND)
         return tuple(self._done)
+
+    def first(self) -> Histogram:
+        """Returns how long the requests took that were sent before any answer had come."""
+        return self._first.take()
 
     def leads(self) -> LeadTimes | None:
         """Returns the lead times of an open loop; None for a closed one."""

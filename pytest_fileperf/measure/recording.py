@@ -107,6 +107,9 @@ class Boot:
     """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
     samples: tuple[Sample, ...] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the stint."""
+    first: Histogram = EMPTY
+    """Nanoseconds that the requests took that were sent before any answer had come, in the warm-up where there is one:
+    there was no queue yet but of themselves."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()

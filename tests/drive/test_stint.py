@@ -9,6 +9,7 @@ import httpx
 import pytest
 from drive.scripted import Handler, answer, scripted
 
+from pytest_fileperf.drive import slots
 from pytest_fileperf.drive.stint import Progress, StintResult, Target, run_stint
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
@@ -470,3 +471,20 @@ def test_an_open_loop_connects_anew_where_the_server_has_closed() -> None:
 
     assert totals(result) == (5, {})
     assert result.due == 5
+
+
+def test_an_open_loop_does_not_trust_connections_that_have_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers close idle connections, and may do so in the moment in which the next request comes."""
+    monkeypatch.setattr(slots, "_STALE_NS", 40 * MS)
+    callers: list[object] = []
+
+    async def note(number: int, writer: asyncio.StreamWriter) -> None:
+        callers.append(writer.get_extra_info("peername"))
+        writer.write(answer(b"hello"))
+
+    rested = stint(note, plan=open_loop(rate=10, connections=1, round_ns=300 * MS, rounds=1))
+    assert (totals(rested), len(set(callers))) == ((3, {}), 3)
+
+    callers.clear()
+    busy = stint(note, plan=open_loop(rate=100, connections=1, round_ns=100 * MS, rounds=1))
+    assert (totals(busy), len(set(callers))) == ((10, {}), 1)

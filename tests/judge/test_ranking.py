@@ -223,3 +223,34 @@ def test_a_better_variant_is_found(variants: int, better: float, found: float) -
     _, alone, first = shares(variants, better=better, noise=Noise(), groups=300)
     assert alone >= found
     assert first == 1.0
+
+
+def waves(latency_s: float) -> Recording:
+    """Returns ten rounds of a second; every other one catches nearly all of the answers."""
+    latencies = Histogram.of([round(latency_s * SECOND)] * 10)
+    rounds = tuple(
+        Round(
+            boot=0,
+            index=at,
+            phase=Phase.ROUND,
+            started_ns=at * SECOND,
+            ended_ns=(at + 1) * SECOND,
+            requests=190 if at % 2 else 10,
+            latency=latencies,
+            ttfb=latencies,
+            bytes_sent=0,
+            bytes_received=0,
+        )
+        for at in range(10)
+    )
+    return Recording(rounds=rounds, boots=(Boot(index=0),), connections=100, engine="replay")
+
+
+def test_rounds_hardly_longer_than_latencies_are_taken_together() -> None:
+    (place,) = rank_runs([waves(latency_s=0.9)], limits(LimitKind.SERVER_CPU)).places
+    assert place.value == pytest.approx(100)
+
+
+def test_rounds_much_longer_than_latencies_are_each_a_piece_of_evidence() -> None:
+    (place,) = rank_runs([waves(latency_s=0.1)], limits(LimitKind.SERVER_CPU)).places
+    assert place.value != pytest.approx(100)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from measure.recordings import SECOND, Core, Made
 
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
-from pytest_fileperf.measure.recording import Failure, LeadTimes
+from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Recording
 
 GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP
 POOL, CONCURRENCY, DISK = LimitKind.THREAD_POOL, LimitKind.CONCURRENCY, LimitKind.DISK
@@ -209,6 +212,7 @@ def test_names_what_limited_a_run_only_where_the_evidence_is_there(made: Made, k
 TEXTS = [
     (CORES["one worker"], "server CPU, at 97 % of 1 core"),
     (CORES["two workers"], "server CPU, at 95 % of 2 cores"),
+    ((Made(workers=(Core(ran=1.82),), main="r"), CPU), "server CPU, at 1.8 cores"),
     (
         CORES["one of two workers"],
         "server CPU, at 97 % of 1 core in the busiest of 2 workers, the least busy one at 12 %",
@@ -275,3 +279,54 @@ def test_says_with_which_figures(case: tuple[Made, LimitKind], text: str) -> Non
 
 def test_evidence_may_be_missing() -> None:
     assert str(Limit(kind=UNCLEAR, evidence="")) == "unclear"
+
+
+def overtaken(served: float) -> Recording:
+    """Returns an open loop of 100/s over 10 rounds, of which so many are answered in time, the newest first."""
+    made = replace(
+        RATES["reached"][0],
+        leads=LeadTimes(
+            due_ns=tuple(at * SECOND // 100 for at in range(1000)),
+            counts=(1,) * 1000,
+            mean_ns=(1_000_000,) * 1000,
+            max_ns=(1_000_000,) * 1000,
+        ),
+        due=1000,
+    ).recording()
+    (whole,) = made.rounds
+    answered = round(served * 100)
+    rounds = [
+        replace(whole, index=at, started_ns=at * SECOND, ended_ns=(at + 1) * SECOND, requests=answered)
+        for at in range(10)
+    ]
+    drain = replace(
+        whole, index=10, phase=Phase.DRAIN, started_ns=10 * SECOND, ended_ns=15 * SECOND, requests=1000 - 10 * answered
+    )
+    return replace(made, rounds=(*rounds, drain), attack_ns=10 * SECOND)
+
+
+@pytest.mark.parametrize("served,reached", [(1.0, True), (0.98, True), (0.9, False), (0.6, False)])
+def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reached: bool) -> None:
+    assert (limit_of(overtaken(served)).kind is RATE) == reached
+
+
+@pytest.mark.parametrize("first_ms", [160, 300])
+def test_requests_that_took_as_long_at_first_do_not_wait_for_each_other(first_ms: int) -> None:
+    assert limit_of(with_first(first_ms, mean_ms=160)).kind is CONCURRENCY
+
+
+def test_requests_that_took_less_before_there_was_a_queue_wait_for_each_other() -> None:
+    found = limit_of(with_first(90, mean_ms=160))
+    assert found.kind is UNCLEAR
+    assert found.evidence.startswith("requests wait for each other, ")
+
+
+def test_too_few_first_requests_say_nothing_of_a_queue() -> None:
+    assert limit_of(with_first(90, mean_ms=160, count=3)).kind is CONCURRENCY
+
+
+def with_first(first_ms: int, *, mean_ms: int, count: int = 32) -> Recording:
+    """Returns a server that waits, whose first requests took so long, and all of them so long on average."""
+    made = Made(connections=32, in_flight=32, requests=round(32 * 2000 / mean_ms)).recording()
+    first = Histogram.of([first_ms * 1_000_000] * count)
+    return replace(made, boots=tuple(replace(boot, first=first) for boot in made.boots))

@@ -228,3 +228,15 @@ def test_many_requests_share_a_bounded_number_of_points() -> None:
     assert sum(leads.counts) == 20_000
     assert all(abs(mean - 550_000_000) < 1000 for mean in leads.mean_ns)
     assert all(abs(most - 600_000_000) < 1000 for most in leads.max_ns)
+
+
+def test_requests_sent_before_any_answer_came_are_kept_apart() -> None:
+    taken = recorder()
+    for started_s, ended_s in ((9.0, 9.5), (9.0, 9.75), (9.5, 10.5), (9.6, 10.7), (10.5, 11.0)):
+        ended_ns = round(ended_s * SECOND)
+        taken.success(round(started_s * SECOND), ended_ns, ended_ns, 200, 0, 0)
+
+    first = taken.first()
+
+    assert first.count == 3  # the third was sent in the moment of the first answer
+    assert first.sum_ns == round(2.25 * SECOND)

@@ -1,0 +1,3 @@
+module form_uploads
+
+go 1.21
