@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
 
@@ -98,8 +99,10 @@ def _ramp(value: object) -> Ramp:
             kinds |= set() if level == 0 and not of_rate else {of_rate}
         except (TypeError, ValueError) as error:
             problems.append(f"stage {stage!r}: {error if str(error) else how}")
-    if not problems and len(kinds) != 1:
-        problems.append(f"every target is a rate, or every one a number of connections: {how}" if kinds else how)
+    if not problems and len(kinds) > 1:
+        problems.append(f"every target is a rate, or every one a number of connections: {how}")
+    if not problems and not any(stage.target for stage in stages):
+        problems.append(f"none of its targets is above 0: {how}")
     if not problems and sum(stage.duration_ns for stage in stages) == 0:
         problems.append(f"its stages take no time: {how}")
     if problems:
@@ -107,8 +110,12 @@ def _ramp(value: object) -> Ramp:
     return Ramp(stages=tuple(stages), of_rate=kinds.pop())
 
 
+_ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
+
+
 def _is_zero(target: object) -> bool:
-    return target == 0 or (isinstance(target, str) and target.partition("/")[0].strip().strip("0.") == "")
+    """Returns whether it is no load, neither a rate nor a number of connections: `0`, `0/s`."""
+    return target == 0 or (isinstance(target, str) and _ZERO.fullmatch(target) is not None)
 
 
 def _duration_ns(value: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.settings import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
@@ -24,7 +25,7 @@ def boots_wanted(settings: Settings, *, smoke: bool) -> int:
 
 
 def load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
-    """Returns the load for each of so many boots."""
+    """Returns the load for each of so many boots. Raises PlanError for a rate so low that a boot has no request."""
     if smoke:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
         return _counted(requests, min(settings.connections, _SMOKE_CONNECTIONS), settings)
@@ -34,6 +35,11 @@ def load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
         return _burst(settings.burst, settings)
     rounds = max(1, round(settings.rounds / boots))
     duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
+    if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
+        raise PlanError(
+            f"rate: at {format_rate(settings.rate)}/s less than one request is due in {format_duration(duration_ns)}"
+            f"{f' on {boots} boots' if boots > 1 else ''}: give it a longer duration"
+        )
     return LoadPlan(
         connections=settings.connections,
         warmup_ns=settings.warmup_ns if settings.ramp is None else 0,

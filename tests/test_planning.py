@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.planning import boots_wanted, load_identity, load_plan, load_title
 from pytest_fileperf.settings import Settings, resolve
 
@@ -87,3 +88,9 @@ def test_a_burst_may_take_its_time() -> None:
     """Its requests are due at once; each of them has the time limit, and the duration is none."""
     plan = load_plan(settings(burst=10, duration="1s", timeout="20s"), 1, smoke=False)
     assert plan.longest_ns == 3 * 20 * SECOND
+
+
+def test_a_rate_too_low_for_a_single_request_is_told() -> None:
+    assert load_plan(settings(rate=0.5, duration="6s"), 3, smoke=False).rate == 0.5
+    with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 boots"):
+        load_plan(settings(rate=0.3, duration="6s"), 3, smoke=False)

@@ -302,7 +302,10 @@ _RATE = 'write requests per second, as in 10 or "10/s" or "300/min"'
         ({"ramp": 10}, f"ramp: 10 is not a ramp: {_RAMP}"),
         ({"ramp": []}, f"ramp: [] is not a ramp: {_RAMP}"),
         ({"ramp": "0s:10"}, f"ramp: its stages take no time: {_RAMP}"),
-        ({"ramp": "10s:0"}, f"ramp: {_RAMP}"),
+        ({"ramp": "10s:0"}, f"ramp: none of its targets is above 0: {_RAMP}"),
+        ({"ramp": "10s:0/s, 10s:0"}, f"ramp: none of its targets is above 0: {_RAMP}"),
+        ({"ramp": "10s:5, 10s:"}, "ramp: stage ('10s', ''): '' is not a whole number of 1 or more"),
+        ({"ramp": "10s:5/s, 10s:0/foo"}, f"ramp: stage ('10s', '0/foo'): '0/foo' is not a rate: {_RATE}"),
         (
             {"ramp": "10s:5, 10s:5/s"},
             f"ramp: every target is a rate, or every one a number of connections: {_RAMP}",

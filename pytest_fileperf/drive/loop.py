@@ -21,7 +21,11 @@ __all__ = ("LoadLoop", "Slot")
 
 _SWEEPS_A_TIMEOUT = 50
 _SWEEP_BETWEEN_S = (0.1, 1.0)
-"""How often requests are checked against their time limit: looking at 10,000 connections takes a millisecond."""
+"""How often requests under way are checked against their time limit: looking at 10,000 connections takes a millisecond.
+Answers that come later than it, and before the next look, are for slots to refuse."""
+
+_DROPPED_A_TURN = 64
+"""Requests that may be dropped in one turn of the event loop without keeping it from what else there is."""
 
 
 class Slot(Protocol):
@@ -42,14 +46,15 @@ class Slot(Protocol):
 class LoadLoop:
     """Keeps slots busy until the pacing ends.
 
-    In a closed loop free slots take turns; in an open loop the one that was busy last goes first, so that there are
-    no more connections at work than needed.
+    Free slots take turns. Where some may rest, the one that was busy last goes first, so that there are no more
+    connections at work than needed.
     """
 
     def __init__(self, *, pacing: Pacing, recorder: Recorder, timeout_ns: int) -> None:
         self._pacing = pacing
         self._recorder = recorder
-        self._timeout_ns = timeout_ns
+        self.timeout_ns = timeout_ns
+        """From when a piece of work was begun; as long may it wait for a slot before."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
         """What is said of a piece of work that took longer."""
         self._loop = asyncio.get_running_loop()
@@ -57,7 +62,9 @@ class LoadLoop:
         self.started = 0
         """Pieces of work that were due so far: begun, or dropped."""
         self._free: deque[Slot] = deque()
-        self._take = self._free.pop if pacing.open_loop else self._free.popleft
+        self.slots_rest = pacing.slots_rest
+        """Whether slots may be without work while there is load."""
+        self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
         self._alarm: Alarm | None = None
         self._slots = 0
@@ -98,8 +105,10 @@ class LoadLoop:
         """Starts what is due on free slots, sets the alarm for what will be, retires slots when there is no more."""
         self._woken = False
         free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
-        # What becomes free from here on has its turn after the event loop's.
-        for _ in range(len(free)):
+        # What is left over has its turn after the event loop's.
+        for _ in range(len(free) + _DROPPED_A_TURN):
+            if not free:
+                return
             now_ns = monotonic_ns()
             elapsed_ns = now_ns - self._origin_ns
             due_ns = due(elapsed_ns, self.started, self._slots - len(free))
@@ -114,7 +123,7 @@ class LoadLoop:
             self.last_start_ns = now_ns
             if not open_loop:
                 self._take().start(None)
-            elif self._recorder.due(self._origin_ns + due_ns, now_ns, self._timeout_ns):
+            elif self._recorder.due(self._origin_ns + due_ns, now_ns, self.timeout_ns):
                 self._take().start(self._origin_ns + due_ns)
         if free and not self._woken:
             self._woken = True
@@ -134,7 +143,7 @@ class LoadLoop:
     async def _sweep(self, slots: Sequence[Slot]) -> None:
         """Fails what takes too long, and closes rounds in which nothing ends."""
         least_s, most_s = _SWEEP_BETWEEN_S
-        pause_s = min(most_s, max(least_s, self._timeout_ns / 1e9 / _SWEEPS_A_TIMEOUT))
+        pause_s = min(most_s, max(least_s, self.timeout_ns / 1e9 / _SWEEPS_A_TIMEOUT))
         while True:
             await asyncio.sleep(pause_s)
             now_ns = monotonic_ns()
@@ -142,4 +151,4 @@ class LoadLoop:
             if boundary_ns is not None and now_ns >= boundary_ns:
                 self._recorder.advance(now_ns)
             for slot in slots:
-                slot.expire(now_ns - self._timeout_ns)
+                slot.expire(now_ns - self.timeout_ns)

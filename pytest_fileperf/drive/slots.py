@@ -81,8 +81,8 @@ class ReplaySlot:
         """Sends the request."""
         self._due_ns = due_ns
         connection = self._connection
-        if due_ns is not None and connection is not None and monotonic_ns() - self._used_ns > _STALE_NS:
-            connection.close()  # in a closed loop none ever rests
+        if self._load.slots_rest and connection is not None and monotonic_ns() - self._used_ns > _STALE_NS:
+            connection.close()
         if connection is None or connection.closed:
             self._opening = asyncio.create_task(self._reopen())
         else:
@@ -142,7 +142,8 @@ class ReplaySlot:
         assert connection is not None
         self._used_ns = connection.ended_ns
         problem = None if repeated else self._problem(connection.status, connection.body_bytes)
-        if problem is None:
+        too_late = connection.ended_ns - connection.started_ns > self._load.timeout_ns
+        if problem is None and not too_late:
             self._recorder.success(
                 connection.started_ns,
                 connection.first_byte_ns,
@@ -153,8 +154,8 @@ class ReplaySlot:
                 self._due_ns,
             )
         else:
-            kind, what = problem
-            shown = _shown(bytes(self._excerpt), connection.body_bytes)
+            kind, what = problem or ("timeout", self._load.too_late)
+            shown = _shown(bytes(self._excerpt), connection.body_bytes) if problem is not None else ""
             self._recorder.failure(kind, what + shown, connection.ended_ns, connection.status, due_ns=self._due_ns)
             self._excerpt.clear()
         self._load.next(self)
@@ -282,6 +283,9 @@ class ClientSlot:
         if self._unchecked and sent.status is not None and sent.status >= 500:
             kind, what = f"status {sent.status}", f"answer {sent.status}"
             self._recorder.failure(kind, what, ended_ns, sent.status, due_ns=self._due_ns)
+            return
+        if ended_ns - started_ns > self._load.timeout_ns:
+            self._recorder.failure("timeout", self._load.too_late, ended_ns, sent.status, due_ns=self._due_ns)
             return
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))

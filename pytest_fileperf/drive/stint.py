@@ -125,7 +125,7 @@ async def run_stint(
         engine="replay" if request is not None else "client" if target.transport is None else "in-process",
         why_engine=why,
         attack_ns=attack_to_ns - attack_from_ns,
-        wait_ns=max(0, ended_ns - attack_to_ns),
+        wait_ns=max(0, recorder.last_end_ns - attack_to_ns),
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
         leads=recorder.leads(),
         first=recorder.first(),

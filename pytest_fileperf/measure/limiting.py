@@ -112,10 +112,10 @@ def limit_of(recording: Recording) -> Limit:
 
 def _rate(recording: Recording, usage: Usage) -> Limit | None:
     """An open loop whose latencies and backlog do not grow, and in which no request was given up."""
-    dropped = any(failure.kind == "dropped" for failure in recording.failures())
+    given_up = any(failure.kind in ("dropped", "timeout") for failure in recording.failures())
     slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
     known = [slope for slope in slopes if slope is not None]
-    if dropped or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
+    if given_up or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
         return None
     if any(_falls_behind(recording, boot) for boot in recording.boots):
         return None

@@ -168,6 +168,8 @@ class Recorder:
         """Open loop: requests that were due since the warm-up, dropped ones too."""
         self.first_due_ns = self.last_due_ns = 0
         """Open loop: when the first and the last of them were due."""
+        self.last_end_ns = 0
+        """When the last request ended, well or not."""
 
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""
@@ -205,6 +207,7 @@ class Recorder:
         """
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
+        self.last_end_ns = ended_ns
         if started_ns <= self._first_end_ns:
             self._first_end_ns = min(ended_ns, self._first_end_ns)
             self._first.append(ended_ns - started_ns)
@@ -238,6 +241,7 @@ class Recorder:
         """Takes a failed request, or several alike; with its status when an answer came at all."""
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
+        self.last_end_ns = ended_ns
         if due_ns is not None and due_ns < self._measured_from_ns:
             return
         seen = self._failures.get(kind)

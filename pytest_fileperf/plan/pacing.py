@@ -22,6 +22,8 @@ class Pacing(Protocol):
 
     open_loop: ClassVar[bool]
     """Whether a request's latency counts from when it was due, not from when it was sent."""
+    slots_rest: ClassVar[bool]
+    """Whether there may be less under way than could be."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when request number `started` (from 0) is due, in nanoseconds since the load began.
@@ -37,6 +39,7 @@ class ClosedLoop:
     """Each connection sends again at once, until the time is over."""
 
     open_loop: ClassVar[bool] = False
+    slots_rest: ClassVar[bool] = False
     duration_ns: int
     """Warm-up and rounds together."""
 
@@ -50,6 +53,7 @@ class FixedCount:
     """Each connection sends again at once, until so many requests have been started or the time is over."""
 
     open_loop: ClassVar[bool] = False
+    slots_rest: ClassVar[bool] = False
     requests: int
     duration_ns: int
     """The longest the load may go on: every load ends by itself."""
@@ -64,6 +68,7 @@ class Burst:
     """So many requests are due at once, at the very beginning: those without a free connection wait for one."""
 
     open_loop: ClassVar[bool] = True
+    slots_rest: ClassVar[bool] = True
     requests: int
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
@@ -76,6 +81,7 @@ class ConstantRate:
     """A request is due every 1/rate seconds, the first one at once: `rate` × duration of them, rounded up."""
 
     open_loop: ClassVar[bool] = True
+    slots_rest: ClassVar[bool] = True
     rate: float
     """Per second."""
     duration_ns: int
@@ -108,6 +114,7 @@ class RateRamp:
     """
 
     open_loop: ClassVar[bool] = True
+    slots_rest: ClassVar[bool] = True
     stages: tuple[Stage, ...]
     _starts: tuple[tuple[int, float, float], ...] = field(init=False, repr=False, compare=False)
     """For each stage, and the end: when it begins (ns), at which rate, and how many requests were due before."""
@@ -143,6 +150,7 @@ class ConnectionRamp:
     """A closed loop in which the number of connections at work goes from target to target, in whole ones."""
 
     open_loop: ClassVar[bool] = False
+    slots_rest: ClassVar[bool] = True
     stages: tuple[Stage, ...]
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:

@@ -120,6 +120,8 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             pass
         finally:
+            if process.returncode is None:  # while it was waited for, it may have started others, in their own sessions
+                tree = (*tree, *process_tree(process.pid))
             kill_group(process.pid)
             kill_all(tree)
             process.wait()

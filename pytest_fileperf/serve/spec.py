@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -35,6 +36,9 @@ LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
 PORT, PYTHON = "{port}", "{python}"
 """What is filled in where a command is started."""
+
+_PATH = re.compile(r"/[!-~]*")
+"""What can stand in a request's first line as it is."""
 
 EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -235,7 +239,7 @@ def _command_problems(spec: Command) -> Iterator[str]:
     cwd: object = spec.cwd
     if cwd is not None and not isinstance(cwd, str | os.PathLike):
         yield f"cwd={cwd!r} must be the path of a directory"
-    if spec.ready is not None and not str(spec.ready).startswith("/"):
+    if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):

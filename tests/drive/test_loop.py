@@ -139,6 +139,7 @@ def test_a_ramp_of_connections_keeps_no_more_slots_busy_than_it_may() -> None:
     assert max(starts) < 50 * MS + 20 * MS
     assert FakeSlot.most_busy == 2
     assert sum(len(slot.dues) for slot in slots) == len(starts)
+    assert sum(bool(slot.dues) for slot in slots) == 2
 
 
 def test_slots_are_asked_to_expire_what_is_older_than_the_time_limit() -> None:

@@ -401,6 +401,25 @@ def test_a_timeout_names_the_limit() -> None:
     assert "time limit of 150 ms" in first_failure(result).example
 
 
+@ENGINES
+def test_an_answer_after_the_time_limit_is_a_timeout_however_late_that_is_looked_at(
+    through: Callable[[Operation], Operation],
+) -> None:
+    async def slow_twice(number: int, writer: asyncio.StreamWriter) -> None:
+        # In pieces, so that no single wait for data is too long.
+        answered = answer(b"hello")
+        for piece in (answered[:20], answered[20:]) if number in (1, 2) else ():
+            await asyncio.sleep(0.03)
+            writer.write(piece)
+        if number not in (1, 2):
+            writer.write(answered)
+
+    result = stint(slow_twice, through(GET), counted(6, timeout_ms=50))
+
+    assert totals(result) == (4, {"timeout": 2})
+    assert first_failure(result).example == "no complete answer within the time limit of 50.0 ms"
+
+
 def open_loop(**shape: object) -> LoadPlan:
     values: dict[str, object] = {
         "connections": 10,
@@ -430,6 +449,14 @@ def test_an_open_loop_sends_what_is_due_and_counts_from_then(through: Callable[[
     assert result.leads is not None
     assert len(result.leads.due_ns) == 10
     assert result.leads.max_ns[1] >= 150 * MS
+
+
+def test_the_wait_ends_with_the_last_answer_and_not_with_the_load() -> None:
+    result = stint(hello, plan=open_loop(rate=1))
+
+    assert totals(result) == (1, {})
+    assert sum(round_.duration_ns for round_ in result.rounds) >= 300 * MS
+    assert result.wait_ns == sum(round_.latency.sum_ns for round_ in result.rounds)
 
 
 def test_with_too_few_connections_latencies_show_the_wait_for_one() -> None:

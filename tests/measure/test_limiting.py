@@ -154,6 +154,8 @@ def leads(*mean_ms: float) -> LeadTimes:
 
 STEADY = leads(*[50] * 10)
 DROPPED = Failure(kind="dropped", count=3, example="")
+TIMED_OUT = Failure(kind="timeout", count=3, example="")
+REFUSED = Failure(kind="status 503", count=3, example="")
 
 RATES = {
     "reached": (Made(leads=STEADY, due=201, in_flight=5), RATE),
@@ -184,6 +186,8 @@ RATES = {
         POOL,
     ),
     "requests given up": (Made(leads=STEADY, due=200, failures=(DROPPED,)), CONCURRENCY),
+    "requests given up after they were sent": (Made(leads=STEADY, due=200, failures=(TIMED_OUT,)), CONCURRENCY),
+    "requests that failed for other reasons": (Made(leads=STEADY, due=200, failures=(REFUSED,)), RATE),
     "all at once": (Made(leads=leads(50), due=200), CONCURRENCY),
 }
 

@@ -47,6 +47,14 @@ def serve_in_workers(listener: socket.socket, workers: int) -> None:
     os.wait()
 
 
+def leave_a_child(*_: object) -> None:
+    """Starts a process with a session of its own, and does not end."""
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=int(os.environ.get("APP_PORT", "0")))
@@ -54,7 +62,7 @@ def main() -> None:
     parser.add_argument("--status", type=int, default=200)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--exit", type=int)
-    parser.add_argument("--child", choices=["beside", "apart"])
+    parser.add_argument("--child", choices=["beside", "apart", "late"])
     for flag in ("--garbage", "--deaf", "--stubborn", "--elsewhere", "--share"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
@@ -63,7 +71,9 @@ def main() -> None:
         raise SystemExit(options.exit)
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if options.child is not None and os.fork() == 0:
+    if options.child == "late":
+        signal.signal(signal.SIGTERM, leave_a_child)
+    elif options.child is not None and os.fork() == 0:
         if options.child == "apart":
             os.setsid()
         time.sleep(60)

@@ -281,6 +281,14 @@ def test_a_program_that_does_not_end_is_killed() -> None:
 
 
 @linux
+def test_what_it_starts_when_it_is_asked_to_end_is_killed_too() -> None:
+    with launch(Command((*SERVER, "--child=late"), stop_timeout_s=0.3), None, boot=0, cores=None) as server:
+        word = f"--port={httpx.URL(server.url).port}"
+    of_it = (process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ()))
+    assert remaining_after(0, of_it) == []
+
+
+@linux
 @pytest.mark.parametrize("flag", ["--child=beside", "--child=apart"])
 def test_what_a_dead_program_leaves_behind_ends_too(flag: str, boot: Boot) -> None:
     server = boot(Command((*SERVER, flag)))
