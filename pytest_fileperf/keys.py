@@ -35,6 +35,10 @@ METRIC_NAMES = (
 """The names in `measure.metrics.METRICS`, here without numpy; a test proves them equal."""
 
 
+MOST_RATE = 1_000_000
+"""Far beyond what a process can send, and what it can count as dropped in the time of a load."""
+
+
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
     """Returns a problem that names every unknown key, what may have been meant, and all valid names; none for none."""
     known = tuple(valid)
@@ -79,6 +83,8 @@ def _rate(value: object) -> float:
         or number <= 0
     ):
         raise ValueError(f'{value!r} is not a rate: write requests per second, as in 10 or "10/s" or "300/min"')
+    if number / seconds > MOST_RATE:
+        raise ValueError(f"{value!r} is more than a generator can send: at most {MOST_RATE:,} per second")
     return number / seconds
 
 
@@ -91,14 +97,17 @@ def _ramp(value: object) -> Ramp:
         raise ValueError(f"{value!r} is not a ramp: {how}")
     problems, stages, kinds = [], [], set()
     for stage in value:
+        if not isinstance(stage, list | tuple) or len(stage) != 2:
+            problems.append(f"stage {stage!r} is not a time and a target: {how}")
+            continue
+        length, target = stage
         try:
-            length, target = stage
             of_rate = isinstance(target, str) and "/" in target
             level = 0.0 if _is_zero(target) else _rate(target) if of_rate else float(_count(target))
             stages.append(Stage(duration_ns=_duration_ns(length), target=level))
             kinds |= set() if level == 0 and not of_rate else {of_rate}
         except (TypeError, ValueError) as error:
-            problems.append(f"stage {stage!r}: {error if str(error) else how}")
+            problems.append(f"stage {stage!r}: {error}")
     if not problems and len(kinds) > 1:
         problems.append(f"every target is a rate, or every one a number of connections: {how}")
     if not problems and not any(stage.target for stage in stages):

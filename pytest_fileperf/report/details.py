@@ -91,7 +91,7 @@ def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     recording, measurement = result.recording, result.measurement
     found = []
-    if measurement.saturated or result.verdict.saturated:
+    if (measurement.saturated or result.verdict.saturated) and not result.smoke:
         share = f"{measurement.client.cpu_share * 100:.0f} % of its core"
         found.append(f"generator saturated: {share}; these figures are the generator's own")
     if recording.engine != "replay" and recording.why_engine:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
@@ -59,9 +60,14 @@ def ranked_groups(
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
             ranking = rank_runs([result.recording for result in members], limits)
-            groups.append(RankedGroup(title=title, results=tuple(members), ranking=ranking))
+            groups.append(RankedGroup(title=title, results=tuple(members), ranking=_by_rank(ranking)))
     taken = {id(result) for group in groups for result in group.results}
     return tuple(result for result in results if id(result) not in taken), tuple(groups)
+
+
+def _by_rank(ranking: Ranking) -> Ranking:
+    """Returns it with equal ranks next to each other, best first: a wide interval may rank before a better value."""
+    return replace(ranking, places=tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf)))
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:

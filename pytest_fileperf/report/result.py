@@ -96,7 +96,7 @@ class Result:
             return Standing.REGRESSED
         if not all(check.holds for check in self.verdict.limits):
             return Standing.LIMIT
-        if self.verdict.saturated and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
+        if self.verdict.saturated and not self.smoke and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
             return Standing.SATURATED
         return Standing(outcome.value) if outcome else Standing.UNGATED
 

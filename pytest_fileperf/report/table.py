@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.result import Result
@@ -13,6 +13,8 @@ __all__ = ("LEAST_NAME_CELLS", "Column", "Table", "metric_text", "row_names", "t
 
 LEAST_NAME_CELLS = 12
 _GAP = "  "
+_TAILS = (0.5, 0.75, 0.25, 1.0, 0.0)
+"""Where names may be cut, as the share kept of their ends: the first that leaves most of them different."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +80,20 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
         if column.least_name_cells == 0 or left >= min(names.width, column.least_name_cells):
             shown.add(at)
             room = left
+    size = max(1, min(names.width, room))
     return Table(
         columns=(
             *((column, column.width) for column in before),
-            (names, max(1, min(names.width, room))),
+            (replace(names, texts=_told_apart(names.texts, size)), size),
             *((column, column.width) for at, column in enumerate(columns) if at in shown),
         )
     )
+
+
+def _told_apart(names: Sequence[str], size: int) -> tuple[str, ...]:
+    """Returns the names in at most `size` cells, all cut at the same place: one where few of them become alike."""
+    ways = (tuple(shorten(name, size, tail=tail) for name in names) for tail in _TAILS)
+    return max(ways, key=lambda texts: len(set(texts)))
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:

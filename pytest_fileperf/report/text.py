@@ -105,17 +105,17 @@ def cells(text: str) -> int:
     return len(text) if text.isascii() else sum(width for _, width in _clusters(text))
 
 
-def shorten(text: str, width: int) -> str:
-    """Returns the text in at most `width` cells, with `…` in the middle where it was longer."""
+def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
+    """Returns the text in at most `width` cells, with `…` where it was longer: `tail` is the share kept of its end."""
     if cells(text) <= width:
         return text
     if width < 1:
         return ""
     clusters = list(_clusters(text))
-    tail_cells = (width - 1) // 2
+    tail_cells = int((width - 1) * tail)
     head = _take(clusters, width - 1 - tail_cells)
-    tail = _take(reversed(clusters), tail_cells)
-    return "".join(chain(head, [_ELLIPSIS], reversed(tail)))
+    end = _take(reversed(clusters), tail_cells)
+    return "".join(chain(head, [_ELLIPSIS], reversed(end)))
 
 
 def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from report.samples import recording, result
-from report.variants import stacks, uploads
+from report.variants import stacks, steady, uploads
 
 from pytest_fileperf.report.ranked import Grid, grid_of, ranked_groups
 from pytest_fileperf.report.result import Result
@@ -22,6 +22,23 @@ def test_groups_are_ranked_best_first_and_the_rest_stays_in_order() -> None:
     assert members[0] == ("binary stream, sync write", 1)
     assert members[-1] == ("form, whole, def endpoint", 5)
     assert [each.test.nodeid for each in groups[0].results] == [each.test.nodeid for each in uploads()]
+
+
+def test_a_wide_interval_ranks_before_a_better_value_that_is_worse_than_the_best_beyond_doubt() -> None:
+    shaky = steady(400, boots=3, rounds=2)
+    rounds = tuple(replace(each, requests=each.requests * (1 + 5 * (each.boot == 0))) for each in shaky.rounds)
+    recordings = {"best": steady(2000, boots=3), "worse": steady(1000, boots=3), "shaky": replace(shaky, rounds=rounds)}
+    _, (group,) = ranked_groups(
+        [result(f"test_{label}", label=label, group="x", recorded=each) for label, each in recordings.items()],
+        ["group"],
+    )
+    assert [(each.test.label, place.rank) for each, place in group.ordered()] == [
+        ("best", 1),
+        ("shaky", 1),
+        ("worse", 2),
+    ]
+    values = {each.test.label: place.value or 0.0 for each, place in group.ordered()}
+    assert values["shaky"] < values["worse"]
 
 
 @pytest.mark.parametrize(

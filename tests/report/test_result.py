@@ -45,6 +45,7 @@ def test_no_successful_request_is_never_a_pass() -> None:
 
 def test_a_smoke_run_judges_nothing_but_failed_requests() -> None:
     assert result(smoke=True).standing is Standing.UNGATED
+    assert result(verdict=Verdict(saturated=True), smoke=True).standing is Standing.UNGATED
     assert result(recorded=recording(failures=FAILURES), smoke=True).standing is Standing.FAILED
 
 

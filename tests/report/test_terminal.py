@@ -125,6 +125,18 @@ def test_only_the_most_frequent_kinds_of_failure_are_shown_unless_asked_for() ->
     assert terminal_report([broken], verbosity=1).count("× failed: status") == 5
 
 
+def test_long_names_are_cut_where_they_are_alike() -> None:
+    ways = ("sync_write-uvicorn-1", "async_write-uvicorn-1", "form_write-uvicorn-1")
+    text = terminal_report([result(f"test_deployment[{way}]") for way in ways], width=76)
+    rows = [line.split()[0] for line in text.split("\n") if line.startswith("test_")]
+    assert rows == ["test_deployment[sync_…corn-1]", "test_deployment[async…corn-1]", "test_deployment[form_…corn-1]"]
+
+
+def test_a_saturated_generator_in_a_smoke_run_says_nothing() -> None:
+    run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True), smoke=True)
+    assert "saturated" not in terminal_report([run]).lower()
+
+
 def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
     run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True, comparisons=(PASSED,)))
     text = terminal_report([run])

@@ -44,7 +44,7 @@ def _group(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
             element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
             element("td", _bar(place, places[0].value, longest), class_="share"),
             element("td", _of_best(place), class_="number"),
-            element("td", result.measurement.limit.kind.value),
+            element("td", result.measurement.limit.kind.value if result.measurement.requests else "-"),
             class_="best" if place.rank == 1 else "",
         )
         for name, (result, place) in zip(names, group.ordered(), strict=True)

@@ -69,7 +69,11 @@ def _rows(entry: Entry, columns: int) -> list[Markup]:
         element("td", link(entry), element("div", plain(result.work), class_="quiet")),
         *(_number(METRICS[name].title, metric_text(name, result)) for name in _METRICS),
         _number("errors", f"{result.measurement.errors:,}"),
-        element("td", "-" if result.smoke else result.measurement.limit.kind.value, data_heading="limited by"),
+        element(
+            "td",
+            "-" if result.smoke or not result.measurement.requests else result.measurement.limit.kind.value,
+            data_heading="limited by",
+        ),
         element("td", badge(result.standing)),
     ]
     said = [*gate_list(result), *_unjudged(result)]
