@@ -142,13 +142,13 @@ BODIES = (
     Case(
         name="body shorter than its content-length",
         scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(method="POST", content=_blocks, timeout=0.2, more={"headers": {"Content-Length": "200000"}}),),
+        asks=(Ask(method="POST", content=_blocks, timeout=3, more={"headers": {"Content-Length": "200000"}}),),
         expect=(httpx.LocalProtocolError,),
     ),
     Case(
         name="body longer than its content-length",
         scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(method="POST", content=_blocks, timeout=0.2, more={"headers": {"Content-Length": "5"}}),),
+        asks=(Ask(method="POST", content=_blocks, timeout=3, more={"headers": {"Content-Length": "5"}}),),
         expect=(httpx.LocalProtocolError,),
     ),
 )

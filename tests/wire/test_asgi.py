@@ -443,22 +443,22 @@ async def test_read_timeout(started: bool) -> None:
 async def test_read_timeout_does_not_run_while_the_client_is_late() -> None:
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(3):
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.25)
             yield b"x"
 
     async with client_of(echo) as client:
-        assert (await client.post("/", content=slow(), timeout=0.04)).text == "xxx"
+        assert (await client.post("/", content=slow(), timeout=0.2)).text == "xxx"
 
 
 async def test_read_timeout_counts_silence_and_not_the_whole_answer() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await start(send)
         for more in (True, True, True, False):
-            await asyncio.sleep(0.04)
+            await asyncio.sleep(0.1)
             await send({"type": "http.response.body", "body": b"x", "more_body": more})
 
     async with client_of(app) as client:
-        assert (await client.get("/", timeout=0.12)).text == "xxxx"
+        assert (await client.get("/", timeout=0.3)).text == "xxxx"
 
 
 @pytest.mark.parametrize("started", [False, True])
