@@ -13,8 +13,9 @@ from typing import Self, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult, Target, run_stint
+from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment

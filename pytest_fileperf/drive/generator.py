@@ -13,14 +13,19 @@ import shutil
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import httpx
 
+from pytest_fileperf.drive.alternating import run_alternating
 from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
-from pytest_fileperf.drive.stint import StintResult, run_stint
+from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
 from pytest_fileperf.errors import FileLimitError, FilePerfError, PlanError
+from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.serve.cpu import cpu_times_ns
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -65,27 +70,20 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str)
     os._exit(0)
 
 
-def _answer(job: StintJob, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]) -> StintResult | Refusal:
+def _answer(
+    job: StintJob, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]
+) -> tuple[StintResult, ...] | Refusal:
     """Makes the stint; every failure becomes a refusal that says whose fault it is.
 
     `anywhere` are the cores of a stint that names none: an earlier one may have had fewer.
     """
     try:
-        _allow_files(job.plan.connections)
+        _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, job.cores or anywhere)
         work = pickle.loads(job.work)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(
-                run_stint(
-                    work,
-                    job.plan,
-                    job.target,
-                    files=files,
-                    server_cpu=lambda: cpu_times_ns(job.pids),
-                    progress=lambda progress: write_message(answers, progress),
-                )
-            )
+            return runner.run(_made(job, work, files, lambda progress: write_message(answers, progress)))
     except FileLimitError as error:
         return Refusal(kind="files", message=str(error), connections=error.connections, limit=error.limit)
     except PlanError as error:
@@ -96,6 +94,16 @@ def _answer(job: StintJob, files: PayloadFiles, answers: BinaryIO, anywhere: fro
         return Refusal(kind="connect", message=str(error))
     except Exception:  # the rim of the process: the test process shows it
         return Refusal(kind="crash", message=traceback.format_exc())
+
+
+async def _made(
+    job: StintJob, work: Work, files: PayloadFiles, progress: Callable[[Progress], None]
+) -> tuple[StintResult, ...]:
+    server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
+    if isinstance(job.plan, Alternation):
+        return await run_alternating(work, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress)
+    (target,), (cpu,) = job.targets, server_cpu
+    return (await run_stint(work, job.plan, target, files=files, server_cpu=cpu, progress=progress),)
 
 
 def _allow_files(connections: int) -> None:

@@ -7,7 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import IO
 
-from pytest_fileperf.drive.stint import Target
+from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
 __all__ = ("Refusal", "Setup", "StintJob", "read_message", "write_message")
@@ -27,14 +28,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StintJob:
-    """A stint to make; answered by any number of `Progress`, then a `StintResult` or a `Refusal`."""
+    """A stint to make; answered by any number of `Progress`, then a tuple of `StintResult` or a `Refusal`."""
 
     work: bytes
     """The pickled `Work`: unpacked after `Setup`, where a failure to import can be told."""
-    plan: LoadPlan
-    target: Target
-    pids: tuple[int, ...]
-    """The server's processes, whose CPU time is read at the edges of rounds."""
+    plan: LoadPlan | Alternation
+    targets: tuple[Target, ...]
+    """Base and now for an alternation, else the only one; as many results come back."""
+    pids: tuple[tuple[int, ...], ...]
+    """The processes of each target's server, whose CPU time is read at the edges of rounds."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
 

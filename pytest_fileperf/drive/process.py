@@ -17,9 +17,11 @@ from typing import IO, Self
 
 import httpx
 
+from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
-from pytest_fileperf.drive.stint import Progress, StintResult, Target
+from pytest_fileperf.drive.stint import Progress, StintResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
+from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Work
 
@@ -64,17 +66,45 @@ class Generator:
         progress: Callable[[Progress], None],
         check: Callable[[], None],
     ) -> StintResult:
-        """Makes one stint in the generator and returns what it found.
+        """Makes one stint in the generator and returns what it found; raises what `alternate` raises."""
+        (result,) = self._made(work, plan, (target,), (pids,), cores, progress, check)
+        return result
+
+    def alternate(
+        self,
+        work: Work,
+        plan: Alternation,
+        targets: tuple[Target, Target],
+        *,
+        pids: tuple[tuple[int, ...], tuple[int, ...]],
+        cores: frozenset[int] | None,
+        progress: Callable[[Progress], None],
+        check: Callable[[], None],
+    ) -> tuple[StintResult, StintResult]:
+        """Loads two servers in turn, and returns what each of them has shown.
 
         `check` is called a few times a second and may raise to end the stint (the server died). Raises PlanError,
         LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
         process is ended, and the next stint starts a new one.
         """
+        base, now = self._made(work, plan, targets, pids, cores, progress, check)
+        return base, now
+
+    def _made(
+        self,
+        work: Work,
+        plan: LoadPlan | Alternation,
+        targets: tuple[Target, ...],
+        pids: tuple[tuple[int, ...], ...],
+        cores: frozenset[int] | None,
+        progress: Callable[[Progress], None],
+        check: Callable[[], None],
+    ) -> tuple[StintResult, ...]:
         try:
             self._start()
             assert self._process is not None
             assert self._process.stdin is not None
-            job = StintJob(work=_packed(work), plan=plan, target=target, pids=pids, cores=cores)
+            job = StintJob(work=_packed(work), plan=plan, targets=targets, pids=pids, cores=cores)
             write_message(self._process.stdin, job)
             answer = self._await_answer(plan, progress, check)
         except BrokenPipeError as error:
@@ -84,7 +114,7 @@ class Generator:
         except BaseException:
             self.close()
             raise
-        return _result(answer)
+        return _results(answer)
 
     def close(self) -> None:
         """Ends the process and removes its files."""
@@ -130,8 +160,8 @@ class Generator:
         write_message(process.stdin, Setup(path=tuple(sys.path), scratch=self._directory.name))
 
     def _await_answer(
-        self, plan: LoadPlan, progress: Callable[[Progress], None], check: Callable[[], None]
-    ) -> StintResult | Refusal:
+        self, plan: LoadPlan | Alternation, progress: Callable[[Progress], None], check: Callable[[], None]
+    ) -> tuple[StintResult, ...] | Refusal:
         longest_s = plan.longest_ns / 1e9 + _GRACE_S
         deadline = monotonic() + longest_s
         while True:
@@ -147,7 +177,7 @@ class Generator:
             if isinstance(message, Progress):
                 progress(message)
                 check()
-            elif isinstance(message, StintResult | Refusal):
+            elif isinstance(message, tuple | Refusal):
                 return message
             else:
                 raise GeneratorError(self._died())
@@ -211,8 +241,8 @@ def _is_test_module(name: str) -> bool:
     return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"
 
 
-def _result(answer: StintResult | Refusal) -> StintResult:
-    if isinstance(answer, StintResult):
+def _results(answer: tuple[StintResult, ...] | Refusal) -> tuple[StintResult, ...]:
+    if not isinstance(answer, Refusal):
         return answer
     if answer.kind == "plan":
         raise PlanError(answer.message)

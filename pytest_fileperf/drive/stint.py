@@ -4,52 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import NoReturn
 
-import httpx
-
-from pytest_fileperf.drive.loop import LoadLoop, Slot
-from pytest_fileperf.drive.opening import OPENED_AT_ONCE, open_all
-from pytest_fileperf.drive.slots import ClientSlot, ReplaySlot, Sent, operation_call
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.drive.beginning import Beginning, Target
+from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.opening import OPENED_AT_ONCE
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import LeadTimes, Round
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
-from pytest_fileperf.wire.connect import Origin, open_socket
-from pytest_fileperf.wire.connection import Connection
-from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
+from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.request import LoadClient, WireRequest, compile_request
-from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = ("Progress", "StintResult", "Target", "run_stint")
+__all__ = ("Progress", "StintResult", "quiet_memory", "run_stint", "tell")
 
-_CONNECT_TIMEOUT_S = 10.0
 _PROGRESS_S = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The boot that a stint loads."""
-
-    boot: int
-    url: str
-    """Base URL, without a slash at the end."""
-    transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """Makes the transport of each client where the app is in this process; None for sockets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a stint has come; sent while it runs."""
 
-    boot: int
     phase: str
     elapsed_ns: int
     """Since the stint's warm-up began."""
@@ -96,20 +74,20 @@ async def run_stint(
     connections cannot be opened; whatever goes wrong later is a failure in the rounds.
     """
     async with AsyncExitStack() as stack:
-        begin = _Beginning(work, plan, target, files, stack)
+        begin = Beginning(work, target, files, stack, timeout_ns=plan.timeout_ns)
         request, why = await begin.replayable()
+        ends = () if plan.counted else range(1, plan.rounds + 1)
         recorder = Recorder(
             boot=target.boot,
-            round_ns=None if plan.counted else plan.round_ns,
-            rounds=plan.rounds,
+            stretches=[(end * plan.round_ns, Phase.ROUND) for end in ends],
             server_cpu=server_cpu,
         )
         load = LoadLoop(pacing=plan.pacing(), recorder=recorder, timeout_ns=plan.timeout_ns)
-        slots = await begin.slots(load, recorder, request)
-        with _quiet_memory(collect=request is None):
+        slots = await begin.slots(load, recorder, request, plan.connections, opened=_opened_first(plan))
+        with quiet_memory(collect=request is None):
             origin_ns = monotonic_ns()
             recorder.begin(origin_ns + plan.warmup_ns)
-            teller = asyncio.create_task(_tell(target.boot, load, recorder, origin_ns, progress))
+            teller = asyncio.create_task(tell(load, recorder, origin_ns, progress))
             stack.callback(teller.cancel)
             await load.run(slots, origin_ns=origin_ns)
             ended_ns = monotonic_ns()
@@ -132,6 +110,13 @@ async def run_stint(
     )
 
 
+def _opened_first(plan: LoadPlan) -> int:
+    """Returns how many connections are open when the load begins; a rate opens more when it needs them."""
+    if plan.rate is not None or (plan.ramp is not None and plan.ramp.of_rate):
+        return min(plan.connections, OPENED_AT_ONCE)
+    return plan.connections
+
+
 def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) -> tuple[int, int]:
     """Returns from when to when requests were sent, or had to be, after the warm-up."""
     if plan.pacing().open_loop:
@@ -141,125 +126,8 @@ def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) 
     return origin_ns + plan.warmup_ns, origin_ns + plan.duration_ns
 
 
-class _Beginning:
-    """Prepares a stint: clients, the compiled request, slots with open connections."""
-
-    def __init__(self, work: Work, plan: LoadPlan, target: Target, files: PayloadFiles, stack: AsyncExitStack) -> None:
-        self._work = work
-        self._plan = plan
-        self._target = target
-        self._files = files
-        self._stack = stack
-        self._scratch = Scratch()
-
-    async def replayable(self) -> tuple[WireRequest | None, str]:
-        """Returns the compiled request, or None and why it has to go through httpx's client."""
-        work = self._work
-        if self._target.transport is not None:
-            return None, ""
-        if isinstance(work, Journey):
-            return None, "a journey is code on a client"
-        client = self._client()
-        try:
-            request = client.build_request(work.method, work.url, **_build_arguments(work))
-            signed = _signed(request, work.arguments.get("auth"))
-            compiled = compile_request(signed or request)
-        except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
-            raise PlanError(f"httpx cannot build {work.name}: {error}") from error
-        if work.arguments.get("follow_redirects"):
-            return None, "redirects are followed"
-        if request.url.scheme != "http":
-            return None, "TLS"
-        if signed is None:
-            return None, "the authentication may need several requests"
-        return compiled, "" if compiled is not None else "the body is a stream"
-
-    async def slots(self, load: LoadLoop, recorder: Recorder, request: WireRequest | None) -> Sequence[Slot]:
-        """Returns one slot a connection; of those that replay the first ones are connected."""
-        if request is None:
-            return self._client_slots(load, recorder)
-        known: KnownAnswers = {}
-        expect = self._work.expect if isinstance(self._work, Operation) else Expectation()
-        url = httpx.URL(self._target.url)
-        origin = Origin(url.scheme, url.host, url.port or 80)
-        loop = asyncio.get_running_loop()
-        connect_timeout_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
-
-        async def connect() -> Connection:
-            sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=connect_timeout_s)
-            return Connection(loop, sock, self._scratch, known)
-
-        slots = [
-            ReplaySlot(load=load, recorder=recorder, request=request, expect=expect, connect=connect)
-            for _ in range(self._plan.connections)
-        ]
-        for slot in slots:
-            self._stack.callback(slot.close)
-        await open_all([slot.open for slot in slots[: self._opened_first()]], origin.port)
-        return slots
-
-    def _opened_first(self) -> int:
-        """Returns how many connections are open when the load begins; a rate opens more when it needs them."""
-        plan = self._plan
-        if plan.rate is not None or (plan.ramp is not None and plan.ramp.of_rate):
-            return min(plan.connections, OPENED_AT_ONCE)
-        return plan.connections
-
-    def _client_slots(self, load: LoadLoop, recorder: Recorder) -> Sequence[Slot]:
-        work = self._work
-        slots: list[ClientSlot] = []
-        for _ in range(self._plan.connections):
-            slot = ClientSlot(
-                load=load,
-                recorder=recorder,
-                client=self._client(),
-                call=operation_call(work) if isinstance(work, Operation) else _journey_call(work),
-                unchecked=isinstance(work, Journey),
-            )
-            self._stack.push_async_callback(slot.aclose)
-            slots.append(slot)
-        return slots
-
-    def _client(self) -> LoadClient:
-        make = self._target.transport
-        return LoadClient(
-            transport=make() if make is not None else LoadTransport(loopback_only=True, scratch=self._scratch),
-            base_url=self._target.url,
-            timeout=self._plan.timeout_ns / 1e9,
-            trust_env=False,
-            payload_files=self._files,
-        )
-
-
-def _journey_call(journey: Journey) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    async def call(client: LoadClient, _: Sent) -> None:
-        await journey.function(client)
-
-    return call
-
-
-def _build_arguments(operation: Operation) -> dict[str, object]:
-    """Returns the arguments that `client.build_request` takes."""
-    return {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
-
-
-def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
-    """Returns the request with its basic authentication, if any; None for other kinds."""
-    if auth is None:
-        return request
-    if isinstance(auth, tuple) and len(auth) == 2:
-        auth = httpx.BasicAuth(*auth)
-    if type(auth) is not httpx.BasicAuth:
-        return None
-    return next(auth.sync_auth_flow(request))
-
-
-def _no_tls() -> NoReturn:
-    raise AssertionError("requests over TLS are not replayed")
-
-
 @contextmanager
-def _quiet_memory(*, collect: bool) -> Iterator[None]:
+def quiet_memory(*, collect: bool) -> Iterator[None]:
     """Keeps the garbage collector from stopping the load: what exists is frozen.
 
     With `collect` new garbage is still collected: httpx's responses are reference cycles.
@@ -277,15 +145,12 @@ def _quiet_memory(*, collect: bool) -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _tell(
-    boot: int, load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[Progress], None]
-) -> None:
+async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[Progress], None]) -> None:
     """Reports how far the stint is, a few times a second; whoever listens may end it by raising."""
     while True:
         last = recorder.last_round
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
         moment = Progress(
-            boot=boot,
             phase=recorder.phase,
             elapsed_ns=monotonic_ns() - origin_ns,
             requests=recorder.finished_requests + (recorder.requests if recorder.phase != "warm-up" else 0),

@@ -6,13 +6,13 @@ The hot path is two appends to typed arrays; histograms are made from whole bloc
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import process_time_ns
 
 import numpy as np
 
-from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram, step_of
+from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram, step_of
 from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Round, merge_failures
 from pytest_fileperf.serve.cpu import cpu_spent_ns
 from pytest_fileperf.units import format_duration
@@ -29,18 +29,20 @@ _STRETCHES = 500
 class _Durations:
     """A histogram in the making."""
 
-    __slots__ = ("_counts", "_max", "_min", "_squares", "_sum", "append", "block")
+    __slots__ = ("_counts", "_folded", "_max", "_min", "_squares", "_sum", "append", "block")
 
     def __init__(self) -> None:
         self.block = array("q")
         self.append = self.block.append
         self._counts = np.zeros(_STEPS, dtype=np.int64)
+        self._folded = False
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
 
     def fold(self) -> None:
         """Moves the block into the counts."""
         if not self.block:
             return
+        self._folded = True
         values = np.minimum(np.array(self.block, dtype=np.int64), HIGHEST_NS)
         del self.block[:]
         self._counts += np.bincount(step_of(values), minlength=_STEPS)
@@ -53,9 +55,10 @@ class _Durations:
     def take(self) -> Histogram:
         """Returns the histogram of everything so far and begins anew."""
         self.fold()
+        if not self._folded:
+            return EMPTY  # short rounds are many, and looking through all counts takes longer than they may
+        self._folded = False
         steps = np.flatnonzero(self._counts)
-        if steps.size == 0:
-            return Histogram.of(())
         counts = self._counts[steps]
         histogram = Histogram(
             steps=steps,
@@ -123,25 +126,24 @@ class Recorder:
     """Takes every finished request of one stint; `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
-    away; from there `rounds` rounds of `round_ns` follow; what ends later is the drain. With `round_ns` None there is
-    one round, up to `finish`. `server_cpu` reads the CPU time of each server process, in ns.
+    away; from there `stretches` follow, each with when it ends (since that instant, ascending) and what it is; what
+    ends after the last one is the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
+    time of each server process, in ns.
     """
 
     def __init__(
         self,
         *,
         boot: int,
-        round_ns: int | None,
-        rounds: int,
+        stretches: Sequence[tuple[int, Phase]],
         server_cpu: Callable[[], Mapping[int, int]],
     ) -> None:
         self._boot = boot
-        self._round_ns = round_ns
-        self._rounds = rounds
+        self._stretches = stretches
         self._server_cpu = server_cpu
         self._done: list[Round] = []
         self._index = -1
-        """-1 in the warm-up, then the number of the round; `rounds` in the drain."""
+        """-1 in the warm-up, then the number of the stretch; their count in the drain."""
         self._started_ns = 0
         self._boundary_ns = _NEVER_NS
         self._latency = _Durations()
@@ -174,7 +176,7 @@ class Recorder:
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""
         self._boundary_ns = self._measured_from_ns = first_round_ns
-        self._leads.begin(first_round_ns, (self._round_ns or 0) * self._rounds)
+        self._leads.begin(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
         """Takes note of a request of an open loop whose turn it is; returns whether to send it.
@@ -259,17 +261,17 @@ class Recorder:
         """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
         while now_ns >= self._boundary_ns:
             if self._index >= 0:
-                self._close(self._boundary_ns, Phase.ROUND)
+                self._close(self._boundary_ns, self._stretches[self._index][1])
             self._index += 1
             self._open(self._boundary_ns)
 
     def finish(self, now_ns: int) -> tuple[Round, ...]:
         """Closes the last round, or the drain, and returns all rounds."""
         self.advance(now_ns)
-        if self._index >= self._rounds:
-            self._close(now_ns, Phase.DRAIN)
-        elif self._round_ns is None:
+        if self._index >= 0 and not self._stretches:
             self._close(now_ns, Phase.ROUND)
+        elif self._index >= len(self._stretches):
+            self._close(now_ns, Phase.DRAIN)
         return tuple(self._done)
 
     def first(self) -> Histogram:
@@ -293,7 +295,9 @@ class Recorder:
     @property
     def phase(self) -> str:
         """`warm-up`, `round` or `drain`."""
-        return "warm-up" if self._index < 0 else "round" if self._index < self._rounds else "drain"
+        if self._index < 0:
+            return "warm-up"
+        return "drain" if self._stretches and self._index >= len(self._stretches) else "round"
 
     def _open(self, start_ns: int) -> None:
         """Begins the next round, or the drain, with empty counts."""
@@ -303,8 +307,8 @@ class Recorder:
         self._statuses = {}
         self._failures = {}
         self._started_ns = start_ns
-        in_rounds = self._index < self._rounds and self._round_ns is not None
-        self._boundary_ns = start_ns + self._round_ns if in_rounds and self._round_ns is not None else _NEVER_NS
+        ends = self._index < len(self._stretches)
+        self._boundary_ns = self._measured_from_ns + self._stretches[self._index][0] if ends else _NEVER_NS
         self._server_cpu_mark = self._server_cpu()
         self._client_cpu_mark = process_time_ns()
 

@@ -19,6 +19,8 @@ class Phase(StrEnum):
     """Which part of a stint a round is."""
 
     ROUND = "round"
+    HANDOVER = "handover"
+    """Between the turns of two servers that are loaded in turn: counted and in the latencies, but in no rate."""
     DRAIN = "drain"
     """What was in flight when the last round ended: counted and in the latencies, but in no rate."""
 

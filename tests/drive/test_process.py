@@ -15,8 +15,9 @@ import psutil
 import pytest
 from drive.scripted import answer, scripted
 
+from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult, Target
+from pytest_fileperf.drive.stint import Progress, StintResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation, Work
@@ -206,7 +207,7 @@ def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(u
     script = f"""
 import os, signal
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Target
+from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
 import psutil

@@ -10,7 +10,8 @@ import pytest
 from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive import slots
-from pytest_fileperf.drive.stint import Progress, StintResult, Target, run_stint
+from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan

@@ -20,7 +20,9 @@ class ServerCpu:
 
 
 def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu | None = None) -> Recorder:
-    made = Recorder(boot=3, round_ns=round_ns, rounds=rounds, server_cpu=cpu or ServerCpu())
+    ends = () if round_ns is None else range(1, rounds + 1)
+    stretches = [(end * (round_ns or 0), Phase.ROUND) for end in ends]
+    made = Recorder(boot=3, stretches=stretches, server_cpu=cpu or ServerCpu())
     made.begin(10 * SECOND)
     return made
 

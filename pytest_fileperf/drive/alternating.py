@@ -1,0 +1,78 @@
+"""Loads two servers in turn, on one event loop with open connections to both. Runs on the current event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from time import monotonic_ns
+
+from pytest_fileperf.drive.beginning import Beginning, Target
+from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.stint import Progress, StintResult, quiet_memory, tell
+from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.plan.alternation import NOW, SIDES, Alternation
+from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+__all__ = ("run_alternating",)
+
+
+async def run_alternating(
+    work: Work,
+    plan: Alternation,
+    targets: Sequence[Target],
+    *,
+    files: PayloadFiles,
+    server_cpu: Sequence[Callable[[], Mapping[int, int]]],
+    progress: Callable[[Progress], None],
+) -> tuple[StintResult, StintResult]:
+    """Makes the cycles and returns what each side, base and now, has shown: a round for each of its turns.
+
+    Raises what `run_stint` raises.
+    """
+    async with AsyncExitStack() as stack:
+        loads, recorders, slots, engines = [], [], [], []
+        for side in SIDES:
+            begin = Beginning(work, targets[side], files, stack, timeout_ns=plan.timeout_ns)
+            request, why = await begin.replayable()
+            recorder = Recorder(boot=targets[side].boot, stretches=_stretches(plan, side), server_cpu=server_cpu[side])
+            load = LoadLoop(pacing=plan.pacing(side), recorder=recorder, timeout_ns=plan.timeout_ns)
+            slots.append(await begin.slots(load, recorder, request, plan.connections, opened=plan.connections))
+            loads.append(load)
+            recorders.append(recorder)
+            engines.append(("replay" if request is not None else "client", why))
+        with quiet_memory(collect=engines[NOW][0] != "replay"):
+            origin_ns = monotonic_ns()
+            for recorder in recorders:
+                recorder.begin(origin_ns + plan.measured_from_ns)
+            teller = asyncio.create_task(tell(loads[NOW], recorders[NOW], origin_ns, progress))
+            stack.callback(teller.cancel)
+            running = [
+                asyncio.create_task(load.run(own, origin_ns=origin_ns)) for load, own in zip(loads, slots, strict=True)
+            ]
+            for task in running:
+                stack.callback(task.cancel)
+            await asyncio.gather(*running)
+            ended_ns = monotonic_ns()
+            rounds = [recorder.finish(ended_ns) for recorder in recorders]
+    base, now = (
+        StintResult(
+            boot=targets[side].boot,
+            rounds=rounds[side],
+            engine=engines[side][0],
+            why_engine=engines[side][1],
+            attack_ns=sum(end - start for start, end in plan.rounds(side)),
+            wait_ns=max(0, recorders[side].last_end_ns - origin_ns - plan.duration_ns),
+            due=None,
+            leads=None,
+            first=recorders[side].first(),
+        )
+        for side in SIDES
+    )
+    return base, now
+
+
+def _stretches(plan: Alternation, side: int) -> list[tuple[int, Phase]]:
+    return [stretch for start, end in plan.rounds(side) for stretch in ((start, Phase.HANDOVER), (end, Phase.ROUND))]

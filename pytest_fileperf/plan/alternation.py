@@ -1,0 +1,92 @@
+"""The load of a comparison: two servers in turn, many short turns each, in an order made by chance; pure.
+
+What disturbs a machine comes and goes in tenths of seconds, and slows whoever has the turn. Two turns that follow each
+other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting Repeatable
+Experiments in Highly Variable Cloud Computing Environments", ICPE 2017.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+__all__ = ("BASE", "NOW", "SIDES", "Alternation", "Turns")
+
+BASE, NOW = 0, 1
+SIDES = (BASE, NOW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """A closed loop on one of two servers: each connection sends again at once while it is this server's turn."""
+
+    open_loop: ClassVar[bool] = False
+    slots_rest: ClassVar[bool] = True
+    edges: tuple[int, ...]
+    """When turns begin and end, by turns, in ns since the load began; ascending."""
+
+    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
+        """Returns now within a turn, else when the next one begins, or None after the last."""
+        passed = bisect_right(self.edges, elapsed_ns)
+        if passed & 1:
+            return elapsed_ns
+        return self.edges[passed] if passed < len(self.edges) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternation:
+    """Warm-up of both servers, then cycles of one turn each.
+
+    |- warm-up base -|- warm-up now -| base | now | now | base | base | now | …
+                                      cycle 0      cycle 1      cycle 2
+
+    The first part of each turn is handover: the other server's last answers are still under way then.
+    """
+
+    connections: int
+    """To each server; only one of them is loaded at a time."""
+    warmup_ns: int
+    """On each server, before the first cycle."""
+    turn_ns: int
+    handover_ns: int
+    """The part of each turn that no rate counts."""
+    firsts: tuple[int, ...]
+    """For each cycle, whose turn is first: `BASE` or `NOW`."""
+    timeout_ns: int
+    """A request that takes longer counts as failed."""
+    _starts: tuple[tuple[int, ...], tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts: tuple[list[int], list[int]] = ([], [])
+        for cycle, first in enumerate(self.firsts):
+            begin_ns = 2 * self.warmup_ns + 2 * cycle * self.turn_ns
+            starts[first].append(begin_ns)
+            starts[1 - first].append(begin_ns + self.turn_ns)
+        object.__setattr__(self, "_starts", (tuple(starts[BASE]), tuple(starts[NOW])))
+
+    @property
+    def measured_from_ns(self) -> int:
+        """When the first cycle begins."""
+        return 2 * self.warmup_ns
+
+    @property
+    def duration_ns(self) -> int:
+        """Warm-up and cycles together, without the drain."""
+        return 2 * self.warmup_ns + 2 * len(self.firsts) * self.turn_ns
+
+    @property
+    def longest_ns(self) -> int:
+        """The time after which the load has ended whatever the servers do."""
+        return self.duration_ns + self.timeout_ns
+
+    def pacing(self, side: int) -> Turns:
+        """Returns when one side sends."""
+        warm_ns = side * self.warmup_ns
+        warm = (warm_ns, warm_ns + self.warmup_ns) if self.warmup_ns else ()
+        return Turns(edges=(*warm, *(at for start in self._starts[side] for at in (start, start + self.turn_ns))))
+
+    def rounds(self, side: int) -> tuple[tuple[int, int], ...]:
+        """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
+        zero = self.measured_from_ns
+        return tuple((start + self.handover_ns - zero, start + self.turn_ns - zero) for start in self._starts[side])
