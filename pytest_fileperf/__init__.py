@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_fileperf.errors import (
         AppLoadError,
+        AppMissingError,
+        AppOriginError,
         BaselineError,
         FileLimitError,
         FilePerfError,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AppLoadError",
+    "AppMissingError",
+    "AppOriginError",
     "AsyncFilePerf",
     "BaselineError",
     "Command",

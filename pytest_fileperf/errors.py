@@ -4,6 +4,8 @@
     ├── PlanError (ValueError)        what was asked for makes no sense; lists every problem
     ├── ServerError
     │   ├── AppLoadError              the app cannot be imported, or is not an ASGI app
+    │   │   └── AppMissingError       there is no such module, or nothing of this name in it
+    │   ├── AppOriginError            the other side of a comparison runs code that is not its own
     │   ├── ServerStartError          the server did not become ready
     │   └── ServerDiedError           the server ended, or stopped answering, under load
     ├── LoadError
@@ -26,6 +28,8 @@ from collections.abc import Sequence
 
 __all__ = (
     "AppLoadError",
+    "AppMissingError",
+    "AppOriginError",
     "BaselineError",
     "FileLimitError",
     "FilePerfError",
@@ -68,6 +72,29 @@ class ServerError(FilePerfError):
 
 class AppLoadError(ServerError):
     """The app cannot be imported, or what was found is not an ASGI app."""
+
+
+class AppMissingError(AppLoadError):
+    """The module that the app is named with is not there, or has nothing of this name.
+
+    A module that is there and does not import, for want of another one too, is an AppLoadError and not this.
+    """
+
+
+class AppOriginError(ServerError):
+    """The other side of a comparison runs code that is not its own: the same would be compared with itself."""
+
+    def __init__(self, *, module: str, file: str, base: str, side: str) -> None:
+        self.module = module
+        self.file = file
+        self.base = base
+        super().__init__(
+            f"{side}: {module} was loaded from {file}, and not from {base}, whose code was asked for. "
+            "A copy that is installed, or that comes before it on sys.path, hides it. Let it be imported from the "
+            "tree: no installed copy, pytest run at the top of the tree, the directory of the code in `pythonpath` or "
+            "PYTHONPATH. Or install that version in an environment of its own, and use "
+            "--fileperf-against=python:INTERPRETER"
+        )
 
 
 class ServerStartError(ServerError):

@@ -5,22 +5,47 @@ Run as a script (`python -P boot.py RUN_DIRECTORY`), because before `sys.path` i
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import shlex
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 __all__ = ("main",)
+
+_START_FAILED = 3
+"""As in `start`, which needs uvicorn to be imported."""
 
 
 def main(run_directory: Path) -> None:
     """Serves what the job in the run directory says, until it is told to end."""
     job = json.loads((run_directory / "job.json").read_text(encoding="utf-8"))
-    sys.path[:] = job["sys_path"]
-    if job["server"] == "gunicorn":
-        from pytest_fileperf.serve.arbiter import serve
-    else:
-        from pytest_fileperf.serve.serving import serve
+    own = list(sys.path)
+    sys.path[:] = [path for entry in job["sys_path"] for path in (own if entry is None else [entry])]
+    missing = [package for module, package in job["needs"].items() if importlib.util.find_spec(module) is None]
+    if missing:
+        _end(run_directory, f"no {' and no '.join(missing)}", "install", *missing)
+    try:
+        if job["server"] == "gunicorn":
+            from pytest_fileperf.serve.arbiter import serve
+        else:
+            from pytest_fileperf.serve.serving import serve
+    except ImportError as error:
+        if not job["needs"]:
+            raise
+        _end(run_directory, f"too old packages ({error})", "install", "--upgrade", *job["needs"].values())
     serve(run_directory)
+
+
+def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
+    """Tells the test process what this Python has not got, and what would change that; ends the process."""
+    from pytest_fileperf.serve.reports import Failed, write_report
+
+    message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"
+    write_report(run_directory, Failed(pid=os.getpid(), stage="packages", message=message))
+    raise SystemExit(_START_FAILED)
 
 
 if __name__ == "__main__":

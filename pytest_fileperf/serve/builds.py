@@ -1,4 +1,4 @@
-"""What has to be built before a command can serve: each build is run once in a test run."""
+"""What has to be built before a command can serve: each build is run once in a test run, for each side."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.foreign import supervised
+from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.process import ServerProcess, base_env
 from pytest_fileperf.serve.spec import PORT, Command
 from pytest_fileperf.serve.tree import exit_text
@@ -26,30 +27,31 @@ class Builds:
     def __init__(self) -> None:
         self._outcomes: dict[tuple[object, ...], ServerStartError | None] = {}
 
-    def ensure(self, spec: Command) -> None:
-        """Runs the build of the spec to its end, the first time.
+    def ensure(self, spec: Command, home: Home = HERE) -> None:
+        """Runs the build of the spec to its end, the first time that it is asked for in this home.
 
         Raises ServerStartError with its last lines when it fails, and again each time after that; PlanError where its
         program is not there.
         """
         if spec.build is None:
             return
-        key = (spec.build, spec.cwd, spec.env)
+        key = (spec.build, spec.cwd, spec.env, home)
         if key not in self._outcomes:
-            self._outcomes[key] = _build(spec, spec.build)
+            self._outcomes[key] = _build(spec, spec.build, home)
         failure = self._outcomes[key]
         if failure is not None:
             raise failure.with_traceback(None)
 
 
-def _build(spec: Command, words: Sequence[str]) -> ServerStartError | None:
+def _build(spec: Command, words: Sequence[str], home: Home) -> ServerStartError | None:
     """Returns why the build failed, or None."""
     process = ServerProcess()
-    title = f"the build of {spec.name} (`{shlex.join(words)}`)"
+    title = f"the build of {spec.name} (`{shlex.join(words)}`)" + ("" if home.is_here else f" in {home.title}")
     try:
         directory = process.make_directory()
-        env = {name: value for name, value in base_env(spec).items() if PORT not in value}  # there is none yet
-        process.start(supervised(words, spec, run_directory=directory, env=env))
+        whole = home.env(base_env(spec), asked=dict(spec.env))
+        env = {name: value for name, value in whole.items() if PORT not in value}  # there is none yet
+        process.start(supervised(words, spec, run_directory=directory, env=env, home=home))
         returncode = _wait(process)
         if returncode is None:
             return ServerStartError(f"{title} did not end within {_TIMEOUT_S:g} s", log=process.log)

@@ -14,7 +14,8 @@ import psutil
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.foreign import require_posix, supervised
+from pytest_fileperf.serve.foreign import require_difference, require_posix, supervised
+from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.process import Invocation, ProcessLaunch, RunningProcess, ServerProcess, base_env
 from pytest_fileperf.serve.running import RunningServer
@@ -45,11 +46,13 @@ class CommandProgram:
     port: int
     boot: int
     cores: frozenset[int] | None
+    home: Home = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns the program below our supervisor; raises PlanError where it is not there."""
-        env = base_env(self.spec, boot=self.boot)
-        env |= {name: self._filled(value) for name, value in dict(self.spec.env).items()}
+        env = self.home.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
+        env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
+        require_difference(self.spec, env=env, home=self.home)
         return supervised(
             [self._filled(word) for word in self.spec.command],
             self.spec,
@@ -57,6 +60,7 @@ class CommandProgram:
             env=env,
             cores=self.cores,
             stabilise=self.spec.stabilise,
+            home=self.home,
         )
 
     def look(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
@@ -165,8 +169,11 @@ class RunningCommand(RunningProcess):
 class CommandLaunch:
     """One boot of a command, with the same steps as every server's."""
 
-    def __init__(self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds) -> None:
+    def __init__(
+        self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds, home: Home = HERE
+    ) -> None:
         self._spec = spec
+        self._home = home
         self._boot = boot
         self._cores = cores
         self._builds = builds
@@ -175,8 +182,8 @@ class CommandLaunch:
     def start(self) -> None:
         """Starts it, after its build where that was not made yet. Raises PlanError or ServerStartError."""
         require_posix()
-        self._builds.ensure(self._spec)
-        program = CommandProgram(spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores)
+        self._builds.ensure(self._spec, self._home)
+        program = CommandProgram(spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores, home=self._home)
         self._launch = ProcessLaunch(program)
         self._launch.start()
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.process import STAGES, Invocation, staged
 from pytest_fileperf.serve.spec import PYTHON, Command
 
-__all__ = ("require_posix", "supervised")
+__all__ = ("require_difference", "require_posix", "supervised")
 
 
 def require_posix() -> None:
@@ -32,23 +33,48 @@ def supervised(
     env: Mapping[str, str],
     cores: frozenset[int] | None = None,
     stabilise: bool = False,
+    home: Home = HERE,
 ) -> Invocation:
     """Returns what runs the command of a spec in a way that it cannot outlive the test run.
 
-    Raises PlanError where its program or its working directory is not there.
+    Its working directory, and the paths in its words, are those of its home. Raises PlanError where its program or its
+    working directory is not there.
     """
-    words = [word.replace(PYTHON, sys.executable) for word in words]
-    directory = _working_directory(spec)
+    words = [home.word(word).replace(PYTHON, home.interpreter) for word in words]
+    directory = _working_directory(spec, home)
     program = _find_program(words[0], directory, env.get("PATH"))
     supervisor = (sys.executable, "-I", "-S", str(STAGES / "supervise.py"), str(run_directory))
     command = staged((*supervisor, program, *words), cores=cores, stabilise=stabilise)
     return Invocation(command=command, env=env, cwd=directory)
 
 
-def _working_directory(spec: Command) -> Path:
-    directory = Path.cwd() if spec.cwd is None else Path(spec.cwd).absolute()
+def require_difference(spec: Command, *, env: Mapping[str, str], home: Home) -> None:
+    """Raises PlanError where nothing that is seen of the command depends on its home: both sides would be the same.
+
+    For a tree that is its working directory, a path in a word or variable, its program; for an interpreter `{python}`.
+    """
+    if home.is_here:
+        return
+    words = [home.word(word) for word in spec.command]
+    directory = _working_directory(spec, home)
+    program = Path(_find_program(words[0].replace(PYTHON, home.interpreter), directory, env.get("PATH")))
+    if home.base is not None:
+        asked = dict(spec.env)
+        mapped = (*words, *(home.word(value) for value in asked.values())) != (*spec.command, *asked.values())
+        if mapped or home.holds(directory) or home.holds(program):
+            return
+        advice = f"let it run in the tree (cwd is {directory}), or name the paths of its code in full"
+    elif any(PYTHON in word for word in words) or program.parent == Path(home.interpreter).parent:
+        return
+    else:
+        advice = f"start it with {PYTHON}, as in {PYTHON} -m {program.name}"
+    raise PlanError(f"{spec.name} would be the same on both sides, here and in {home.title}: {advice}", where="Command")
+
+
+def _working_directory(spec: Command, home: Home) -> Path:
+    directory = home.path(home.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
-        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {Path.cwd()}", where="Command")
+        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {home.cwd()}", where="Command")
     return directory
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.spec import AsgiSpec
 
-__all__ = ("Job",)
+__all__ = ("Job", "lend_package")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,13 @@ class Job:
 
     server: str
     """`uvicorn` or `gunicorn`."""
-    sys_path: list[str]
+    sys_path: list[str | None]
+    """None stands for the entries that the interpreter has of its own."""
+    needs: Mapping[str, str]
+    """Modules that another interpreter has to have to serve, and the packages they come from."""
+    root: str | None
+    base: str | None
+    """The trees of a `Home`, where the code is that of another one."""
     target: str | None
     """None: a pickled object is in the run directory, as `app.pickle`."""
     factory: bool
@@ -35,11 +45,26 @@ class Job:
     graceful_s: int
 
     @classmethod
-    def of(cls, spec: AsgiSpec, app: AppSpec) -> Self:
-        """Returns the job of serving this app as the spec says, with the `sys.path` of this process."""
+    def of(
+        cls,
+        spec: AsgiSpec,
+        app: AppSpec,
+        *,
+        home: Home = HERE,
+        needs: Mapping[str, str] | None = None,
+        lent: Path | None = None,
+    ) -> Self:
+        """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its home has it.
+
+        Before that stands the directory in which this package is lent to another home.
+        """
+        sys_path = home.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         return cls(
             server=spec.name,
-            sys_path=[str(Path(entry).absolute()) for entry in sys.path],
+            sys_path=[*([] if lent is None else [str(lent)]), *sys_path],
+            needs=dict(needs or {}),
+            root=None if home.root is None else str(home.root),
+            base=None if home.base is None else str(home.base),
             target=app.target if isinstance(app.target, str) else None,
             factory=app.factory,
             app_name=app.name,
@@ -60,6 +85,15 @@ class Job:
         """Puts the job into the run directory."""
         (run_directory / "job.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
 
+    @property
+    def home(self) -> Home:
+        """Whose code it is, as far as the trees tell."""
+        return Home(root=_path(self.root), base=_path(self.base))
+
+    def app_file(self) -> str | None:
+        """Returns where the module that names the app was loaded from, in this process; None for a sent object."""
+        return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
+
     def load_app(self, run_directory: Path) -> object:
         """Returns the app, imported, made or rebuilt in this process; raises AppLoadError."""
         if self.target is not None:
@@ -73,3 +107,21 @@ class Job:
                 'put it in a module of its own and give it as "module:attribute"'
             ) from error
         return AppSpec(target, self.factory).load()
+
+
+def lend_package(run_directory: Path) -> Path:
+    """Returns a directory with nothing but this package, for a server that would find another version of it, or none.
+
+    It has to come first on `sys.path`: what the test process and the server tell each other is no interface for others.
+    """
+    lent, package = run_directory / "lent", Path(__file__).parents[1]
+    lent.mkdir()
+    try:
+        (lent / package.name).symlink_to(package, target_is_directory=True)
+    except OSError:  # Windows allows links to few users only
+        shutil.copytree(package, lent / package.name)
+    return lent
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

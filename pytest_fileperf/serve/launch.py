@@ -11,10 +11,11 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandLaunch
 from pytest_fileperf.serve.external import UrlLaunch
+from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url
+from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
 
 __all__ = ("Launch", "launch", "prepare")
@@ -38,28 +39,56 @@ class Launch(Protocol):
 
 
 def prepare(
-    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, builds: Builds
+    spec: ServerSpec,
+    app: AppSpec | None,
+    *,
+    boot: int,
+    cores: frozenset[int] | None,
+    builds: Builds,
+    home: Home = HERE,
 ) -> Launch:
-    """Returns the launcher for a boot, not started yet; raises PlanError where an app is needed and there is none."""
+    """Returns the launcher for a boot of the code in its home, not started yet.
+
+    Raises PlanError where an app is needed and there is none, and where the code of another home cannot be booted so.
+    """
+    problem = None if home.is_here else _why_only_here(spec, app)
+    if problem:
+        raise PlanError(f"{home.title} cannot be compared with: {problem}", where=type(spec).__name__)
     if isinstance(spec, Url):
         return UrlLaunch(spec)
     if isinstance(spec, Command):
-        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds)
+        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds, home=home)
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores))
+    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, home=home))
 
 
 @contextmanager
 def launch(
-    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None
+    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, home: Home = HERE
 ) -> Iterator[RunningServer]:
     """Boots the server, on the given cores where there are any, and ends it at the end of the block."""
-    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds())
+    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds(), home=home)
     try:
         starting.start()
         yield starting.ready()
     finally:
         starting.stop()
+
+
+def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:
+    """Returns why there can be no other version of what is served, and what to do; None where there can."""
+    if isinstance(spec, Url):
+        return "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
+    if isinstance(spec, InProcess):
+        return "one process cannot hold two versions of a module: use Uvicorn()"
+    if isinstance(spec, Uvicorn) and spec.port != 0:
+        return f"two versions cannot have port {spec.port} at once: leave `port` out"
+    if not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
+        return (
+            f"{app.name} is an object of this test run, whose code is the one that is here: "
+            'give the app by name, as in "module:attribute" (or "module:factory()")'
+        )
+    return None

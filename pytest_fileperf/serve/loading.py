@@ -10,9 +10,9 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.errors import AppLoadError, AppMissingError
 
-__all__ = ("check_app", "load_app", "make_app", "takes", "why_not_asgi")
+__all__ = ("check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
 
 _TRACEBACK_FRAMES = 5
 """The innermost frames say where it went wrong; the outer ones are import machinery."""
@@ -21,10 +21,17 @@ _TRACEBACK_FRAMES = 5
 def load_app(target: str, *, factory: bool) -> object:
     """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.
 
-    Raises AppLoadError with the import error, the end of its traceback, or what was found instead of an app.
+    Raises AppMissingError where there is no such module or attribute, and AppLoadError with the import error, the end
+    of its traceback, or what was found instead of an app.
     """
     found = _find(target)
     return make_app(found, target) if factory else check_app(found, target)
+
+
+def module_file(module: object) -> str | None:
+    """Returns where a module was loaded from, for a package without a file its directory; None for a built-in one."""
+    file = getattr(module, "__file__", None)
+    return str(file) if file else next(iter(getattr(module, "__path__", ())), None)
 
 
 def make_app(factory: object, name: str) -> object:
@@ -105,7 +112,10 @@ def _find(target: str) -> object:
     try:
         found: object = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
-        raise AppLoadError(f'app "{target}" does not import: {_describe(error, wanted=module_name)}') from error
+        if _is_missing(error, module_name):
+            where = f'the sys.path of the test run, in {Path.cwd()} (does pytest\'s "pythonpath" lead to it?)'
+            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}') from error
+        raise AppLoadError(f'app "{target}" does not import: {_describe(error)}') from error
     where = f'module "{module_name}"'
     for name in path.split("."):
         try:
@@ -113,12 +123,21 @@ def _find(target: str) -> object:
         except AttributeError:
             near = difflib.get_close_matches(name, dir(found), n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise AppLoadError(f'app "{target}" was not found: {where} has no attribute "{name}"{hint}') from None
+            raise AppMissingError(f'app "{target}" was not found: {where} has no attribute "{name}"{hint}') from None
         where = f'"{name}" of {where}'
     return found
 
 
-def _describe(error: BaseException, wanted: str | None = None) -> str:
+def _is_missing(error: BaseException, wanted: str) -> bool:
+    """Whether it is the wanted module that is not there, or a package that it lies in, and not one that it imports."""
+    return isinstance(error, ModuleNotFoundError) and bool(error.name) and f"{wanted}.".startswith(f"{error.name}.")
+
+
+def _summary(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+
+
+def _describe(error: BaseException) -> str:
     """Returns the error with the end of its traceback, as seen from the user's own code."""
     frames = [
         frame
@@ -126,11 +145,8 @@ def _describe(error: BaseException, wanted: str | None = None) -> str:
         if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
     ]
     text = "".join(traceback.format_exception_only(error)).strip()
-    summary = text.splitlines()[-1]
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{wanted}.".startswith(f"{error.name}."):
-        return f'{summary} on the sys.path of the test run, in {Path.cwd()} (does pytest\'s "pythonpath" lead to it?)'
     lines = "".join(traceback.format_list(frames[-_TRACEBACK_FRAMES:])).rstrip() + "\n" + text
-    return summary + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
+    return _summary(error) + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
 
 
 def _kind(value: object) -> str:

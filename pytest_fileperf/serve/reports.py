@@ -28,6 +28,10 @@ class Ready:
     loop: str
     http: str
     stabilised: Sequence[str]
+    app_file: str | None
+    """Where the module of the app was loaded from; None for an app that was sent as an object."""
+    strays: Sequence[str]
+    """Files of the current tree that were loaded though the other side has them too; none where no other is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,8 @@ class Failed:
 
     pid: int
     stage: str
-    """`app` (it does not load), `port` (it is taken) or `lifespan` (the app's start-up failed)."""
+    """`packages` (its Python has not all that serves), `port` (it is taken), `missing` (there is no such app),
+    `app` (it does not load) or `lifespan` (the app's start-up failed)."""
     message: str
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from uvicorn import Config
 from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 
-from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.loading import module_file, takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import stabilised_now
 
@@ -43,7 +43,7 @@ class WorkerStart:
         try:
             return self.job.load_app(self.run_directory)
         except AppLoadError as error:
-            self.report_failure("app", str(error))
+            self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
 
     def make_lifespan(self, config: Config) -> LifespanOn:
@@ -58,7 +58,16 @@ class WorkerStart:
         """Tells the test process that this process serves, and on what; to be called on its event loop."""
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
-        ready = Ready(pid=os.getpid(), port=self.port, loop=loop, http=http, stabilised=stabilised_now())
+        files = (module_file(module) for name, module in tuple(sys.modules.items()) if not _is_ours(name))
+        ready = Ready(
+            pid=os.getpid(),
+            port=self.port,
+            loop=loop,
+            http=http,
+            stabilised=stabilised_now(),
+            app_file=self.job.app_file(),
+            strays=self.job.home.strays(filter(None, files)),
+        )
         write_report(self.run_directory, ready)
 
 
@@ -105,6 +114,11 @@ class _Lifespan(LifespanOn):
         await super().startup()
         if self.should_exit:
             self._start.report_failure("lifespan", "the app failed in its lifespan start-up")
+
+
+def _is_ours(module_name: str) -> bool:
+    """Returns whether the module serves and is not served: this package stays what it is, in its own repository too."""
+    return module_name.partition(".")[0] in ("pytest_fileperf", "__main__", "__mp_main__")
 
 
 def _show_output_at_once() -> None:

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import psutil
 
-from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.errors import (
+    AppLoadError,
+    AppMissingError,
+    AppOriginError,
+    PlanError,
+    ServerDiedError,
+    ServerStartError,
+)
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.serve.job import Job, lend_package
 from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, staged
 from pytest_fileperf.serve.reports import Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
@@ -34,23 +42,27 @@ class AsgiProgram:
     app: AppSpec
     boot: int
     cores: frozenset[int] | None
+    home: Home = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing job and app into the run directory.
 
         Raises PlanError that names every missing package, and AppLoadError for an app that cannot be sent.
         """
-        missing = tuple(_missing(self.spec))
+        needs = _needs(self.spec) if self.home.python else None
+        missing = tuple(_missing(self.spec)) if needs is None else ()  # what another one misses, it tells itself
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
         if not isinstance(self.app.target, str):
             (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
-        Job.of(self.spec, self.app).write(run_directory)
+        lent = None if self.home.is_here else lend_package(run_directory)
+        Job.of(self.spec, self.app, home=self.home, needs=needs, lent=lent).write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
-        command = (sys.executable, *flags, str(STAGES / "boot.py"), str(run_directory))
+        command = (self.home.interpreter, *flags, str(STAGES / "boot.py"), str(run_directory))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
-            env=base_env(self.spec, boot=self.boot),
+            env=self.home.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env)),
+            cwd=None if self.home.is_here else self.home.cwd(),
         )
 
     def look(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
@@ -58,30 +70,57 @@ class AsgiProgram:
         returncode = process.ended()
         ready = reports_of(Ready, process.directory)
         self._raise_for_failure(process, returncode)
-        return RunningWorkers(self.spec, process, ready) if len(ready) >= self.spec.workers else None
+        if len(ready) < self.spec.workers:
+            return None
+        self._raise_for_origin(ready[0])
+        return RunningWorkers(self.spec, process, ready)
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns how many workers were ready."""
         return (
-            f"{self.spec.name} was not ready to serve {self.app.name} within {self.spec.start_timeout_s:g} s "
+            f"{self._side}{self.spec.name} was not ready to serve {self.app.name} "
+            f"within {self.spec.start_timeout_s:g} s "
             f"({len(reports_of(Ready, process.directory))} of {self.spec.workers} workers were): does the app wait for "
             "something when it is imported, or in its lifespan?"
         )
 
+    @property
+    def _side(self) -> str:
+        """What messages begin with, where it is not the code of the test run that they are about."""
+        return "" if self.home.is_here else f"{self.home.title}: "
+
     def _raise_for_failure(self, process: ServerProcess, returncode: int | None) -> None:
+        side = self._side
         for failed in reports_of(Failed, process.directory):
+            if failed.stage == "missing":
+                raise AppMissingError(side + failed.message)
             if failed.stage == "app":
-                raise AppLoadError(failed.message)
+                raise AppLoadError(side + failed.message)
+            if failed.stage == "packages":
+                raise PlanError(failed.message, where=self.home.title)
             if failed.stage == "port":
                 raise ServerStartError(failed.message)
-            raise ServerStartError(f"{self.app.name}: {failed.message}", log=process.log)
+            raise ServerStartError(f"{side}{self.app.name}: {failed.message}", log=process.log)
         if returncode is not None:
-            what, log = f"{self.spec.name} ended with {exit_text(returncode)} before it was ready", process.log
+            what, log = f"{side}{self.spec.name} ended with {exit_text(returncode)} before it was ready", process.log
             if not log:
                 what += f", without a word: is there room on the disk of {process.directory.parent}?"
             raise ServerStartError(what, log=log)
         if len(reports_of(Started, process.directory)) > self.spec.workers:
-            raise ServerStartError(f"a {self.spec.name} worker ended before it was ready", log=process.log)
+            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)
+
+    def _raise_for_origin(self, ready: Ready) -> None:
+        """Raises AppOriginError where another tree was asked for and code of this one runs: silence would be a pass."""
+        home, file, name = self.home, ready.app_file, self.app.name.partition(":")[0]
+        if home.base is None:
+            return
+        if file is None or home.is_only_here(Path(file)):
+            raise AppMissingError(f"{home.title}: there is no {name}, which on this side is {file or 'built in'}")
+        stray = next(iter(ready.strays), None)
+        if stray is not None or not home.holds(Path(file)):
+            module = name if stray in (None, file) else "a module of the project"
+            real = str(Path(stray or file).resolve())
+            raise AppOriginError(module=module, file=real, base=str(home.base), side=home.title)
 
 
 class RunningWorkers(RunningProcess):
@@ -95,6 +134,8 @@ class RunningWorkers(RunningProcess):
         self._workers = {report.pid: _worker(report.pid) for report in ready}
         self.url = f"http://127.0.0.1:{ready[0].port}"
         self.title = f"{server_title(spec)} ({self._loop}, {self._http})"
+        self.app_file = ready[0].app_file
+        """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 
     @property
@@ -132,13 +173,17 @@ def _missing(spec: AsgiSpec) -> Iterator[str]:
     if isinstance(spec, Gunicorn) and os.name != "posix":
         yield "gunicorn does not run on this system: choose another server"
         return
-    modules = {"uvicorn": "uvicorn"}
-    if isinstance(spec, Gunicorn):
-        modules |= dict.fromkeys(("gunicorn", "uvicorn_worker"), '"pytest-fileperf[gunicorn]"')
-    modules |= {name: name for name in (spec.loop, spec.http) if name not in ("auto", "asyncio")}
-    for name, package in modules.items():
+    ours = {"gunicorn": '"pytest-fileperf[gunicorn]"', "uvicorn_worker": '"pytest-fileperf[gunicorn]"'}
+    for name in _needs(spec):
         if importlib.util.find_spec(name) is None:
             yield (
-                f"{name} is not installed in {sys.prefix}: `pip install {package}`, "
+                f"{name} is not installed in {sys.prefix}: `pip install {ours.get(name, name)}`, "
                 "or choose another server, loop or http"
             )
+
+
+def _needs(spec: AsgiSpec) -> dict[str, str]:
+    """Returns the modules that serve as the spec asks for, and the packages they come from."""
+    modules = ["uvicorn", *(("gunicorn", "uvicorn_worker") if isinstance(spec, Gunicorn) else ())]
+    modules += [name for name in (spec.loop, spec.http) if name not in ("auto", "asyncio")]
+    return {name: name.replace("_", "-") for name in modules}

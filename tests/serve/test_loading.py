@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ from serve import apps
 from starlette.endpoints import HTTPEndpoint
 from starlette.types import Receive, Scope, Send
 
-from pytest_fileperf.errors import AppLoadError
-from pytest_fileperf.serve.loading import load_app, why_not_asgi
+from pytest_fileperf.errors import AppLoadError, AppMissingError
+from pytest_fileperf.serve.loading import load_app, module_file, why_not_asgi
 
 NOT_ASGI: dict[str, tuple[object, str]] = {
     "module": (apps, 'it is a module: name the app in it, as in "serve.apps:app"'),
@@ -100,6 +101,38 @@ def test_fails_with_the_reason(target: str, factory: bool, parts: list[str]) -> 
     with pytest.raises(AppLoadError) as caught:
         load_app(target, factory=factory)
     assert [part for part in parts if part not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in FAILS if "missing" in name or "attribute" in name])
+def test_what_is_not_there_is_missing(name: str) -> None:
+    target, factory, _ = FAILS[name]
+    with pytest.raises(AppMissingError):
+        load_app(target, factory=factory)
+
+
+@pytest.mark.parametrize("name", [name for name in FAILS if "missing" not in name and "attribute" not in name])
+def test_what_is_there_and_no_app_is_not_missing(name: str) -> None:
+    target, factory, _ = FAILS[name]
+    with pytest.raises(AppLoadError) as caught:
+        load_app(target, factory=factory)
+    assert type(caught.value) is AppLoadError
+
+
+@pytest.mark.parametrize("line", ["import serve.nowhere", "import nowhere_at_all", "from serve import nowhere"])
+def test_a_module_that_imports_what_is_missing_is_not_missing_itself(
+    line: str, broken_module: Callable[[str], str]
+) -> None:
+    with pytest.raises(AppLoadError) as caught:
+        load_app(broken_module(line), factory=False)
+    assert type(caught.value) is AppLoadError
+
+
+def test_where_a_module_was_loaded_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loaded_namespace").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert module_file(apps) == apps.__file__
+    assert module_file(importlib.import_module("loaded_namespace")) == str(tmp_path / "loaded_namespace")
+    assert module_file(sys) is None
 
 
 BROKEN = {

@@ -1,0 +1,286 @@
+"""What a comparison is made with: a text becomes a commit, a directory, a server or an interpreter, and that a `Home`.
+
+`parse_against` says which it is, and everything that is wrong with it, before anything is booted. `Checkout` then puts
+the files of a commit where they can be run, and takes them away in the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.serve.repository import GitError, Repository, find_repository, is_git_installed
+from pytest_fileperf.serve.spec import Url
+
+__all__ = ("Against", "Checkout", "Kind", "parse_against")
+
+_WHERE = "--fileperf-against"
+_PYTHON = "python:"
+_ASK_S = 30.0
+_OLDEST = (3, 11)
+"""What this package needs, which runs the servers there too."""
+_ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
+"""In the words of any Python, the old ones too."""
+
+
+class Kind(StrEnum):
+    """What can be compared with."""
+
+    REF = "ref"
+    DIRECTORY = "directory"
+    URL = "url"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What is to be compared with; known to be there when it was made."""
+
+    kind: Kind
+    text: str
+    """As the user wrote it."""
+    home: Home
+    """Where its code lives: for a commit without its tree until there is a `Checkout`, for a server what is here."""
+    commit: str | None = None
+    """The full hash of a commit."""
+    url: Url | None = None
+    """The server that already runs."""
+    repository: Repository | None = None
+    """Where the commit is."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, who may have meant something else."""
+
+    @property
+    def title(self) -> str:
+        """How reports call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/bin/python`."""
+        return self.url.url if self.url else self.home.title
+
+
+def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
+    """Returns what a text means: `python:INTERPRETER`, a URL, a directory as seen from `cwd`, or a commit of `rootdir`.
+
+    Raises PlanError, saying what to do, where it means nothing, or nothing that can be compared with.
+    """
+    text = text.strip()
+    try:
+        if not text:
+            raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
+        if text.startswith(_PYTHON):
+            return _interpreter(text, cwd)
+        if text.lower().startswith(("http://", "https://")):
+            return Against(kind=Kind.URL, text=text, home=HERE, url=Url(text))
+        return _ref_or_directory(text, cwd, rootdir)
+    except PlanError as error:
+        raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
+
+
+class Checkout:
+    """Gives the `Home` of what is compared with, for the length of a block; the files of a commit lie there meanwhile.
+
+        with Checkout(against) as home:
+            ...  # end every server that runs there before the block ends
+
+    Git's index, the files, branches, stash and worktrees of the user stay as they are.
+    """
+
+    def __init__(self, against: Against) -> None:
+        self._against = against
+        self._directory: Path | None = None
+        self.commit = against.commit
+        """The full hash of the commit, None for what is none."""
+        self.notes: tuple[str, ...] = ()
+        """Sentences about what could not be had; known within the block."""
+
+    def __enter__(self) -> Home:
+        against = self._against
+        if against.repository is None or against.commit is None:
+            return against.home
+        self._directory = Path(tempfile.mkdtemp(prefix="fileperf-base-")).resolve()
+        tree = self._directory / against.repository.top.name  # some code cares what its directory is called
+        try:
+            empty = against.repository.copy(against.commit, tree, index=self._directory / ".index")
+        except BaseException:
+            self.close()
+            raise
+        self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
+        return replace(against.home, base=tree)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes the files. Can be repeated."""
+        if self._directory is not None:
+            _remove(self._directory)
+            self._directory = None
+
+
+def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
+    directory = Path(os.path.abspath(cwd / text))  # noqa: PTH100 # `..` is not to stay in it
+    if _is_path(text):
+        if directory.is_dir():
+            return _directory(text, directory, rootdir)
+        raise PlanError(_no_directory(directory))
+    repository = _repository_beside(directory, rootdir)
+    commit = None if repository is None else _commit(repository, text)
+    if repository is not None and commit is not None:
+        title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
+        home = Home(title=title, root=repository.top)
+        both = f"{text!r} is a Git ref, which is used, and a directory: write ./{text} for the directory"
+        notes = (both,) if directory.is_dir() else ()
+        return Against(kind=Kind.REF, text=text, home=home, commit=commit, repository=repository, notes=notes)
+    if directory.is_dir():
+        return _directory(text, directory, rootdir)
+    if repository is None:
+        why = (
+            f"{rootdir} is in no Git repository"
+            if is_git_installed()
+            else "Git is not installed (no `git` on the PATH)"
+        )
+        raise PlanError(f"{_no_directory(directory)}, and it is no ref: {why}")
+    raise PlanError(_why_no_commit(repository, text))
+
+
+def _is_path(text: str) -> bool:
+    """Returns whether it can be nothing but a path; Git takes `..` for a range and no ref begins so."""
+    return Path(text).is_absolute() or Path(text).parts[:1] in ((), ("..",)) or text.startswith(("./", f".{os.sep}"))
+
+
+def _repository_beside(directory: Path, rootdir: Path) -> Repository | None:
+    """Returns the repository of the test run; one that cannot be used is none where a directory may be meant."""
+    try:
+        return find_repository(rootdir)
+    except PlanError:
+        if directory.is_dir():
+            return None
+        raise
+
+
+def _directory(text: str, directory: Path, rootdir: Path) -> Against:
+    there, here = _repository_beside(directory, directory), _repository_beside(directory, rootdir)
+    whole = here is not None and there is not None and there.top.samefile(directory)
+    root = here.top if whole and here is not None else rootdir
+    if root.samefile(directory):
+        raise PlanError(
+            f"{directory} is the tree that is tested: both sides would be the same "
+            "(--fileperf-aa compares it with itself)"
+        )
+    return Against(kind=Kind.DIRECTORY, text=text, home=Home(title=text, root=root, base=directory))
+
+
+def _no_directory(directory: Path) -> str:
+    if directory.exists():
+        return f"{directory} is a file, and no directory (an interpreter is written {_PYTHON}{directory})"
+    return f"there is no directory {directory}"
+
+
+def _commit(repository: Repository, text: str) -> str | None:
+    """Returns the full hash of the commit that the text names, None where it names none."""
+    if text.startswith(("-", "^")):  # an option, and "not this one"
+        return None
+    try:
+        return repository.commit_of(repository.ask("rev-parse", "--verify", text))
+    except GitError:
+        return None
+
+
+def _why_no_commit(repository: Repository, text: str) -> str:
+    """Returns why Git knows no commit of this name, and how to get it."""
+    if not repository.answers("rev-list", "--max-count=1", "--all"):
+        return f"the Git repository {repository.top} has no commit yet: commit what is to be compared with"
+    kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
+    if kind is not None:
+        return f"{text!r} is a {kind} in Git and not a commit: name a branch, a tag or a commit"
+    problem = f"{text!r} is neither a directory nor a ref that the Git repository {repository.top} knows"
+    if repository.answers("rev-parse", "--is-shallow-repository") == "true":
+        fetch = _fetch(repository, text, "--depth=1")
+        advice = f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`"
+        in_actions = ", or `fetch-depth: 0` at actions/checkout" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
+        return f"{problem}; {advice}{in_actions}"
+    known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
+    near = difflib.get_close_matches(text, known, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{problem}{hint or '; ' + (_fetch(repository, text) + 'or is it misspelt?')}"
+
+
+def _fetch(repository: Repository, text: str, *options: str) -> str:
+    """Returns the command that fetches a ref, with what joins it to another way out; empty for one that is relative."""
+    if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
+        return ""
+    remotes = (repository.answers("remote") or "").splitlines() or ["origin"]
+    remote, slash, branch = text.partition("/")
+    if slash and remote in remotes:
+        source = f"{remote} {branch}:refs/remotes/{text}"
+    else:
+        source = f"{'origin' if 'origin' in remotes else remotes[0]} {text}"
+    return f"`{' '.join(('git fetch', *options, source))}`, "
+
+
+def _interpreter(text: str, cwd: Path) -> Against:
+    name = text.removeprefix(_PYTHON)
+    if not name:
+        raise PlanError(f"name the interpreter, as in {_PYTHON}/path/to/venv/bin/python")
+    found = shutil.which(name) if Path(name).name == name and not (cwd / name).exists() else None
+    python = Path(os.path.abspath(cwd / Path(found or name).expanduser()))  # noqa: PTH100 # a venv's python is a link
+    if python.is_dir():
+        raise PlanError(
+            f"{python} is a directory: name the interpreter in it, as in {_PYTHON}{python / 'bin' / 'python'}"
+        )
+    if not python.exists():
+        raise PlanError(f"there is no interpreter {python}")
+    if not os.access(python, os.X_OK):
+        raise PlanError(f"{python} is not executable: is it an interpreter?")
+    home = Home(title=f"python {python}", python=str(python))
+    major, minor, prefix = _about(python, home)
+    if (major, minor) < _OLDEST:
+        raise PlanError(
+            f"{python} is Python {major}.{minor}, and {'.'.join(map(str, _OLDEST))} is the oldest that can serve"
+        )
+    if Path(prefix) == Path(sys.prefix):
+        raise PlanError(
+            f"{python} has the environment of the test run, {prefix}: both sides would be the same "
+            "(--fileperf-aa compares it with itself)"
+        )
+    return Against(kind=Kind.PYTHON, text=text, home=home)
+
+
+def _about(python: Path, home: Home) -> tuple[int, int, str]:
+    """Returns the version of an interpreter and where its environment is; raises PlanError where it does not tell."""
+    command = (str(python), "-E", "-c", _ABOUT_PYTHON)
+    env = home.env(os.environ, asked={})
+    try:
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, text=True, check=True
+        )
+        major, minor, prefix = done.stdout.split(" ", 2)
+        return int(major), int(minor), prefix
+    except subprocess.TimeoutExpired:
+        raise PlanError(f"{python} did not say within {_ASK_S:g} s which Python it is") from None
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
+
+
+def _remove(directory: Path) -> None:
+    """Removes a directory with everything in it, what was made read-only too."""
+    for parent, directories, files in os.walk(directory):
+        for path in (
+            Path(parent),
+            *(Path(parent, name) for name in (*directories, *(files if os.name == "nt" else ()))),
+        ):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,184 @@
+"""Git repositories, asked and copied from without a change to them: no index, branch, stash or worktree is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fileperf.errors import PlanError
+
+__all__ = ("GitError", "Repository", "find_repository", "is_git_installed")
+
+_QUESTION_S = 60.0
+"""Git answers at once; some file systems do not."""
+_COPY_S = 900.0
+"""A large tree whose files are fetched only now: partial clones, LFS."""
+_OF_ONE_REPOSITORY = frozenset((
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+))  # fmt: skip
+"""What Git tells its hooks (`git rev-parse --local-env-vars`): pytest may run in one, and be asked for another tree."""
+_QUIET = ("core.fsmonitor=false", "core.hooksPath=" + os.devnull, "core.sparseCheckout=false", "core.splitIndex=false")
+"""No hook runs, every file of the tree comes, and nothing is written beside the private index."""
+_SUBMODULE = "160000"
+"""The mode of a submodule in a tree: what it holds is the commit."""
+
+
+class GitError(Exception):
+    """Git said no; the text is what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A repository with a working tree."""
+
+    top: Path
+    """The top of the working tree."""
+    directory: Path
+    """Where Git keeps what is this working tree's own: `.git`, or `.git/worktrees/NAME`."""
+    shared: Path
+    """Where it keeps what all working trees share."""
+
+    def ask(self, *words: str, timeout_s: float = _QUESTION_S) -> str:
+        """Returns what Git answers, without the last line's end; raises GitError."""
+        where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top)}
+        return _git(*words, directory=self.top, where=where, timeout_s=timeout_s)
+
+    def answers(self, *words: str) -> str | None:
+        """Returns what Git answers, None where it says no."""
+        try:
+            return self.ask(*words)
+        except GitError:
+            return None
+
+    def commit_of(self, ref: str) -> str:
+        """Returns the full hash of the commit that a ref leads to; raises GitError."""
+        return self.ask("rev-parse", "--verify", f"{ref}^{{commit}}")
+
+    def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
+        """Writes the files of a commit into a directory, as a checkout would; returns the submodules that are empty.
+
+        The index is a file that is made for it. Raises PlanError where something is not there to be copied.
+        """
+        tree.mkdir(exist_ok=True)
+        # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
+        where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
+        try:
+            _git("read-tree", commit, directory=tree, where=where)
+            _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S)
+            entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
+        except GitError as error:
+            raise PlanError(f"the files of {commit} cannot be written to {tree}: {error}") from error
+        empty = []
+        for entry in entries:
+            facts, _, path = entry.partition("\t")
+            if facts.startswith(_SUBMODULE):
+                copied = self._copy_submodule(commit, path, facts.split()[1], tree, index)
+                empty += [path] if copied is None else [f"{path}/{inner}" for inner in copied]
+        return tuple(empty)
+
+    def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
+        """Copies a submodule at its recorded commit; returns None where it has no files on this side either."""
+        submodule = self._submodule(commit, path)
+        if submodule is None:
+            return None
+        if submodule.answers("cat-file", "-e", f"{wanted}^{{commit}}") is not None:
+            return submodule.copy(wanted, tree / path, index=index.with_name(f"index-{wanted}"))
+        here = self.top / path
+        if here.is_dir() and not (here / ".git").exists():
+            return None
+        raise PlanError(
+            f"the submodule {path} has no commit {wanted[:12]} here, which {commit[:12]} was made with: "
+            f"`git -C {here} fetch origin {wanted}`, or `git submodule update --init {path}` where it has no files yet"
+        )
+
+    def _submodule(self, commit: str, path: str) -> Repository | None:
+        top = self.top / path
+        if (top / ".git").exists():
+            return find_repository(top)
+        name = self._submodule_name(commit, path)
+        for directory in (self.directory / "modules" / name, self.shared / "modules" / name):
+            if (directory / "HEAD").is_file():
+                return Repository(top=top if top.is_dir() else self.top, directory=directory, shared=directory)
+        return None
+
+    def _submodule_name(self, commit: str, path: str) -> str:
+        """Returns the name that a commit gives the submodule at a path, which is the path itself at first."""
+        words = ("config", "--null", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        for entry in (self.answers(*words) or "").split("\0"):
+            key, _, value = entry.partition("\n")
+            name = key.removeprefix("submodule.").removesuffix(".path")
+            if value == path and not {"..", "/"}.intersection(Path(name).parts):
+                return name
+        return path
+
+
+def is_git_installed() -> bool:
+    """Returns whether there is a `git` on the PATH."""
+    return shutil.which("git") is not None
+
+
+def find_repository(directory: Path) -> Repository | None:
+    """Returns the repository that a directory is in, None where it is in none, or Git is not installed.
+
+    Raises PlanError for one without a working tree, and for one that Git refuses to read.
+    """
+    if not is_git_installed():
+        return None
+    try:
+        answer = _git("rev-parse", "--is-inside-work-tree", directory=directory)
+        if answer != "true":
+            raise PlanError(
+                f"{directory} is in a Git repository without files, a bare one: "
+                "run pytest in a clone of it, or compare with a directory"
+            )
+        words = ("rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+        top, own, shared = _git(*words, directory=directory).split("\n")
+    except GitError as error:
+        if "not a git repository" in str(error).lower():
+            return None
+        raise PlanError(f"Git does not read the repository of {directory}: {_trust(error)}") from error
+    return Repository(top=Path(top), directory=Path(own), shared=directory / shared)
+
+
+def _trust(error: GitError) -> str:
+    """Returns what Git said; where the files are another user's, with what to do in one line."""
+    said = str(error)
+    command = next((line.strip() for line in said.splitlines() if "safe.directory" in line), None)
+    return f"{said.splitlines()[0]}. If you trust that user: `{command}`" if command else said
+
+
+def _git(*words: str, directory: Path, where: dict[str, str] | None = None, timeout_s: float = _QUESTION_S) -> str:
+    """Returns the standard output of a Git command, without the last line's end; raises GitError."""
+    env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
+    env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
+    command = ("git", *_settings(), *words)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise GitError(f"`git {words[0]}` did not end within {timeout_s:g} s") from None
+    except OSError as error:
+        raise GitError(f"`git` cannot be started in {directory}: {error}") from error
+    if done.returncode != 0:
+        said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
+        raise GitError(said or f"`git {words[0]}` ended with exit code {done.returncode}")
+    return os.fsdecode(done.stdout).removesuffix("\n")
+
+
+def _settings() -> Iterator[str]:
+    for setting in _QUIET:
+        yield from ("-c", setting)

@@ -1,0 +1,76 @@
+"""Git repositories for tests, made anew, and everything about one that a comparison must leave as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+__all__ = ("Repo", "git", "needs_git")
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs Git")
+
+_SETTINGS = (
+    "user.name=A Tester", "user.email=tester@example.invalid", "init.defaultBranch=main", "commit.gpgSign=false",
+    "protocol.file.allow=always", "core.autocrlf=false", "gc.auto=0",
+)  # fmt: skip
+
+
+def git(directory: Path, *words: str) -> str:
+    """Runs Git as nobody's settings have it."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
+    settings = (word for setting in _SETTINGS for word in ("-c", setting))
+    done = subprocess.run(["git", *settings, *words], cwd=directory, env=env, check=True, capture_output=True)
+    return os.fsdecode(done.stdout).rstrip("\n")
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository with a working tree."""
+
+    top: Path
+
+    @classmethod
+    def make(cls, top: Path) -> Repo:
+        """Returns an empty one in a new directory."""
+        top.mkdir(parents=True)
+        git(top, "init", "--quiet")
+        return cls(top)
+
+    def git(self, *words: str) -> str:
+        return git(self.top, *words)
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        file = self.top / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    def commit(self, **files: str) -> str:
+        """Commits everything after writing files whose names have `_` for the last dot; returns the full hash."""
+        for name, content in files.items():
+            self.write(".".join(name.rsplit("_", 1)), content)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "a change")
+        return self.git("rev-parse", "HEAD")
+
+    def state(self) -> dict[str, object]:
+        """Returns what has to be the same before and after; asked last of all, as Git itself may refresh the index."""
+        shared = self.top / self.git("rev-parse", "--git-common-dir")
+        own = Path(self.git("rev-parse", "--absolute-git-dir"))
+        index = own / "index"
+        facts: dict[str, object] = {
+            "index": index.read_bytes() if index.exists() else None,
+            "head": (own / "HEAD").read_bytes(),
+            "in .git": sorted(path.name for path in own.iterdir()),
+            "files": sorted(str(path) for path in self.top.rglob("*") if ".git" not in path.parts),
+            "worktrees": sorted(path.name for path in (shared / "worktrees").glob("*")),
+        }
+        for words in (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",)):
+            facts[" ".join(words)] = self.git("--no-optional-locks", *words)
+        return facts

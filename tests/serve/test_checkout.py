@@ -1,0 +1,568 @@
+"""What a comparison is made with: what each text means, what it says when it means nothing, and commits on disk.
+
+Every test that copies a commit proves that the repository is as it was, and that nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from serve.processes import posix
+from serve.repositories import Repo, git, needs_git
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve import checkout as checkouts
+from pytest_fileperf.serve.checkout import Against, Checkout, Kind, parse_against
+from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.serve.repository import find_repository
+
+pytestmark = needs_git
+
+
+@pytest.fixture(autouse=True)
+def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    """Two commits: `app.py` says old, then new; the second is tagged. Git's directories lie in one with a space."""
+    repo = Repo.make(tmp_path / "a répo")
+    repo.commit(app_py="old")
+    repo.commit(app_py="new", later_py="")
+    repo.git("tag", "--annotate", "--message", "a release", "v1")
+    return repo
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the files of a commit go."""
+    directory = tmp_path / "temporary files"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    return directory
+
+
+def against(text: str, repo: Repo, *, below: str = ".") -> Against:
+    return parse_against(text, cwd=repo.top / below, rootdir=repo.top / below)
+
+
+@contextmanager
+def unchanged(repo: Repo, temporary: Path) -> Iterator[None]:
+    """Proves that nothing is changed by the block, and nothing left of it."""
+    before = repo.state()
+    yield
+    assert repo.state() == before
+    assert list(temporary.iterdir()) == []
+
+
+def content(text: str, repo: Repo, temporary: Path, path: str = "app.py") -> str:
+    with unchanged(repo, temporary), Checkout(against(text, repo)) as home:
+        assert home.base is not None
+        return (home.base / path).read_text()
+
+
+def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Path) -> None:
+    old = repo.git("rev-parse", "HEAD~1")
+    with unchanged(repo, temporary):
+        found = against("HEAD~1", repo)
+        assert (found.kind, found.commit, found.title) == (Kind.REF, old, f"HEAD~1 ({old[:7]})")
+        checkout = Checkout(found)
+        with checkout as home:
+            assert home == Home(title=found.title, root=repo.top, base=home.base)
+            assert home.base is not None
+            assert sorted(path.name for path in home.base.iterdir()) == ["app.py"]
+            assert home.base.name == repo.top.name
+            assert home.path(repo.top / "app.py").read_text() == "old"
+            assert checkout.commit == old
+            assert checkout.notes == ()
+            assert found.notes == ()
+
+
+NAMES = {
+    "branch": "old",
+    "branch with slashes": "feature/of/mine",
+    "full branch": "refs/heads/old",
+    "remote branch": "origin/old",
+    "annotated tag": "v0",
+    "relative": "HEAD~1",
+    "at": "@~1",
+    "message": ":/first",
+    "date": "old@{0}",
+}
+
+
+@pytest.fixture
+def named(repo: Repo) -> Repo:
+    """Every name leads to the first commit."""
+    first = repo.git("rev-parse", "HEAD~1")
+    repo.git("branch", "old", first)
+    repo.git("branch", "feature/of/mine", first)
+    repo.git("update-ref", "refs/remotes/origin/old", first)
+    repo.git("tag", "--annotate", "--message", "older", "v0", first)
+    repo.git("checkout", "--quiet", "--orphan", "other")
+    (repo.top / "later.py").unlink()
+    repo.write("app.py", "old")
+    repo.git("add", "--all")
+    repo.git("commit", "--quiet", "--message", "first of another line")
+    repo.git("checkout", "--quiet", "main")
+    return repo
+
+
+@pytest.mark.parametrize("text", NAMES.values(), ids=NAMES)
+def test_names_of_commits(text: str, named: Repo, temporary: Path) -> None:
+    assert content(text, named, temporary) == "old"
+
+
+@pytest.mark.parametrize("length", [40, 10])
+def test_hashes_of_commits(length: int, repo: Repo, temporary: Path) -> None:
+    commit = repo.git("rev-parse", "HEAD~1")
+    assert content(f" {commit[:length]} ", repo, temporary) == "old"
+    assert against(commit[:length], repo).title == commit[:7]
+
+
+def test_a_dirty_tree_with_something_staged_and_stashed_stays_so(repo: Repo, temporary: Path) -> None:
+    repo.write("app.py", "stashed")
+    repo.git("stash")
+    repo.write("app.py", "staged")
+    repo.git("add", "app.py")
+    repo.write("app.py", "changed")
+    repo.write("untracked.py", "")
+    repo.write(".gitignore", "ignored")
+    repo.write("ignored", "")
+    assert content("HEAD", repo, temporary) == "new"
+    assert (repo.top / "app.py").read_text() == "changed"
+
+
+def test_a_detached_head(repo: Repo, temporary: Path) -> None:
+    repo.git("checkout", "--quiet", "--detach", "HEAD~1")
+    assert content("main", repo, temporary) == "new"
+
+
+def test_a_linked_worktree_with_git_s_file_in_place_of_its_directory(
+    repo: Repo, tmp_path: Path, temporary: Path
+) -> None:
+    repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "-b", "other", "HEAD~1")
+    linked = Repo(tmp_path / "linked")
+    with unchanged(repo, temporary):
+        assert content("main", linked, temporary) == "new"
+        assert against("main", linked).home.root == linked.top
+
+
+def test_a_rootdir_below_the_top(repo: Repo, temporary: Path) -> None:
+    repo.write("service/main.py", "")
+    repo.commit()
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as home:
+        assert home.root == repo.top
+        assert home.path(repo.top / "service").parent == home.base
+
+
+def test_a_shallow_clone_has_the_commit_it_was_made_for(repo: Repo, tmp_path: Path, temporary: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
+    assert content("origin/main", Repo(tmp_path / "shallow"), temporary) == "new"
+
+
+@posix
+def test_links_and_programs_are_what_they_were(repo: Repo, temporary: Path) -> None:
+    repo.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    (repo.top / "link.py").symlink_to("app.py")
+    repo.write("dé f/à.txt", "ä")
+    repo.commit()
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
+        assert home.base is not None
+        assert (home.base / "run.sh").stat().st_mode & stat.S_IXUSR
+        assert str((home.base / "link.py").readlink()) == "app.py"
+        assert (home.base / "dé f" / "à.txt").read_text() == "ä"
+
+
+def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
+    repo.git("config", "filter.shout.smudge", "tr a-z A-Z")
+    repo.git("config", "filter.shout.clean", "tr A-Z a-z")
+    repo.commit(loud_txt="quiet", crlf_txt="line\n")
+    repo.write(".gitattributes", "loud.txt filter=shout\ncrlf.txt eol=crlf\n")
+    repo.commit()
+    repo.write(".gitattributes", "")
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
+        assert home.base is not None
+        assert (home.base / "loud.txt").read_bytes() == b"QUIET"
+        assert (home.base / "crlf.txt").read_bytes() == b"line\r\n"
+    assert content("HEAD~1", repo, temporary, "loud.txt") == "quiet"
+
+
+def test_settings_that_would_hold_files_back_or_write_beside_the_index(repo: Repo, temporary: Path) -> None:
+    repo.git("config", "core.splitIndex", "true")
+    repo.git("config", "core.sparseCheckout", "true")
+    repo.write(".git/info/sparse-checkout", "nothing\n")
+    assert content("HEAD~1", repo, temporary) == "old"
+
+
+@posix
+def test_no_hook_runs(repo: Repo, tmp_path: Path, temporary: Path) -> None:
+    for name in ("post-checkout", "post-index-change", "reference-transaction", "fsmonitor-watchman"):
+        hook = repo.write(f".git/hooks/{name}", f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+        hook.chmod(0o755)
+    repo.git("config", "core.fsmonitor", ".git/hooks/fsmonitor-watchman")
+    with Checkout(against("HEAD~1", repo)):
+        assert not (tmp_path / "ran").exists()
+
+
+def test_what_git_tells_its_hooks_is_not_heeded(repo: Repo, tmp_path: Path, temporary: Path) -> None:
+    other = Repo.make(tmp_path / "other")
+    other.commit(app_py="another repository")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "GIT_DIR": other.top / ".git", "GIT_WORK_TREE": other.top, "GIT_INDEX_FILE": other.top / ".git" / "index",
+            "GIT_OBJECT_DIRECTORY": other.top / ".git" / "objects", "GIT_PREFIX": "below/",
+        }.items():  # fmt: skip
+            patch.setenv(name, str(value))
+        with unchanged(other, temporary):
+            assert content("HEAD~1", repo, temporary) == "old"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_everything_is_removed_whatever_ends_the_block(error: type[BaseException], repo: Repo, temporary: Path) -> None:
+    with unchanged(repo, temporary), pytest.raises(error), Checkout(against("HEAD", repo)):
+        raise error
+
+
+def test_an_interruption_while_files_are_written_leaves_nothing(
+    repo: Repo, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, run = against("HEAD", repo), subprocess.run
+
+    def interrupted(command: tuple[str, ...], **options: object) -> object:
+        if "checkout-index" in command:
+            raise KeyboardInterrupt
+        return run(command, **options)  # type: ignore[call-overload]  # passed on
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt), Checkout(found):
+        pass
+    assert list(temporary.iterdir()) == []
+
+
+@posix
+def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None:
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
+        assert home.base is not None
+        closed = home.base / "made" / "closed"
+        closed.mkdir(parents=True)
+        (closed / "file").touch(mode=0o400)
+        (closed / "link").symlink_to(repo.top)
+        closed.chmod(0)
+        closed.parent.chmod(0o500)
+
+
+def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> None:
+    repo.git("config", "filter.broken.smudge", "false")
+    repo.git("config", "filter.broken.clean", "cat")
+    repo.git("config", "filter.broken.required", "true")
+    repo.commit(app_py="x")
+    repo.write(".gitattributes", "app.py filter=broken\n")
+    repo.git("add", ".gitattributes")
+    repo.git("commit", "--quiet", "--message", "filtered")
+    found = against("HEAD", repo)
+    with (
+        unchanged(repo, temporary),
+        pytest.raises(PlanError, match=r"(?s)cannot be written to .*broken"),
+        Checkout(found),
+    ):
+        pass
+
+
+def test_the_commit_of_nothing_is_none() -> None:
+    home = Home(title="../old", root=Path("a"), base=Path("b"))
+    checkout = Checkout(Against(kind=Kind.DIRECTORY, text="../old", home=home))
+    with checkout as found:
+        assert found == home
+    assert checkout.commit is None
+
+
+@pytest.fixture
+def nested(repo: Repo, tmp_path: Path) -> Repo:
+    """A submodule `libs/core` of which two versions were recorded, with a submodule of its own; named after no path."""
+    innermost, library = Repo.make(tmp_path / "innermost"), Repo.make(tmp_path / "library")
+    innermost.commit(deep_py="deep")
+    library.commit(lib_py="old")
+    library.git("submodule", "add", "--quiet", str(innermost.top), "deep")
+    library.commit()
+    repo.git("submodule", "add", "--quiet", "--name", "core", str(library.top), "libs/core")
+    repo.git("submodule", "update", "--quiet", "--init", "--recursive")
+    repo.commit()
+    library.commit(lib_py="new")
+    git(repo.top / "libs" / "core", "pull", "--quiet", "origin", "main")
+    repo.commit()
+    return repo
+
+
+@pytest.mark.parametrize("text,said", [("HEAD", "new"), ("HEAD~1", "old")])
+def test_submodules_are_there_as_they_were_recorded(text: str, said: str, nested: Repo, temporary: Path) -> None:
+    inner, deep = Repo(nested.top / "libs" / "core"), Repo(nested.top / "libs" / "core" / "deep")
+    with unchanged(inner, temporary), unchanged(deep, temporary), unchanged(nested, temporary):
+        checkout = Checkout(against(text, nested))
+        with checkout as home:
+            assert home.base is not None
+            assert (home.base / "libs" / "core" / "lib.py").read_text() == said
+            assert (home.base / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
+            assert not list(home.base.rglob(".git"))
+            assert checkout.notes == ()
+
+
+def test_a_submodule_that_is_gone_here_is_found_by_its_name(nested: Repo, temporary: Path) -> None:
+    nested.git("rm", "--quiet", "-r", "libs/core")
+    nested.commit()
+    assert content("HEAD~1", nested, temporary, "libs/core/lib.py") == "new"
+
+
+def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: Path, temporary: Path) -> None:
+    git(tmp_path, "clone", "--quiet", str(nested.top), "fresh")
+    fresh = Repo(tmp_path / "fresh")
+    found = against("HEAD", fresh)
+    checkout = Checkout(found)
+    with unchanged(fresh, temporary), checkout as home:
+        assert home.base is not None
+        assert list((home.base / "libs" / "core").iterdir()) == []
+        assert checkout.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
+
+
+def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_it(
+    nested: Repo, tmp_path: Path, temporary: Path
+) -> None:
+    wanted = "1" * 40
+    nested.git("update-index", "--cacheinfo", f"160000,{wanted},libs/core")
+    nested.git("commit", "--quiet", "--message", "not pushed")
+    found = against("HEAD", nested)
+    with unchanged(nested, temporary), pytest.raises(PlanError) as caught, Checkout(found):
+        pass
+    said = str(caught.value)
+    assert "the submodule libs/core has no commit 111111111111" in said
+    assert f"`git -C {nested.top / 'libs' / 'core'} fetch origin {wanted}`" in said
+    assert "`git submodule update --init libs/core`" in said
+
+
+def test_a_directory_is_compared_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    found = against("../old", repo)
+    assert (found.kind, found.title, found.commit) == (Kind.DIRECTORY, "../old", None)
+    assert found.home == Home(title="../old", root=repo.top, base=tmp_path / "old")
+    with Checkout(found) as home:
+        assert home == found.home
+
+
+def test_a_clone_is_compared_from_the_top_and_any_directory_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
+    (repo.top / "service").mkdir()
+    git(tmp_path, "clone", "--quiet", str(repo.top), "clone")
+    (tmp_path / "clone" / "service").mkdir()
+    whole = against("../../clone", repo, below="service")
+    part = against("../../clone/service", repo, below="service")
+    assert (whole.home.root, whole.home.base) == (repo.top, tmp_path / "clone")
+    assert (part.home.root, part.home.base) == (repo.top / "service", tmp_path / "clone" / "service")
+
+
+def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "old"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for text in ("../old", str(tmp_path / "old")):
+        found = parse_against(text, cwd=tmp_path / "here", rootdir=tmp_path / "here")
+        assert (found.home.root, found.home.base) == (tmp_path / "here", tmp_path / "old")
+    assert parse_against("old", cwd=tmp_path, rootdir=tmp_path / "here").kind is Kind.DIRECTORY
+
+
+def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) -> None:
+    (repo.top / "v1").mkdir()
+    found = against("v1", repo)
+    assert found.kind is Kind.REF
+    assert found.notes == ("'v1' is a Git ref, which is used, and a directory: write ./v1 for the directory",)
+    assert against("./v1", repo).kind is Kind.DIRECTORY
+    (repo.top / "v2").mkdir()
+    assert against("v2", repo).kind is Kind.DIRECTORY
+
+
+def test_a_directory_with_the_name_of_an_option_is_one(repo: Repo) -> None:
+    (repo.top / "--all").mkdir()
+    assert against("--all", repo).kind is Kind.DIRECTORY
+
+
+def test_a_url_is_a_server(repo: Repo) -> None:
+    found = against("http://127.0.0.1:8000", repo)
+    assert (found.kind, found.home, found.title) == (Kind.URL, HERE, "http://127.0.0.1:8000")
+    assert found.url is not None
+    with Checkout(found) as home:
+        assert home is HERE
+
+
+def problem(text: str, directory: Path) -> str:
+    with pytest.raises(PlanError) as caught:
+        parse_against(text, cwd=directory, rootdir=directory)
+    assert str(caught.value).startswith(f"--fileperf-against={text}: ")
+    return str(caught.value)
+
+
+MEANINGLESS = {
+    "nothing": ("", ["name a Git ref, a directory, a URL or python:INTERPRETER"]),
+    "unknown ref": ("nowhere", ["'nowhere' is neither a directory nor a ref", "`git fetch origin nowhere`"]),
+    "near": ("mian", ["did you mean main?"]),
+    "remote": ("origin/main", ["`git fetch origin main:refs/remotes/origin/main`"]),
+    "unknown hash": ("1" * 40, ["neither a directory nor a ref"]),
+    "too far back": ("HEAD~7", ["neither a directory nor a ref"]),
+    "option": ("--all", ["neither a directory nor a ref"]),
+    "not this one": ("^HEAD", ["neither a directory nor a ref"]),
+    "range": ("HEAD~1..HEAD", ["neither a directory nor a ref"]),
+    "tree": ("HEAD^{tree}", ["'HEAD^{tree}' is a tree in Git and not a commit"]),
+    "blob": ("HEAD:app.py", ["is a blob in Git and not a commit"]),
+    "file": ("./app.py", ["is a file, and no directory"]),
+    "no path": ("./nowhere", ["there is no directory"]),
+    "no parent": ("../nowhere", ["there is no directory"]),
+    "itself": (".", ["is the tree that is tested"]),
+    "remote server": ("http://example.com:80", ["load only goes to this machine"]),
+    "no server": ("http://", ["is not a server's address"]),
+}
+
+
+@pytest.mark.parametrize("text,parts", MEANINGLESS.values(), ids=MEANINGLESS)
+def test_what_means_nothing_is_told_with_what_to_do(text: str, parts: list[str], repo: Repo) -> None:
+    said = problem(text, repo.top)
+    assert [part for part in parts if part not in said] == []
+
+
+SHALLOW = {
+    "origin/old": "`git fetch --depth=1 origin old:refs/remotes/origin/old`, `git fetch --unshallow`",
+    "v9": "`git fetch --depth=1 origin v9`, `git fetch --unshallow`",
+    "HEAD~1": "(a shallow clone): `git fetch --unshallow`",
+}
+
+
+@pytest.mark.parametrize("text,advice", SHALLOW.items())
+def test_a_shallow_clone_says_how_to_get_the_rest(
+    text: str, advice: str, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    assert problem(text, tmp_path / "shallow").endswith(advice)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert "`fetch-depth: 0` at actions/checkout" in problem(text, tmp_path / "shallow")
+
+
+def test_the_advised_fetch_is_enough_for_a_shallow_clone(repo: Repo, tmp_path: Path, temporary: Path) -> None:
+    repo.git("branch", "old", "HEAD~1")
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
+    shallow = Repo(tmp_path / "shallow")
+    shallow.git("fetch", "--quiet", "--depth=1", "origin", "old:refs/remotes/origin/old")
+    assert content("origin/old", shallow, temporary) == "old"
+
+
+def test_an_empty_repository(tmp_path: Path) -> None:
+    Repo.make(tmp_path / "empty")
+    assert "has no commit yet" in problem("HEAD", tmp_path / "empty")
+
+
+def test_a_bare_repository(repo: Repo, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(repo.top), "bare")
+    assert "a bare one: run pytest in a clone of it" in problem("main", tmp_path / "bare")
+
+
+def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert f"{tmp_path} is in no Git repository" in problem("main", tmp_path)
+
+
+def test_no_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Git is not installed" in problem("main", repo.top)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # Git's own tests say so
+    said = problem("main", repo.top)
+    assert "dubious ownership" in said
+    assert "If you trust that user: `git config --global --add safe.directory" in said
+    (repo.top / "old").mkdir()
+    assert against("old", repo).kind is Kind.DIRECTORY
+
+
+def test_git_that_does_not_answer_has_an_end(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(command: tuple[str, ...], *, timeout: float, **_: object) -> object:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", silent)
+    assert "`git rev-parse` did not end within 60 s" in problem("main", repo.top)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Callable[[str], Path]:
+    """Makes programs that play an interpreter."""
+
+    def make(script: str) -> Path:
+        path = tmp_path / "bin dir" / "python"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@posix
+def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = interpreter("printf '3 13 /opt/a b'")
+    texts = (f"python:{path}", "python:bin dir/python", "python:bin dir/../bin dir/python")
+    for found in [parse_against(text, cwd=tmp_path, rootdir=tmp_path) for text in texts]:
+        assert (found.kind, found.home, found.title) == (
+            Kind.PYTHON, Home(title=f"python {path}", python=str(path)), f"python {path}"
+        )  # fmt: skip
+        with Checkout(found) as home:
+            assert home == found.home
+    monkeypatch.setenv("PATH", str(path.parent))
+    assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).home.python == str(path)
+
+
+NO_INTERPRETERS = {
+    "old": ("printf '3 8 /opt'", "is Python 3.8, and 3.11 is the oldest that can serve"),
+    "other program": ("echo hello", "does not work as a Python interpreter"),
+    "failing": ("exit 1", "does not work as a Python interpreter"),
+    "silent": ("exec sleep 60", "did not say within 0.2 s which Python it is"),
+}
+
+
+@posix
+@pytest.mark.parametrize("script,said", NO_INTERPRETERS.values(), ids=NO_INTERPRETERS)
+def test_what_is_no_interpreter_that_can_serve(
+    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in script:
+        monkeypatch.setattr(checkouts, "_ASK_S", 0.2)
+    assert said in problem(f"python:{interpreter(script)}", tmp_path)
+
+
+@posix
+def test_interpreters_that_are_not_there(interpreter: Callable[[str], Path], tmp_path: Path) -> None:
+    path = interpreter("")
+    path.chmod(0o644)
+    assert "name the interpreter, as in python:/path/to/venv/bin/python" in problem("python:", tmp_path)
+    assert f"there is no interpreter {tmp_path / 'nowhere'}" in problem("python:nowhere", tmp_path)
+    assert f"name the interpreter in it, as in python:{tmp_path / 'bin'}" in problem(f"python:{tmp_path}", tmp_path)
+    assert "is not executable" in problem(f"python:{path}", tmp_path)
+
+
+def test_the_interpreter_of_the_test_run_is_no_other_side(tmp_path: Path) -> None:
+    assert "has the environment of the test run" in problem(f"python:{sys.executable}", tmp_path)
+
+
+def test_a_repository_is_found_from_below(repo: Repo) -> None:
+    (repo.top / "deep" / "er").mkdir(parents=True)
+    found = find_repository(repo.top / "deep" / "er")
+    assert found is not None
+    assert found.top == repo.top
+    assert found.directory.samefile(repo.top / ".git")
