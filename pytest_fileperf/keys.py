@@ -269,6 +269,7 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "rate": _rate,
     "ramp": _ramp,
     "duration": _positive_duration_ns,
+    "max_duration": _positive_duration_ns,
     "rounds": _count,
     "warmup": _duration_ns,
     "timeout": _positive_duration_ns,

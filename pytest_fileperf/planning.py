@@ -1,16 +1,51 @@
-"""From settings to the load of each boot, and what it is called; pure."""
+"""From settings to the load of each boot, and what it is called. Pure, but for the order of turns."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.alternation import BASE, NOW, Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.settings import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
-__all__ = ("boots_wanted", "load_identity", "load_plan", "load_title")
+__all__ = (
+    "alternation_plan",
+    "boots_wanted",
+    "contest_title",
+    "limiting_plan",
+    "load_identity",
+    "load_plan",
+    "load_title",
+    "pair_ns",
+    "probe_plan",
+    "profile_plan",
+    "turn_plan",
+)
 
 _SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
+
+_MS = 1_000_000
+_FIRST_PAIRS = 3
+_FIRST_PAIR_NS, _PAIR_NS = 1_200 * _MS, 3_000 * _MS
+"""For how long a pair of boots is loaded. The first ones are short: a large change shows at once."""
+_PAIR_WARMUP_NS = 200 * _MS
+_LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
+"""What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
+_HANDOVER_LATENCIES = 2
+"""The other side's last answers, and this side's first ones, are over after about two latencies."""
+_TURN_HANDOVERS = 6
+"""Turns of slow requests are longer, so that the handover stays a small part."""
+_LEAST_TURN_HANDOVERS = 2
+_MOST_TURNS = 12
+"""Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
+_RATE_TURN_NS = 1_000 * _MS
+_RATE_TURN_REQUESTS = 20
+_PROFILE_NS = 3_000 * _MS
+"""Gives 600 samples of a busy worker: enough to name a function that costs a tenth of a request."""
 
 
 def boots_wanted(settings: Settings, *, smoke: bool) -> int:
@@ -100,3 +135,75 @@ def load_title(plan: LoadPlan, boots: int) -> str:
         return f"{plan.connections} connections, {seconds}"
     targets = " → ".join(format_rate(stage.target) for stage in plan.ramp.stages)
     return f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
+
+
+def probe_plan(settings: Settings) -> LoadPlan:
+    """Returns the load that finds out how long a request takes."""
+    plan = turn_plan(settings)
+    if plan is not None:
+        return plan
+    return _closed(settings, warmup_ns=100 * _MS, round_ns=250 * _MS)
+
+
+def limiting_plan(settings: Settings) -> LoadPlan:
+    """Returns the load that says what limits a server that is loaded alone."""
+    plan = turn_plan(settings)
+    if plan is not None:
+        return plan
+    return _closed(settings, warmup_ns=200 * _MS, round_ns=700 * _MS)
+
+
+def profile_plan(settings: Settings) -> LoadPlan:
+    """Returns the load while a profiler looks on."""
+    plan = turn_plan(settings)
+    if plan is None:
+        return _closed(settings, warmup_ns=0, round_ns=_PROFILE_NS)
+    return plan if plan.rate is None else replace(plan, warmup_ns=0, round_ns=max(plan.round_ns, _PROFILE_NS))
+
+
+def _closed(settings: Settings, *, warmup_ns: int, round_ns: int) -> LoadPlan:
+    return LoadPlan(
+        connections=settings.connections,
+        warmup_ns=warmup_ns,
+        round_ns=round_ns,
+        rounds=1,
+        timeout_ns=settings.timeout_ns,
+    )
+
+
+def turn_plan(settings: Settings) -> LoadPlan | None:
+    """Returns the load of one turn, where that is a load of its own; None where turns are part of one closed loop."""
+    if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
+        return load_plan(settings, 1, smoke=False)
+    if settings.rate is None:
+        return None
+    least_ns = round(_RATE_TURN_REQUESTS / settings.rate * 1e9)
+    plan = _closed(settings, warmup_ns=_PAIR_WARMUP_NS, round_ns=max(_RATE_TURN_NS, least_ns))
+    return replace(plan, rate=settings.rate)
+
+
+def pair_ns(pair: int) -> int:
+    """Returns for how long a pair is loaded, at the least."""
+    return _FIRST_PAIR_NS if pair < _FIRST_PAIRS else _PAIR_NS
+
+
+def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alternation:
+    """Returns the turns of a pair, in random order; `latency_ns` is what most requests take."""
+    handover_ns = max(_LEAST_HANDOVER_NS, _HANDOVER_LATENCIES * latency_ns)
+    longest_ns = max(settings.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
+    turn_ns = max(_LEAST_TURN_NS, min(_TURN_HANDOVERS * handover_ns, longest_ns))
+    return Alternation(
+        connections=settings.connections,
+        warmup_ns=max(_PAIR_WARMUP_NS, handover_ns),
+        turn_ns=turn_ns,
+        handover_ns=handover_ns,
+        firsts=tuple(random.choices((BASE, NOW), k=max(1, round(pair_ns(pair) / (2 * turn_ns))))),  # noqa: S311
+        timeout_ns=settings.timeout_ns,
+    )
+
+
+def contest_title(settings: Settings, pairs: int, seconds: float) -> str:
+    """Returns the load of a comparison in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
+    plan = turn_plan(settings)
+    load = f"{settings.connections} connections" if plan is None else load_title(plan, 1)
+    return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"

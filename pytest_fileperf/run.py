@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,36 +11,32 @@ from time import monotonic
 from types import TracebackType
 from typing import Self, TypeAlias
 
-import httpx
-
-from pytest_fileperf.drive.beginning import Target
-from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
-from pytest_fileperf.errors import LoadError
+from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.explain import Looked, explain_costs
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
-from pytest_fileperf.judge.gate import alpha_each
-from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
+from pytest_fileperf.judge.gate import ErrorBudget, alpha_each
+from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests, unless_saturated
 from pytest_fileperf.judge.limits import check_limits
+from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
-from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.planning import boots_wanted, load_identity, load_plan, load_title
+from pytest_fileperf.planning import boots_wanted, contest_title, load_identity, load_plan, load_title, profile_plan
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
-from pytest_fileperf.report.result import Result, TestId
+from pytest_fileperf.report.result import Explanation, Result, TestId
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.serve.fleet import Fleet
-from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import worker_count
-from pytest_fileperf.serve.watch import Watch
 from pytest_fileperf.settings import Settings
-from pytest_fileperf.wire.payload_files import PayloadFiles
+from pytest_fileperf.stints import Stint, Stints, recording_of
+from pytest_fileperf.versus import AbsentError, Base, Contest, Versus
 
 __all__ = ("Session", "SessionOptions")
 
@@ -58,12 +54,20 @@ class SessionOptions:
     """A few requests each, nothing judged but their success."""
     update: str | None = None
     """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
+    reason: str | None = None
+    """Why baselines are stored, for whoever reviews or regresses from them."""
     strict: bool = False
     """NEW and INCONCLUSIVE fail too."""
     ci: bool = False
     """NEW fails where nothing else judged the test."""
     gates: int = 1
     """Comparisons expected in this session: they share one error rate."""
+    against: Base | None = None
+    """Another version to compare with, instead of with stored baselines."""
+    profile: bool = False
+    """Say which functions cost CPU, after each measurement."""
+    aa: bool = False
+    """Compare the code with itself, to see what a gate could see; nothing is judged."""
     commit: Callable[[], Mapping[str, object] | None] = lambda: None
     """Reads the commit that a stored baseline is of; called only when one is stored."""
 
@@ -75,9 +79,11 @@ class Session:
         self._options = options
         self._progress = progress
         self._fleet = Fleet()
-        self._generator = Generator()
-        self._files = PayloadFiles()
+        self._stints = Stints()
         self._store = BaselineStore(options.baselines)
+        base = Base(title="itself") if options.aa else options.against
+        self._versus = None if base is None else Versus(base=base, stints=self._stints, progress=progress)
+        self._budget = ErrorBudget(options.gates)
         self.environment = Environment.current()
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
@@ -93,9 +99,8 @@ class Session:
     def close(self) -> None:
         """Ends the generator and every server."""
         try:
-            self._generator.close()
+            self._stints.close()
         finally:
-            self._files.close()
             self._fleet.close()
 
     def server(self, settings: Settings) -> RunningServer:
@@ -108,18 +113,94 @@ class Session:
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
+        if self._versus is not None:
+            return self._measure_versus(self._versus, work, settings, test)
         self._read_baseline(test, settings)  # a damaged one is told before time is spent on measuring
         smoke = self._options.smoke
         servers = self._boots(settings, boots_wanted(settings, smoke=smoke))
         plan = load_plan(settings, len(servers), smoke=smoke)
         recording = self._record(work, plan, servers, test, _cores_of(settings))
         result = self._judged(work, plan, settings, test, servers[0], recording)
+        if self._options.profile:
+            result = replace(result, explanation=self._costs(work, settings, servers[0], result.measurement))
         self.results.append(result)
         if self._is_stored(result, settings):
             self._store_baseline(result)
             result = self.results[-1] = replace(result, baseline_written=True)
         self._raise_for(result, settings, servers)
         return result.measurement
+
+    def _measure_versus(self, versus: Versus, work: Work, settings: Settings, test: TestId) -> Measurement:
+        """The same by comparison with another version that is measured in turn."""
+        __tracebackhide__ = True
+        aa = self._options.aa
+        alpha = self._budget.level(len(settings.gate))
+        try:
+            contest = versus.measure(
+                work, settings, title=test.title, cores=_cores_of(settings), alpha=alpha, to_the_end=aa
+            )
+        except AbsentError as absent:
+            return self._measure_new(work, settings, test, str(absent))
+        alone = measurement_of(contest.limiting)
+        measurement = replace(measurement_of(contest.now), limit=alone.limit, busy=alone.busy)
+        measurement = replace(
+            measurement, server=replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
+        )
+        comparisons = contest.comparisons
+        if measurement.saturated:
+            comparisons = tuple(map(unless_saturated, comparisons))
+        regressed = sum(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
+        self._budget.used(alpha, regressed)
+        result = Result(
+            test=test,
+            work=work.name,
+            server=contest.server,
+            load=contest_title(settings, len(contest.pairs), contest.seconds),
+            identity={"work": work.identity(), "server": contest.identity, "against": versus.base.title},
+            recording=contest.now,
+            measurement=measurement,
+            verdict=Verdict(
+                limits=check_limits(settings.limits, contest.now),
+                comparisons=() if aa else comparisons,
+                saturated=measurement.saturated,
+                against=versus.base.title,
+            ),
+            base=contest.base,
+            explanation=contest.explanation,
+            noise=_noise(contest, settings, alpha) if aa else (),
+        )
+        self.results.append(result)
+        self._raise_for(result, settings, ())
+        return measurement
+
+    def _measure_new(self, work: Work, settings: Settings, test: TestId, reason: str) -> Measurement:
+        """Measures what one of the versions has not: every gate is NEW."""
+        __tracebackhide__ = True
+        servers = self._boots(settings, 1)
+        plan = load_plan(settings, 1, smoke=False)
+        recording = self._record(work, plan, servers, test, _cores_of(settings))
+        result = self._judged(work, plan, replace(settings, gate=()), test, servers[0], recording)
+        comparisons = tuple(
+            Comparison(
+                metric=name,
+                outcome=Outcome.NEW,
+                tolerance=settings.tolerances.get(name, METRICS[name].paired_tolerance),
+                now=METRICS[name].of_run(recording),
+                reason=reason,
+            )
+            for name in settings.gate
+        )
+        assert self._versus is not None
+        verdict = replace(result.verdict, comparisons=comparisons, against=self._versus.base.title)
+        self.results.append(replace(result, verdict=verdict))
+        self._raise_for(self.results[-1], settings, servers)
+        return result.measurement
+
+    def _costs(self, work: Work, settings: Settings, server: RunningServer, measured: Measurement) -> Explanation:
+        looked = Looked(server=server, root=None, cpu_per_request=measured.server.cpu_per_request)
+        cores = _cores_of(settings)
+        plan = profile_plan(settings)
+        return explain_costs(self._stints, work, plan, looked, cores[1] if cores else None, lambda _: None)
 
     # --- loading
 
@@ -134,74 +215,22 @@ class Session:
         """Makes one stint on each boot, in random order, and returns everything measured."""
         order = list(enumerate(servers))
         random.shuffle(order)
-        results: list[StintResult] = []
-        boots: list[Boot] = []
+        made: list[Stint] = []
         begun_s = monotonic()
         try:
             for number, (index, server) in enumerate(order):
-                tell = self._teller(test, plan, number, len(order), begun_s, results)
-                reset_peak_rss(server.pids)
-                with self._watch(server) as watch:
-                    result = self._stint(work, plan, index, server, cores[1] if cores else None, tell)
-                server.check()
-                results.append(result)
-                boots.append(_boot(index, server, watch, result))
+                tell = self._teller(test, plan, number, len(order), begun_s, made)
+                made.append(self._stints.make(work, plan, index, server, cores[1] if cores else None, tell))
         finally:
             self._progress.done()
-        rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
-        return Recording(
-            rounds=tuple(rounds),
-            boots=tuple(sorted(boots, key=lambda boot: boot.index)),
-            connections=plan.connections,
-            engine=results[0].engine,
-            why_engine=results[0].why_engine,
-            wait_ns=sum(result.wait_ns for result in results),
-            attack_ns=sum(result.attack_ns for result in results),
-            open_loop=plan.pacing().open_loop,
-            due=_sum_known(result.due for result in results),
-            pinned=cores is not None,
-        )
-
-    def _stint(
-        self,
-        work: Work,
-        plan: LoadPlan,
-        index: int,
-        server: RunningServer,
-        cores: frozenset[int] | None,
-        tell: Callable[[Progress], None],
-    ) -> StintResult:
-        if isinstance(server, RunningInProcess):
-            target = Target(boot=index, url=server.url, transport=lambda: server.transport)
-            return server.run(lambda: run_stint(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
-        try:
-            return self._generator.run(
-                work,
-                plan,
-                Target(boot=index, url=server.url),
-                pids=server.pids,
-                cores=cores,
-                progress=tell,
-                check=server.check,
-            )
-        except httpx.ConnectError as error:
-            server.check()
-            raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
-
-    def _watch(self, server: RunningServer) -> Watch:
-        """Returns what looks at the server, and at the generator where that is a process of its own."""
-        in_process = isinstance(server, RunningInProcess)
-        return Watch(
-            pids=lambda: server.pids,
-            port=None if in_process else httpx.URL(server.url).port,
-            generator=None if in_process else lambda: self._generator.pid,
-        )
+        open_loop = plan.pacing().open_loop
+        return recording_of(made, connections=plan.connections, open_loop=open_loop, pinned=cores is not None)
 
     def _teller(
-        self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[StintResult]
+        self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[Stint]
     ) -> Callable[[Progress], None]:
         """Returns what turns a stint's progress into a line of the whole run's."""
-        before = sum(round_.requests for result in done for round_ in result.rounds)
+        before = sum(round_.requests for stint in done for round_ in stint.result.rounds)
 
         def tell(progress: Progress) -> None:
             self._progress.update(
@@ -253,6 +282,7 @@ class Session:
                 identity=identity,
                 environment=self.environment,
                 saturated=measurement.saturated,
+                busy=measurement.busy,
             )
             verdict = replace(verdict, comparisons=comparisons)
         return Result(
@@ -281,8 +311,10 @@ class Session:
             evidence=evidence_of(result.recording),
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=self._options.commit(),
+            reason=self._options.reason,
         )
-        self._store.write(result.test.module, result.test.nodeid, entry, self.environment)
+        gated = [comparison.metric for comparison in result.verdict.comparisons]
+        self._store.write(result.test.module, result.test.nodeid, entry, self.environment, summary_of=gated)
 
     def _raise_for(self, result: Result, settings: Settings, servers: tuple[RunningServer, ...]) -> None:
         __tracebackhide__ = True
@@ -300,28 +332,8 @@ class Session:
             ci=self._options.ci and not judged_by_limits,
             title=result.test.title,
             limiting=str(result.measurement.limit),
+            explanation="" if result.explanation is None else result.explanation.text,
         )
-
-
-def _boot(index: int, server: RunningServer, watch: Watch, result: StintResult) -> Boot:
-    """Returns what is known of a boot after its stint."""
-    pids = server.pids
-    return Boot(
-        index=index,
-        pids=pids,
-        peak_rss_bytes=peak_rss_bytes(pids),
-        stabilised=server.stabilised,
-        worker_pids=server.worker_pids,
-        samples=watch.samples,
-        leads=result.leads,
-        first=result.first,
-        thread_pools=watch.thread_pools,
-    )
-
-
-def _sum_known(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _may_be_worse(comparison: Comparison) -> bool:
@@ -334,6 +346,20 @@ def _cores_of(settings: Settings) -> Cores | None:
     """Returns the cores of the server and those of the generator, where there are enough for both."""
     workers = worker_count(settings.server)
     return None if workers is None else split_cores(workers)
+
+
+def _noise(contest: Contest, settings: Settings, alpha: float) -> tuple[NoiseFloor, ...]:
+    """Returns, for each gate, what it could have seen."""
+    return tuple(
+        noise_floor(
+            METRICS[name],
+            contest.pairs,
+            tolerance=settings.tolerances.get(name, METRICS[name].paired_tolerance),
+            alpha=alpha,
+            seconds=contest.seconds,
+        )
+        for name in settings.gate
+    )
 
 
 def _identity(work: Work, plan: LoadPlan, server: RunningServer, recording: Recording) -> dict[str, object]:

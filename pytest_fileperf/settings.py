@@ -21,6 +21,8 @@ DEFAULT_ROUNDS = 12
 """Half a second each at the default duration: shorter rounds have too few requests, fewer rounds say too little."""
 DEFAULT_WARMUP_NS = 500_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
+DEFAULT_MAX_DURATION_NS = 60_000_000_000
+"""What a comparison may take: long enough to see 5 % on a noisy machine with two cores."""
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
@@ -50,6 +52,8 @@ class Settings:
     """Of the whole measurement, over all boots, without warm-up."""
     rounds: int = DEFAULT_ROUNDS
     """Spread over the boots."""
+    max_duration_ns: int = DEFAULT_MAX_DURATION_NS
+    """The longest time that a comparison of two versions takes, boots included; it ends when it is sure."""
     warmup_ns: int = DEFAULT_WARMUP_NS
     """On each boot."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
@@ -164,5 +168,5 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
     return make(server=server, limits={**DEFAULT_LIMITS, **limits}, tolerances=tolerance, **changes)
 
 
-_FIELDS = {"duration": "duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
+_FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
 """Keys whose field has its unit in the name."""

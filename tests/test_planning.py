@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.planning import boots_wanted, load_identity, load_plan, load_title
+from pytest_fileperf.plan.alternation import SIDES
+from pytest_fileperf.planning import (
+    alternation_plan,
+    boots_wanted,
+    contest_title,
+    load_identity,
+    load_plan,
+    load_title,
+    turn_plan,
+)
 from pytest_fileperf.settings import Settings, resolve
 
 SECOND = 1_000_000_000
@@ -94,3 +103,59 @@ def test_a_rate_too_low_for_a_single_request_is_told() -> None:
     assert load_plan(settings(rate=0.5, duration="6s"), 3, smoke=False).rate == 0.5
     with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 boots"):
         load_plan(settings(rate=0.3, duration="6s"), 3, smoke=False)
+
+
+@pytest.mark.parametrize(
+    "latency_ms, max_duration, turn_ms, handover_ms, cycles",
+    [
+        (0, "60s", 50, 5, 12),
+        (1, "60s", 50, 5, 12),
+        (5, "60s", 60, 10, 10),
+        (50, "60s", 600, 100, 1),
+        (1000, "60s", 5000, 2000, 1),  # three pairs fit into the time
+        (200, "6s", 800, 400, 1),
+        (5000, "60s", 20_000, 10_000, 1),  # or as few as there can be
+    ],
+)
+def test_turns_are_as_long_as_requests_need(
+    latency_ms: int, max_duration: str, turn_ms: int, handover_ms: int, cycles: int
+) -> None:
+    plan = alternation_plan(settings(max_duration=max_duration), pair=0, latency_ns=latency_ms * SECOND // 1000)
+    assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
+    assert len(plan.firsts) == cycles
+    assert plan.warmup_ns >= plan.handover_ns
+    assert (plan.connections, plan.timeout_ns) == (32, 30 * SECOND)
+
+
+def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> None:
+    first, later = (alternation_plan(settings(), pair=pair, latency_ns=0) for pair in (0, 3))
+    assert (len(first.firsts), len(later.firsts)) == (12, 30)
+    orders = {alternation_plan(settings(), pair=3, latency_ns=0).firsts for _ in range(20)}
+    assert len(orders) > 1
+    assert {first for order in orders for first in order} == set(SIDES)
+
+
+@pytest.mark.parametrize(
+    "keys, turn",
+    [
+        ({}, None),
+        ({"rate": 10}, 2 * SECOND),  # 20 requests
+        ({"rate": 1000}, SECOND),
+        ({"requests": 10}, 6 * SECOND),
+        ({"burst": 10, "timeout": "3s"}, 3 * SECOND),
+    ],
+)
+def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, object], turn: int | None) -> None:
+    plan = turn_plan(settings(**keys))
+    assert (None if plan is None else plan.rounds * plan.round_ns) == turn
+
+
+@pytest.mark.parametrize(
+    "keys, title",
+    [
+        ({}, "32 connections in turn, 8 pairs of boots, 33.0 s"),
+        ({"requests": 10}, "10 connections, 10 requests in turn, 8 pairs of boots, 33.0 s"),
+    ],
+)
+def test_what_a_comparison_is_called(keys: dict[str, object], title: str) -> None:
+    assert contest_title(settings(**keys), 8, 33.4) == title

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -57,6 +59,23 @@ def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
     assert len(result.recording.boots) == boots
     assert len(result.recording.measured()) == 6
     assert measurement.duration == pytest.approx(0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
+def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
+    settings = Settings(
+        app="serve.apps:app", server=Uvicorn(), boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0
+    )
+    with Session(SessionOptions(baselines=tmp_path), progress=Silent()) as session:
+        test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+        measurement = session.measure(Operation(method="GET", url="/"), settings, test)
+        (boot,) = session.results[0].recording.boots
+
+    anywhere = os.sched_getaffinity(0)
+    assert set() < boot.cores <= anywhere
+    assert set() < boot.generator_cores <= anywhere
+    assert {core.core for core in boot.samples[0].cores} >= anywhere
+    assert 0 <= measurement.busy.server < 1
 
 
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")

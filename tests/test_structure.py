@@ -23,6 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 STAGES = (
     "errors",
+    "files",
     "units",
     "plan",
     "wire",  # before serve, which hands out clients over our transport
@@ -34,6 +35,9 @@ STAGES = (
     "keys",
     "settings",
     "planning",
+    "stints",
+    "explain",
+    "versus",
     "run",
     "plugin",
 )

@@ -3,32 +3,47 @@
     <directory>/<profile>/tests__api__test_upload.py.json
 
 History of the format
-    1  {schema, module, environment, tests: {key: {captured, commit, evidence, identity, packages}}}
+    1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
        evidence: {stabilised, boots: [{latency: HdrHistogram V2 text, requests, rounds: {metric: [value, …]}, runs}]}
+       The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for whoever reviews.
 
-Keys are sorted and a list of numbers is one line, so that a diff shows what moved. A file that cannot be read as it is,
-is an error and never skipped.
+Entries are sorted. Each begins with what a person reviews, a line for each fact, and ends with the evidence, a line for
+each boot: so a diff shows what moved. Storing or removing one entry leaves the lines of the others as they are. A file
+that cannot be read as it is, is an error and never skipped.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.files import put_text
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.stored import mapping_in, text_in, value_in, whole_in
+from pytest_fileperf.judge.layout import laid_out
+from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.stored import mapping_in, optional_text_in, text_in, value_in, whole_in
+from pytest_fileperf.measure.metrics import METRICS, Unit
 
 __all__ = ("SCHEMA", "BaselineStore", "Entry", "ForeignProfile")
 
 SCHEMA = 1
-_NUMBERS = re.compile(r"\[\n\s+((?:(?:-?[0-9][0-9.eE+-]*|null)(?:,\n\s+)?)+)\n\s+\]")
+SUMMARY_DIGITS = 5
+"""Significant digits at an entry's head, as many as the evidence has."""
+_PROFILES = "*-" + "[0-9a-f]" * 8
+"""The names of machine profiles, so that other JSON files near the baselines are left alone."""
+_READABLE: Mapping[Unit, tuple[str, float]] = {
+    Unit.PER_SECOND: ("", 1.0),
+    Unit.SECONDS: (" ms", 1e3),
+    Unit.BYTES: (" MiB", 1 / (1 << 20)),
+    Unit.BYTES_PER_SECOND: (" MiB/s", 1 / (1 << 20)),
+    Unit.SHARE: (" %", 100.0),
+}
+"""How a summary shows a unit: the same in every run, so that two values compare at a glance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +57,8 @@ class Entry:
     """When, in ISO 8601 with its offset."""
     commit: Mapping[str, object] | None = None
     """What version control said, as the caller gave it."""
+    reason: str | None = None
+    """Why it was stored, on one line, where somebody said so."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions installed then; `write` fills them in."""
 
@@ -84,24 +101,57 @@ class BaselineStore:
             foreign.append(ForeignProfile(profile=path.parent.name, differences=differences))
         return min(foreign, key=lambda other: len(other.differences), default=None)
 
-    def write(self, module: str, key: str, entry: Entry, environment: Environment) -> Path:
+    def write(
+        self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
+    ) -> Path:
         """Stores the entry, leaves the module's others as they are, and returns the file.
 
-        Written to a temporary file that then takes the place of the old one. Raises BaselineError when the file there
-        is damaged or too new, or cannot be written.
+        `summary_of` names the metrics whose levels stand at the entry's head. Written to a temporary file that then
+        takes the place of the old one. Raises BaselineError when the file there is damaged or too new, or cannot be
+        written.
         """
         path = self.path_of(module, environment)
         stored = _read(path)
         tests = dict(stored.tests) if stored else {}
-        tests[key] = _entry_json(replace(entry, packages=dict(environment.packages)))
-        content = {"schema": SCHEMA, "module": module, "environment": environment.to_json(), "tests": tests}
-        text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        _replace(path, _NUMBERS.sub(_on_one_line, text) + "\n")
+        tests[key] = _entry_json(replace(entry, packages=dict(environment.packages)), summary_of)
+        content = {"environment": environment.to_json(), "module": module, "schema": SCHEMA}
+        _write(path, {**content, "tests": dict(sorted(tests.items()))})
         return path
+
+    def keys(self) -> Mapping[str, int]:
+        """Returns the keys of all entries, of every module and machine profile, with how many profiles have them.
+
+        Raises BaselineError when any file is damaged, too new or not readable.
+        """
+        return Counter(key for stored in self._files().values() for key in stored.tests)
+
+    def remove(self, keys: Collection[str]) -> int:
+        """Removes these entries from every machine profile, with files and profiles left empty; returns their number.
+
+        Raises BaselineError when any file is damaged, too new or not readable, before anything is removed, and when one
+        cannot be written.
+        """
+        removed = 0
+        for path, stored in self._files().items():
+            kept = {key: entry for key, entry in stored.tests.items() if key not in keys}
+            if len(kept) == len(stored.tests):
+                continue
+            if kept:
+                _write(path, {**stored.content, "tests": kept})
+            else:
+                _delete(path)
+            removed += len(stored.tests) - len(kept)
+        return removed
+
+    def _files(self) -> dict[Path, _Stored]:
+        found = {path: _read(path) for path in sorted(self.directory.glob(f"{_PROFILES}/*.json"))}
+        return {path: stored for path, stored in found.items() if stored is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
+    content: Mapping[str, object]
+    """All of the file."""
     environment: Environment
     tests: Mapping[str, object]
 
@@ -135,7 +185,7 @@ def _read(path: Path) -> _Stored | None:
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
         environment = Environment.from_json(mapping_in(content, "environment", ""))
-        return _Stored(environment=environment, tests=mapping_in(content, "tests", ""))
+        return _Stored(content=content, environment=environment, tests=mapping_in(content, "tests", ""))
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
@@ -153,42 +203,58 @@ def _entry(path: Path, key: str, stored: object) -> Entry:
             evidence=Evidence.from_json(evidence, f"{where}.evidence"),
             captured=text_in(stored, "captured", where),
             commit=None if commit is None else mapping_in(stored, "commit", where),
+            reason=optional_text_in(stored, "reason", where),
             packages={name: text_in(packages, name, f"{where}.packages") for name in packages},
         )
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
-def _entry_json(entry: Entry) -> dict[str, object]:
+def _entry_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
+    """Returns the entry as JSON values, in the order in which a reviewer reads it."""
     return {
         "captured": entry.captured,
         "commit": None if entry.commit is None else dict(entry.commit),
+        "reason": entry.reason,
+        "summary": _summary(entry.evidence, summary_of),
+        "packages": dict(sorted(entry.packages.items())),
+        "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
         "evidence": entry.evidence.to_json(),
-        "identity": dict(entry.identity),
-        "packages": dict(entry.packages),
     }
 
 
-def _on_one_line(match: re.Match[str]) -> str:
-    return f"[{', '.join(part.strip() for part in match[1].split(','))}]"
+def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
+    """Returns the levels that a comparison would show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    summary = {}
+    for metric in (METRICS[name] for name in names):
+        unit, factor = _READABLE[metric.unit]
+        level = level_of(metric, evidence)
+        summary[metric.name + unit] = None if level is None else float(f"{level.value * factor:.{SUMMARY_DIGITS}g}")
+    return summary
 
 
-def _replace(path: Path, text: str) -> None:
+def _write(path: Path, content: Mapping[str, object]) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A directory of our own, as mkstemp's file would be readable for its owner alone.
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fileperf-") as temporary:
-            fresh = Path(temporary) / path.name
-            with fresh.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            fresh.replace(path)
+        text = laid_out(content, flat=("commit",)) + "\n"
+    except ValueError as error:  # a number in another entry that JSON does not have
+        raise _damaged(path, str(error)) from error
+    try:
+        put_text(path, text)
     except OSError as error:
         raise BaselineError(
             f"baseline {path} cannot be written: {error.strerror or error}; "
             "--fileperf-baselines=DIR names another directory"
         ) from error
+
+
+def _delete(path: Path) -> None:
+    """Removes the file, and its directory where that is empty then."""
+    try:
+        path.unlink()
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
+    except OSError as error:
+        raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
 
 
 def _damaged(path: Path, reason: str) -> BaselineError:

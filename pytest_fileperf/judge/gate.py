@@ -43,7 +43,7 @@ from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.metrics import Direction, Metric
 from pytest_fileperf.units import format_share
 
-__all__ = ("SESSION_ALPHA", "Difference", "alpha_each", "compare", "difference_of")
+__all__ = ("SESSION_ALPHA", "Difference", "ErrorBudget", "alpha_each", "compare", "difference_of")
 
 _BASE, _NOW = "the baseline", "this run"
 SESSION_ALPHA = 0.05
@@ -91,6 +91,31 @@ class Difference:
         from scipy.special import stdtrit
 
         return float(stdtrit(self.df, confidence)) * self.error
+
+
+CONTEST_ALPHA = 0.01
+"""The same for gates that measure both sides in turn."""
+
+
+class ErrorBudget:
+    """Shares the error of a session's comparisons out, in the order in which they come.
+
+    Each gate has its equal part; that of a gate that was REGRESSED is used again by the next test, as Holm's procedure
+    would, which needs all p values at once (Tian and Ramdas, "Online control of the familywise error rate", Stat.
+    Methods Med. Res. 30 (2021) 976–993: the online fallback procedure).
+    """
+
+    def __init__(self, gates: int) -> None:
+        self._each = CONTEST_ALPHA / max(1, gates)
+        self._left = 0.0
+
+    def level(self, gates: int) -> float:
+        """Returns the level of each of the next test's gates."""
+        return self._each + self._left / max(1, gates)
+
+    def used(self, level: float, regressed: int) -> None:
+        """Takes note of how many gates of that test, judged at that level, were REGRESSED."""
+        self._left = level * regressed
 
 
 def alpha_each(gates: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,10 +22,11 @@ from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
 from pytest_fileperf.judge.message import failures_text, verdict_text
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.measure.metrics import METRICS, Direction, Metric
 
-__all__ = ("judge", "raise_for", "raise_for_failed_requests")
+__all__ = ("judge", "raise_for", "raise_for_failed_requests", "unless_saturated")
 
 _UPDATE = "--fileperf-update"
 _SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
@@ -40,25 +42,51 @@ def judge(
     identity: Mapping[str, object],
     environment: Environment,
     saturated: bool,
+    busy: Busy | None = None,
 ) -> tuple[Comparison, ...]:
     """Returns a comparison for each metric named in `gate` with what the baseline store found.
 
     `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
     session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and NEW says that its run is not
-    stored; a regression stays one, and says which installed packages changed since the baseline.
+    stored; a regression stays one, and says which packages changed since the baseline and why that was stored. A `busy`
+    machine turns a regression that it explains into INCONCLUSIVE.
     """
     comparisons = []
     for metric in (METRICS[name] for name in gate):
         tolerance = tolerances.get(metric.name, metric.tolerance)
         comparison = _compared(metric, tolerance, alpha, found, now, identity)
-        if saturated and comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
-            comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
-        elif saturated and comparison.outcome is Outcome.NEW:
+        if saturated and comparison.outcome is Outcome.NEW:
             comparison = replace(comparison, reason=f"there is no baseline, and this run makes none: {_SATURATED}")
         elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
-            comparison = replace(comparison, reason=_package_changes(found, environment))
-        comparisons.append(comparison)
+            comparison = replace(comparison, reason=_about_baseline(found, environment))
+            comparison = _unless_explained(comparison, metric, busy) if busy else comparison
+        comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
+
+
+def unless_saturated(comparison: Comparison) -> Comparison:
+    """Returns what a comparison is worth whose load was limited by the generator: it can show a regression only."""
+    if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
+        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
+    return comparison
+
+
+def _unless_explained(comparison: Comparison, metric: Metric, busy: Busy) -> Comparison:
+    """Returns what a regression on a busy machine is worth: it stays one where it is clear without what that explains.
+
+    Its lower bound, less what others may have done, must still be beyond the tolerance.
+    """
+    if not busy.is_busy or comparison.low is None or comparison.high is None:
+        return comparison
+    least = math.log1p(comparison.low) if metric.direction is Direction.LOWER else -math.log1p(comparison.high)
+    if least - busy.explains(metric) > math.log1p(comparison.tolerance):
+        said = f"{busy}, which explains less than this"
+        return replace(comparison, reason=f"{said}; {comparison.reason}" if comparison.reason else said)
+    return replace(
+        comparison,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=f"worse, but {busy}, which may be why: measure again with nothing else running",
+    )
 
 
 def _compared(
@@ -93,23 +121,32 @@ def _compared(
     return compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha)
 
 
-def _package_changes(base: Entry, environment: Environment) -> str:
+def _about_baseline(base: Entry, environment: Environment) -> str:
+    """Returns what to know of the baseline that a run regressed from; empty for nothing."""
     different = "; ".join(changes(base.packages, environment.packages))
-    return f"since the baseline, {different}" if different else ""
+    said = [f"since the baseline, {different}"] if different else []
+    if base.reason:
+        day = base.captured.partition("T")[0]
+        said.append(f"the baseline of {day} was stored because: {base.reason}")
+    return "; ".join(said)
 
 
-def raise_for(verdict: Verdict, *, strict: bool, ci: bool, title: str, limiting: str = "") -> None:
+def raise_for(
+    verdict: Verdict, *, strict: bool, ci: bool, title: str, limiting: str = "", explanation: str = ""
+) -> None:
     """Raises the error that the verdict asks for; returns when the test may pass.
 
     RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
     NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `limiting` names what limited the run.
+    everything that was judged, whichever comes first. `limiting` names what limited the run, `explanation` are lines
+    about where its CPU went.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci)
     if failure is not None:
         error, head = failure
         notes = (_SATURATED,) if verdict.saturated and not verdict.comparisons else ()
-        raise error(verdict_text(verdict, title=title, head=head, limiting=limiting, notes=notes))
+        text = verdict_text(verdict, title=title, head=head, limiting=limiting, explanation=explanation, notes=notes)
+        raise error(text)
 
 
 def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
@@ -117,7 +154,9 @@ def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[Perfo
     broken = [check.name for check in verdict.limits if not check.holds]
     limits = f"{', '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold"
     if Outcome.REGRESSED in outcomes:
-        return RegressionError, "worse than its baseline" + (f", and {limits}" if broken else "")
+        return RegressionError, f"worse than {verdict.against or 'its baseline'}" + (
+            f", and {limits}" if broken else ""
+        )
     if broken:
         return LimitExceededError, limits
     if Outcome.NEW in outcomes and (strict or ci):

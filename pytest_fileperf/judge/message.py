@@ -21,18 +21,25 @@ KINDS = 8
 """Failure kinds listed; more are counted."""
 
 
-def verdict_text(verdict: Verdict, *, title: str, head: str, limiting: str, notes: Sequence[str] = ()) -> str:
-    """Returns the message: `title: head`, the comparisons, the limits, what limited the run, reasons and what to do."""
+def verdict_text(
+    verdict: Verdict, *, title: str, head: str, limiting: str, explanation: str = "", notes: Sequence[str] = ()
+) -> str:
+    """Returns the message: `title: head`, the comparisons, the limits, what limited the run, reasons and what to do.
+
+    `explanation` are lines that are shown as they are, below the comparisons.
+    """
     parts = [_wrapped(f"{title}: {head}")]
     if verdict.comparisons:
-        parts.append(_comparison_table(verdict.comparisons))
+        parts.append(_comparison_table(verdict.comparisons, base="base" if verdict.against else "baseline"))
+    if explanation:
+        parts.append(explanation)
     if verdict.limits:
         parts.append(_limit_table(verdict.limits))
     lines = [f"limited by: {limiting}"] if limiting else []
     lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
     lines += notes
-    if any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons):
+    if not verdict.against and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
     if lines:
         parts.append("\n".join(map(_wrapped, dict.fromkeys(lines))))
@@ -69,10 +76,10 @@ def _reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(sharing))}: {reason}" for reason, sharing in names.items()]
 
 
-def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+def _comparison_table(comparisons: Sequence[Comparison], *, base: str) -> str:
     confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
     at = f" ({100 * confidences.pop():.0f} %)" if len(confidences) == 1 else ""
-    rows = [("metric", "baseline", "now", f"change in %{at}", "tolerance", "outcome")]
+    rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
     for comparison in comparisons:
         unit = METRICS[comparison.metric].unit
         rows.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-__all__ = ("list_in", "mapping_in", "number_in", "text_in", "texts_in", "value_in", "whole_in")
+__all__ = ("list_in", "mapping_in", "number_in", "optional_text_in", "text_in", "texts_in", "value_in", "whole_in")
 
 
 def value_in(holder: Mapping[str, object], key: str, where: str) -> object:
@@ -37,6 +37,11 @@ def text_in(holder: Mapping[str, object], key: str, where: str) -> str:
     if not isinstance(value, str):
         raise _wrong(where, key, value, "a text")
     return value
+
+
+def optional_text_in(holder: Mapping[str, object], key: str, where: str) -> str | None:
+    """Returns the text under a key, None where it is `null` or not there; raises ValueError naming the place."""
+    return None if holder.get(key) is None else text_in(holder, key, where)
 
 
 def texts_in(holder: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class Comparison:
     """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs."""
     reason: str = ""
     """Why INCONCLUSIVE, NEW or IMPROVED, in a sentence that says what to do."""
+    pairs: int | None = None
+    """Pairs of boots that it rests on, where both sides were measured in turn; None against a stored baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     saturated: bool = False
     """The generator, not the server, set the pace: never a PASS."""
+    against: str = ""
+    """What was measured in turn with it: `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
 
     @property
     def outcome(self) -> Outcome | None:

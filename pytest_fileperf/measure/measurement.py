@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_fileperf.measure.busy import Busy, busy_of
 from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -123,6 +124,8 @@ class Measurement:
     """What set the pace, with the figures that say so; `limit.kind` is `unclear` where nothing is sure."""
     saturated: bool
     """The generator used so much of its core that the figures are its own, not the server's."""
+    busy: Busy
+    """What other processes took from server and generator: true figures, but not of the server alone."""
 
     @property
     def throughput(self) -> float:
@@ -190,6 +193,7 @@ def measurement_of(recording: Recording) -> Measurement:
         connections=recording.connections,
         limit=limit_of(recording),
         saturated=recording.engine != "in-process" and client_share > SATURATED_CPU_SHARE,
+        busy=busy_of(recording),
     )
 
 

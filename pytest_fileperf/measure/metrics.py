@@ -43,7 +43,9 @@ class Metric:
     of_run: Callable[[Recording], float | None]
     """Its value over the whole run; None where it was not measured."""
     tolerance: float = 0.10
-    """The change, as a share, that a gate lets pass when the test names none."""
+    """The change against a stored baseline, as a share, that a gate lets pass when the test names none."""
+    paired_tolerance: float = 0.05
+    """The same where both sides are measured in turn, which is far more exact."""
     least_requests: int = 1
     """Fewer requests than this on one side cannot carry the metric."""
     percentile: float | None = None
@@ -74,6 +76,7 @@ def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric
         of_round=lambda round_: pick(round_.latency),
         of_run=lambda recording: pick(recording.latency()),
         tolerance=tolerance,
+        paired_tolerance=tolerance / 2.5,
         least_requests=least_requests,
         percentile=percent,
     )
@@ -114,6 +117,7 @@ _ALL = (
         of_round=_rate,
         of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
         tolerance=0.05,
+        paired_tolerance=0.015,
     ),
     Metric(
         name="throughput",
@@ -123,6 +127,7 @@ _ALL = (
         of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
         of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
         tolerance=0.05,
+        paired_tolerance=0.015,
     ),
     _percentile(50, 0.10, 5),
     _percentile(75, 0.10, 11),
@@ -154,6 +159,7 @@ _ALL = (
         of_round=lambda round_: _cpu_per_request((round_,)),
         of_run=lambda recording: _cpu_per_request(recording.counted()),
         tolerance=0.05,
+        paired_tolerance=0.015,
     ),
     Metric(
         name="rss",

@@ -289,8 +289,8 @@ class Recorder:
 
     @property
     def last_round(self) -> Round | None:
-        """The newest finished round."""
-        return self._done[-1] if self._done else None
+        """The newest finished round proper."""
+        return next((round_ for round_ in reversed(self._done) if round_.phase is Phase.ROUND), None)
 
     @property
     def phase(self) -> str:

@@ -107,6 +107,10 @@ class Boot:
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
     worker_pids: tuple[int, ...] = ()
     """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
+    cores: frozenset[int] = frozenset()
+    """Those that its processes may run on; empty where that is not known."""
+    generator_cores: frozenset[int] = frozenset()
+    """The same of the generator; empty also where that is the test process."""
     samples: tuple[Sample, ...] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the stint."""
     first: Histogram = EMPTY

@@ -13,7 +13,7 @@ import numpy as np
 from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.serve.sample import MainThread, ProcessUse, Sample, SocketQueues
 
-__all__ = ("CoreUse", "ThreadShares", "Usage", "usage_of")
+__all__ = ("CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
 
 _NEARLY_ALL = 0.95
 """Of a full pool's threads: one of forty may be on its way to its next piece of work."""
@@ -87,7 +87,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
+class Span:
     """The rounds of one boot, and what was seen during them."""
 
     boot: Boot
@@ -136,7 +136,7 @@ def usage_of(recording: Recording) -> Usage:
     served = (round_.service if recording.open_loop else round_.latency for round_ in rounds)
     server_cpu = [round_.server_cpu_ns for round_ in rounds if round_.server_cpu_ns is not None]
     server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
-    spans = tuple(_spans(recording))
+    spans = tuple(spans_of(recording))
     queues = [queue for span in spans for queue in span.queues()]
     return Usage(
         rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
@@ -152,16 +152,17 @@ def usage_of(recording: Recording) -> Usage:
     )
 
 
-def _spans(recording: Recording) -> Iterator[_Span]:
+def spans_of(recording: Recording) -> Iterator[Span]:
+    """Yields each boot's rounds that count; boots without any are left out."""
     rounds = recording.counted()
     for boot in recording.boots:
         own = [round_ for round_ in rounds if round_.boot == boot.index]
         if own:
             start_ns, end_ns = min(round_.started_ns for round_ in own), max(round_.ended_ns for round_ in own)
-            yield _Span(boot=boot, start_ns=start_ns, end_ns=end_ns)
+            yield Span(boot=boot, start_ns=start_ns, end_ns=end_ns)
 
 
-def _workers(spans: Sequence[_Span], server_ran: float | None) -> tuple[CoreUse, ...]:
+def _workers(spans: Sequence[Span], server_ran: float | None) -> tuple[CoreUse, ...]:
     """Returns the workers, the busiest first; empty where it is not known which they are, or what they did."""
     counts = {len(span.boot.worker_pids) for span in spans}
     if len(counts) != 1 or counts == {0}:
@@ -180,14 +181,14 @@ def _workers(spans: Sequence[_Span], server_ran: float | None) -> tuple[CoreUse,
     )
 
 
-def _workers_of(span: _Span) -> Iterator[CoreUse]:
+def _workers_of(span: Span) -> Iterator[CoreUse]:
     for pid in span.boot.worker_pids:
         ran, main_ran, main_waited = _core_shares(span, partial(_process, pid=pid))
         if ran is not None:
             yield CoreUse(ran=ran, main_ran=main_ran or 0.0, main_waited=main_waited or 0.0)
 
 
-def _generator(spans: Sequence[_Span], ran: float) -> CoreUse:
+def _generator(spans: Sequence[Span], ran: float) -> CoreUse:
     shares = [_core_shares(span, lambda sample: sample.generator) for span in spans]
     return CoreUse(
         ran=ran,
@@ -197,7 +198,7 @@ def _generator(spans: Sequence[_Span], ran: float) -> CoreUse:
 
 
 def _core_shares(
-    span: _Span, find: Callable[[Sample], ProcessUse | None]
+    span: Span, find: Callable[[Sample], ProcessUse | None]
 ) -> tuple[float | None, float | None, float | None]:
     """Returns the shares of the time in which a process ran, its main thread ran, and that waited for a core."""
 
@@ -211,7 +212,7 @@ def _process(sample: Sample, pid: int) -> ProcessUse | None:
     return next((process for process in sample.server if process.pid == pid), None)
 
 
-def _thread_use(spans: Sequence[_Span]) -> ThreadShares | None:
+def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
     """Returns what the threads did; None where the system does not tell."""
     looks = [look for span in spans for look in span.looks()]
     mains = Counter(_main_of(process) for look in looks for process in look if process.main is not None)
@@ -238,19 +239,19 @@ def _main_of(process: ProcessUse) -> MainThread | None:
     return MainThread.RUNNING if waits_for_another else process.main
 
 
-def _pool_of(span: _Span) -> int:
+def _pool_of(span: Span) -> int:
     workers = span.boot.worker_pids
     return sum(use.pool or 0 for use in span.boot.thread_pools if not workers or use.pid in workers)
 
 
-def _full_pool(span: _Span) -> list[bool]:
+def _full_pool(span: Span) -> list[bool]:
     """Returns for each look whether nearly all threads of the pools were busy."""
     pool = _pool_of(span)
     busy = [sum(process.busy_threads or 0 for process in look) for look in span.looks()]
     return [pool > 0 and count >= pool * _NEARLY_ALL for count in busy]
 
 
-def _used_storage(span: _Span) -> bool:
+def _used_storage(span: Span) -> bool:
     """Returns whether the server moved bytes; where that is not told, whether anything on the machine waited for it."""
 
     def moved(sample: Sample) -> int | None:
@@ -265,7 +266,7 @@ def _used_storage(span: _Span) -> bool:
     return _storage_stalled(span) >= _STALLED_SHARE if moving is None else moving > 0
 
 
-def _storage_stalled(span: _Span) -> float:
+def _storage_stalled(span: Span) -> float:
     return span.growth(lambda sample: sample.io_stalled_ns) or 0.0
 
 

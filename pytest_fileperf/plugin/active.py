@@ -6,9 +6,9 @@ Imports none of the stages that load and measure until the first test does.
 from __future__ import annotations
 
 import base64
-import os
 import pickle
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,13 +20,17 @@ from pytest_fileperf.plugin.options import (
     is_load_test,
     marker_keys,
     read_invocation,
+    runs_in_ci,
 )
 from pytest_fileperf.plugin.screen import Progress
+from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.settings import Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_fileperf.report.result import Result
     from pytest_fileperf.run import Session
+    from pytest_fileperf.serve.checkout import Against
+    from pytest_fileperf.versus import Base
 
 __all__ = ("ACTIVE", "Active", "activate")
 
@@ -44,13 +48,22 @@ def activate(config: pytest.Config) -> None:
         settings = resolve(verb={}, marker={}, options=invocation.options, ini=invocation.ini)
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
+    against = None
+    if invocation.against is not None:
+        from pytest_fileperf.serve.checkout import parse_against
+
+        try:
+            against = parse_against(invocation.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
+        except PlanError as error:
+            problems += error.problems
     if problems:
         raise pytest.UsageError(_listed(*problems))
     if not invocation.smoke and _is_distributed(config):
         raise pytest.UsageError(_listed(_NEIGHBOURS))
-    active = Active(config, invocation, settings)
+    active = Active(config, invocation, settings, against)
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
+    config.pluginmanager.register(active.census, "fileperf-census")
 
 
 def _listed(*problems: str) -> str:
@@ -69,18 +82,24 @@ def _is_distributed(config: pytest.Config) -> bool:
 class Active:
     """The load tests of one test session."""
 
-    def __init__(self, config: pytest.Config, invocation: Invocation, settings: Settings) -> None:
+    def __init__(
+        self, config: pytest.Config, invocation: Invocation, settings: Settings, against: Against | None
+    ) -> None:
         self._config = config
         self.invocation = invocation
         self.progress = Progress(config)
+        self.census = Census(config)
         self._settings = settings
         """What options and ini say, without any test's own."""
+        self._against = against
+        self._held = ExitStack()
+        """The checkout of what is compared with, once there is a session."""
         self._session: Session | None = None
         self._results: list[Result] = []
         self._gates = 0
         """Comparisons to come in this session: they share one error rate."""
         self._said: list[str] = []
-        """What became of the files asked for."""
+        """What became of the files asked for, and of baselines whose tests are gone."""
 
     # --- for fixtures
 
@@ -93,13 +112,33 @@ class Active:
                 baselines=self.invocation.baselines,
                 smoke=self.invocation.smoke,
                 update=self.invocation.update,
+                reason=self.invocation.reason,
                 strict=self.invocation.strict,
-                ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
+                ci=runs_in_ci(),
                 gates=max(1, self._gates),
+                against=self._base(),
+                aa=self.invocation.aa,
+                profile=self.invocation.profile and not self.invocation.smoke,
                 commit=_commit,
             )
             self._session = Session(options, progress=self.progress)
         return self._session
+
+    def _base(self) -> Base | None:
+        """Returns what is compared with; its files lie there until the session ends."""
+        if self._against is None:
+            return None
+        from pytest_fileperf.serve.checkout import Checkout
+        from pytest_fileperf.serve.dependencies import dependency_notes
+        from pytest_fileperf.versus import Base
+
+        checkout = Checkout(self._against)
+        home = self._held.enter_context(checkout)
+        notes = [*self._against.notes, *checkout.notes]
+        if home.root is not None and home.base is not None:
+            notes += dependency_notes(home.root, home.base)
+        self._said += [f"fileperf: {note}" for note in notes]
+        return Base(title=self._against.title, home=home, url=self._against.url)
 
     # --- collection
 
@@ -143,12 +182,19 @@ class Active:
         if self.invocation.update:
             which = {"new": "new baselines", "all": "all baselines, worse ones too"}
             said.append(f"storing {which.get(self.invocation.update, 'baselines')}")
+        if self.invocation.prune:
+            said.append("removing stale baselines")
         server = self._settings.server
         workers = worker_count(server)
         said.append(server_title(server))
         if workers is not None:
             said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
-        said.append(f"baselines in {self._shown_baselines()}")
+        if self._against is not None:
+            said.append(f"against {self._against.title}")
+        elif self.invocation.aa:
+            said.append("against itself")
+        else:
+            said.append(f"baselines in {self._shown_baselines()}")
         return said
 
     def _shown_baselines(self) -> str:
@@ -158,19 +204,29 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ends servers and generator, whatever ended the session, and writes the files asked for."""
+        """Ends servers and generator, whatever ended the session, writes the files asked for, and settles baselines."""
         if self._session is not None:
             self._results += self._session.results
         self._close()
         if hasattr(self._config, "workerinput"):
             packed = base64.b64encode(pickle.dumps(self._results)).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
-        elif self._results:
+        elif self._finish(session) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _finish(self, session: pytest.Session) -> bool:
+        """Settles what a session leaves on disk, notes what became of it, and returns whether anything failed."""
+        failed = False
+        if not self.invocation.smoke:
+            said, failed = settle_stale(self._config, self.invocation, self.census, session, self._results)
+            self._said += said
+        if self._results:
             from pytest_fileperf.plugin.output import write_files
 
-            self._said, failed = write_files(self._config, self.invocation, self._results)
-            if failed and session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            said, not_written = write_files(self._config, self.invocation, self._results)
+            self._said += said
+            failed |= not_written
+        return failed
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -185,12 +241,13 @@ class Active:
 
     def _close(self) -> None:
         session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        with self._held:
+            if session is not None:
+                session.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the table of results, and where files were written."""
-        if not self._results:
+        """Prints the table of results, stale baselines, and where files were written."""
+        if not self._results and not self._said:
             return
         from pytest_fileperf.report.terminal import terminal_report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ __all__ = (
     "is_load_test",
     "marker_keys",
     "read_invocation",
+    "runs_in_ci",
 )
 
 SKIP_REASON = "needs --fileperf (or --fileperf-smoke for a few requests)"
@@ -39,6 +41,7 @@ _LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "workers": ("N", "int", "worker processes of the server"),
     "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
     "duration": ("TIME", "string", "time to measure each test for, as in 10s (default 6s)"),
+    "max_duration": ("TIME", "string", "longest time for each test of --fileperf-against (default 60s)"),
     "rounds": ("N", "int", "rounds to divide that time into (default 12)"),
     "boots": ("N", "int", "starts of the server to spread them over (default 3)"),
     "warmup": ("TIME", "string", "time to load each boot before measuring (default 500ms)"),
@@ -59,6 +62,15 @@ class Invocation:
     smoke: bool
     update: str | None
     """`passed` (no value given), `all`, `new` or None."""
+    reason: str | None
+    """Why baselines are stored, on one line."""
+    prune: bool
+    against: str | None
+    """Another version to compare with, as the user wrote it."""
+    aa: bool
+    """Compare the code with itself."""
+    profile: bool
+    """Say which functions cost CPU."""
     strict: bool
     json: Path | None
     html: Path | None
@@ -89,6 +101,19 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="all|new",
         help="store baselines: of tests that are not worse, nor may be, only missing ones (new), or all (all)",
     )
+    option("-reason", metavar="TEXT", help="why baselines are stored: kept with them, and said where a test regresses")
+    option("-update-in-ci", action="store_true", default=False, help="store baselines also where CI is set")
+    option("-prune", action="store_true", default=False, help="remove baselines of tests that no longer exist")
+    option(
+        "-against",
+        metavar="REF|DIR|URL|python:PATH",
+        help="compare with another version, measured in turn: a Git ref, a directory, a server that runs on this "
+        "machine, or the same code on another Python",
+    )
+    option(
+        "-aa", action="store_true", default=False, help="compare the code with itself: how small a change would show"
+    )
+    option("-profile", action="store_true", default=False, help="say which functions of the app cost most CPU")
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
     option("-html", metavar="PATH", help="write tables and charts as one HTML file")
@@ -103,7 +128,7 @@ def add_options(parser: pytest.Parser) -> None:
         "param, or param:NAME, or several of these joined by commas, as in func,param:size",
     )
     for key, (metavar, kind, help_text) in _LOAD_OPTIONS.items():
-        option(f"-{key}", metavar=metavar, help=help_text)
+        option(f"-{key.replace('_', '-')}", metavar=metavar, help=help_text)
         _add_ini(parser, key, help_text, kind)
     for key, help_text in _JUDGE_INI.items():
         _add_ini(parser, key, help_text, "string")
@@ -119,11 +144,16 @@ def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None
 
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: asked for by `--fileperf`, or by an option that is about their outcome."""
-    flags = ("on", "smoke")
-    values = ("update", "json", "html", "save")
+    flags = ("on", "smoke", "prune", "aa", "profile")
+    values = ("update", "against", "reason", "json", "html", "save")
     return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
         config.getoption(f"fileperf_{value}") is not None for value in values
     )
+
+
+def runs_in_ci() -> bool:
+    """Returns whether the environment variable CI says that nobody watches."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def is_load_test(item: pytest.Item) -> bool:
@@ -154,9 +184,14 @@ def app_named_in(item: pytest.Item) -> object | None:
 def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]:
     """Returns what was asked for, and everything wrong with the options and ini values that are not settings."""
     update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
+    reason, prune = config.getoption("fileperf_reason"), bool(config.getoption("fileperf_prune"))
     smoke, html = bool(config.getoption("fileperf_smoke")), config.getoption("fileperf_html")
     problems = [
         *_update_problems(update, smoke=smoke),
+        *_ci_problems(update, allowed=config.getoption("fileperf_update_in_ci")),
+        *_reason_problems(reason, update),
+        *("--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke",) * (prune and smoke),
+        *_against_problems(config, update, smoke=smoke),
         *_save_problems(save, config.invocation_params.dir),
         *_html_problems(html),
     ]
@@ -167,6 +202,11 @@ def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]
     invocation = Invocation(
         smoke=smoke,
         update=update,
+        reason=None if reason is None else _on_one_line(reason),
+        prune=prune,
+        against=config.getoption("fileperf_against"),
+        aa=bool(config.getoption("fileperf_aa")),
+        profile=bool(config.getoption("fileperf_profile")),
         strict=bool(config.getoption("fileperf_strict") or ini.pop("strict", False)),
         json=_optional_path(config.invocation_params.dir, config.getoption("fileperf_json")),
         html=_optional_path(config.invocation_params.dir, html),
@@ -224,6 +264,46 @@ def _update_problems(update: str | None, *, smoke: bool) -> tuple[str, ...]:
     return (
         f"--fileperf-update={update}: it is all or new, or has no value; "
         "give it after the paths, or the next path is taken for its value",
+    )
+
+
+def _ci_problems(update: str | None, *, allowed: bool) -> tuple[str, ...]:
+    if update is None or allowed or not runs_in_ci():
+        return ()
+    return (
+        "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: store them where you "
+        "see the figures and commit them, or add --fileperf-update-in-ci",
+    )
+
+
+def _reason_problems(reason: str | None, update: str | None) -> tuple[str, ...]:
+    if reason is None:
+        return ()
+    if not reason.strip():
+        return ('--fileperf-reason: it is empty, say why, as in --fileperf-reason="responses are signed now"',)
+    if update is None:
+        return ("--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update",)
+    return ()
+
+
+def _on_one_line(text: str) -> str:
+    """Returns the text with single spaces for all white space, and without what could steer a terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+
+
+def _against_problems(config: pytest.Config, update: str | None, *, smoke: bool) -> tuple[str, ...]:
+    """Says what does not go with comparing two versions."""
+    given = [f"--fileperf-{name}" for name in ("against", "aa") if config.getoption(f"fileperf_{name}")]
+    if len(given) > 1:
+        return ("--fileperf-against and --fileperf-aa: both say what to compare with, give one of them",)
+    return tuple(
+        problem
+        for name in given
+        for problem in (
+            *(f"{name}: it measures two versions, and stores neither: leave out --fileperf-update",)
+            * (update is not None),
+            *(f"{name}: a few requests compare nothing, leave out --fileperf-smoke",) * smoke,
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -17,6 +18,7 @@ __all__ = (
     "compared",
     "figure_lines",
     "limit_text",
+    "noise_texts",
     "notes",
     "reasons",
     "setting",
@@ -76,7 +78,8 @@ def _detectable_unsaid(comparison: Comparison) -> bool:
 def setting(result: Result) -> tuple[str, ...]:
     """Returns server, load and what was held equal between boots, in words: often the same for a whole session."""
     stabilised = _stabilised(result.recording)
-    words = [result.server, result.load]
+    words = [f"against {result.verdict.against}"] if result.verdict.against else []
+    words += [result.server, result.load]
     if stabilised:
         words.append(f"boots stabilised: {', '.join(stabilised)}")
     return tuple(plain(word) for word in words if word)
@@ -85,6 +88,23 @@ def setting(result: Result) -> tuple[str, ...]:
 def _stabilised(recording: Recording) -> tuple[str, ...]:
     """Returns what every boot held equal."""
     return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
+
+
+def noise_texts(result: Result) -> tuple[str, ...]:
+    """Returns for each gate what it could have seen, where the code was compared with itself."""
+    return tuple(map(_noise_text, result.noise))
+
+
+def _noise_text(floor: NoiseFloor) -> str:
+    if floor.smallest is None:
+        return f"{floor.metric}: too few requests to tell what could be seen"
+    needs = (f"{percent(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
+    seen = f"{percent(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
+    return f"{floor.metric}: {seen}; {', '.join(needs)}"
+
+
+def _whole_seconds(seconds: float) -> str:
+    return format_duration(round(seconds) * 1_000_000_000)
 
 
 def notes(result: Result) -> tuple[str, ...]:
@@ -102,6 +122,8 @@ def notes(result: Result) -> tuple[str, ...]:
     missing = [name for name in STABILISERS if name not in held]
     if held and missing:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
+    if measurement.busy.is_busy and not result.smoke:
+        found.append(f"the machine was busy: {measurement.busy}")
     if result.baseline_written:
         found.append("stored as the new baseline")
     found += [plain(note) for note in recording.notes]

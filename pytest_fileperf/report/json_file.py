@@ -35,10 +35,14 @@ Series have a list a column, a list of plain values is on one line.
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
         server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first), peak_rss (bytes)
         generator      cpu_per_request (s), cpu_share (of its core), saturated
-      rounds[]        boot, index, phase (round, or drain: what was in flight at the end, in a rate of open loops only),
+        busy           share of the time in which others had a core that was wanted: by server, by generator, and what
+                       the host of a virtual machine had of the greater of them (host)
+      rounds[]        boot, index, phase (round; handover: between the turns of two sides, in no rate; drain: what
+                      was in flight at the end, in a rate of open loops only),
                       duration, requests, failed, rps, p50, p99, mean, bytes_sent, bytes_received, server_cpu,
                       generator_cpu (s)
-      boots[]         index, peak_rss, stabilised (what was held equal between boots), worker_pids (those that answer)
+      boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
+                      equal between boots), worker_pids (those that answer)
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
                       count, mean, max (s)
         thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
@@ -49,11 +53,19 @@ Series have a list a column, a list of plain values is on one line.
           generator   the same of the load generator, without pid and worker; null where that is this process
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
+      base            the other side where two versions were measured in turn, with its title, rounds[] and boots[];
+                      round i of a boot and phase on both sides are a cycle. Else null
+      noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
+                      comparison), smallest (worsening, a share), seconds_for (by change, as text)
+      profile         what a profiler saw, null where none looked. Where a comparison REGRESSED base, now, growth_s and
+                      functions[], most to blame first; else the profile and functions[] by what they cost (seconds of
+                      CPU per request)
       histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
       service_histogram   the same of the service times of an open loop; else null
       failures[]      kind, count, example (the first one's message)
       verdict         outcome (of the comparisons), saturated
-        comparisons[] metric, unit, outcome, base, now, change, low, high, confidence, tolerance, detectable, reason
+        comparisons[] metric, unit, outcome, base, now, change, low, high, confidence, tolerance, detectable, pairs
+                      (of boots, where both sides were measured in turn), reason
         limits[]      name, metric, unit, limit, value, holds, reason
       pinned          whether server and generator ran on separate cores
       notes[]         what a reader must know, as sentences
@@ -65,16 +77,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Round
+from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.report.details import notes
 from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.report.ranked import RankedGroup, ranked_groups
 from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.series import leads_series, samples_series
 from pytest_fileperf.report.values import json_text, json_value
+from pytest_fileperf.units import format_share
 
 __all__ = ("SCHEMA", "results_json")
 
@@ -140,8 +155,10 @@ def _result(result: Result) -> dict[str, object]:
         "engine": {"name": recording.engine, "reason": recording.why_engine},
         "limit": {"kind": result.measurement.limit.kind, "evidence": result.measurement.limit.evidence},
         "summary": _summary(result.measurement),
-        "rounds": [_round(round_) for round_ in recording.rounds],
-        "boots": [_boot(boot) for boot in recording.boots],
+        **_measured(recording),
+        "base": None if result.base is None else {"title": result.verdict.against, **_measured(result.base)},
+        "noise": [_noise(floor) for floor in result.noise],
+        "profile": None if result.explanation is None else result.explanation.details,
         "histogram": recording.latency().encode(),
         "service_histogram": service.encode() if (service := recording.service()).count else None,
         "failures": [
@@ -156,6 +173,22 @@ def _result(result: Result) -> dict[str, object]:
         },
         "pinned": recording.pinned,
         "notes": notes(result),
+    }
+
+
+def _measured(recording: Recording) -> dict[str, object]:
+    return {
+        "rounds": [_round(round_) for round_ in recording.rounds],
+        "boots": [_boot(boot, recording) for boot in recording.boots],
+    }
+
+
+def _noise(floor: NoiseFloor) -> dict[str, object]:
+    return {
+        "metric": floor.metric,
+        "seconds": floor.seconds,
+        "smallest": floor.smallest,
+        "seconds_for": {format_share(change): seconds for change, seconds in floor.seconds_for.items()},
     }
 
 
@@ -194,6 +227,7 @@ def _summary(run: Measurement) -> dict[str, object]:
             "cpu_share": run.client.cpu_share,
             "saturated": run.saturated,
         },
+        "busy": {"server": run.busy.server, "generator": run.busy.generator, "host": run.busy.host},
     }
 
 
@@ -231,9 +265,13 @@ def _round(round_: Round) -> dict[str, object]:
     }
 
 
-def _boot(boot: Boot) -> dict[str, object]:
+def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
+    latency = Histogram.merged(round_.latency for round_ in recording.rounds if round_.boot == boot.index)
     return {
         "index": boot.index,
+        "requests": latency.count,
+        "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
+        "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
         "peak_rss": boot.peak_rss_bytes,
         "stabilised": boot.stabilised,
         "worker_pids": boot.worker_pids,
@@ -261,6 +299,7 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
         "confidence": comparison.confidence,
         "tolerance": comparison.tolerance,
         "detectable": comparison.detectable,
+        "pairs": comparison.pairs,
         "reason": comparison.reason,
     }
 

@@ -8,7 +8,7 @@ from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report.details import STYLES, limit_text
+from pytest_fileperf.report.details import STYLES, limit_text, noise_texts
 from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import Style, cells, change, flow, pad, percent, plain, quantity, shorten, words
 
@@ -18,6 +18,7 @@ __all__ = (
     "limit_lines",
     "limiting_lines",
     "load_lines",
+    "noise_lines",
     "note_lines",
     "reason_lines",
 )
@@ -85,6 +86,11 @@ def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
             lead = (Standing.LIMIT.value, STYLES[Standing.LIMIT])
             lines += _prose(f"{limit_text(check)}{reason}", lead=lead, width=width, colour=colour)
     return lines
+
+
+def noise_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns a line for each gate of what it could have seen, where the code was compared with itself."""
+    return [line for text in noise_texts(result) for line in _prose(text, width=width, colour=colour)]
 
 
 def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool = False) -> list[str]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Result", "Standing", "TestId")
+__all__ = ("Explanation", "Result", "Standing", "TestId")
 
 _FURTHER = re.compile(r"#[0-9]+$")
 
@@ -68,6 +69,16 @@ class TestId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a profiler saw of the server."""
+
+    text: str
+    """A few lines; or one, where it could not look."""
+    details: Mapping[str, object] | None = None
+    """Every function, as JSON values; None where it could not look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One measurement of one test."""
 
@@ -83,6 +94,12 @@ class Result:
     recording: Recording
     measurement: Measurement
     verdict: Verdict
+    base: Recording | None = None
+    """What the other side has shown, where two versions were measured in turn."""
+    noise: tuple[NoiseFloor, ...] = ()
+    """What the gates could see here, where the same code was compared with itself."""
+    explanation: Explanation | None = None
+    """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
     baseline_written: bool = False
     smoke: bool = False
 

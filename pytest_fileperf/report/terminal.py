@@ -28,6 +28,7 @@ from pytest_fileperf.report.remarks import (
     limit_lines,
     limiting_lines,
     load_lines,
+    noise_lines,
     note_lines,
     reason_lines,
 )
@@ -214,6 +215,9 @@ def _under(result: Result, said: _Said, *, width: int, colour: bool, verbosity: 
     if verbosity < 0:
         comparisons = tuple(item for item in comparisons if item.outcome is Outcome.REGRESSED)
     lines = gate_lines(comparisons, width=width, colour=colour)
+    lines += noise_lines(result, width=width, colour=colour)
+    if result.explanation is not None and verbosity >= 0:
+        lines += [f"  {line}" for line in result.explanation.text.splitlines()]
     lines += limit_lines(result, width=width, colour=colour)
     lines += failure_lines(result, width=width, colour=colour, all_kinds=verbosity >= 1)
     if verbosity >= 0:

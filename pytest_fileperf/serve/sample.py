@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ("MainThread", "ProcessUse", "Sample", "SocketQueues", "ThreadUse")
+__all__ = ("CoreTime", "MainThread", "ProcessUse", "Sample", "SocketQueues", "ThreadUse")
 
 
 class MainThread(StrEnum):
@@ -69,6 +69,18 @@ class SocketQueues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTime:
+    """What a core of the machine did so far."""
+
+    core: int
+    """Its number."""
+    busy_ns: int
+    """For any process."""
+    stolen_ns: int
+    """A virtual machine's host gave it to others meanwhile, though there was something to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """Everything seen at one instant."""
 
@@ -81,6 +93,8 @@ class Sample:
     """None where it was not looked at, as with very many connections."""
     io_stalled_ns: int | None = None
     """Time so far in which something on the machine waited for storage (pressure stall information)."""
+    cores: tuple[CoreTime, ...] = ()
+    """All cores of the machine; empty where the system does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from time import monotonic_ns, sleep, thread_time_ns
 from types import TracebackType
 from typing import Self
 
+from pytest_fileperf.serve.machine import core_times
 from pytest_fileperf.serve.queues import read_queues
 from pytest_fileperf.serve.sample import Sample, SocketQueues, ThreadUse
 from pytest_fileperf.serve.threads import Look, ThreadWatch
@@ -142,6 +143,7 @@ class Watch:
             generator=process_use(generator) if generator is not None else None,
             queues=self._queues(),
             io_stalled_ns=io_stalled_ns(),
+            cores=core_times(),
         )
         return _Moment(sample, tuple(self._threads_of(process.pid).look() for process in server))
 

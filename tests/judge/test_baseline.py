@@ -44,6 +44,51 @@ ENTRY = Entry(
 GOLDEN = """\
 {
  "environment": {
+  "system": "Linux",
+  "machine": "x86_64",
+  "cpu": "Some CPU",
+  "cores": 2,
+  "python": "CPython 3.11"
+ },
+ "module": "tests/api/test_upload.py",
+ "schema": 1,
+ "tests": {
+  "test_upload[1]": {
+   "captured": "2026-01-02T03:04:05+00:00",
+   "commit": {"id": "abc123", "dirty": false},
+   "reason": "uploads are checked for viruses now",
+   "summary": {
+    "rps": 2005.1,
+    "p50 ms": 5.0012,
+    "rss MiB": 50.0,
+    "throughput MiB/s": null
+   },
+   "packages": {
+    "uvicorn": "0.34.0",
+    "uvloop": "0.21.0"
+   },
+   "identity": {
+    "load": {
+     "connections": 32
+    },
+    "work": {
+     "method": "GET",
+     "url": "/ünïcode"
+    }
+   },
+   "evidence": {
+    "boots": [
+     {"latency": "%s", "requests": 2, "rounds": {"p99": [0.012346, null], "rps": [2000.1, 2010.0]}, "runs": {"rss": 52429000.0}}
+    ],
+    "stabilised": ["hash seed", "addresses"]
+   }
+  }
+ }
+}
+"""  # noqa: E501 - a line for each boot
+OLDEST = """\
+{
+ "environment": {
   "cores": 2,
   "cpu": "Some CPU",
   "machine": "x86_64",
@@ -53,7 +98,7 @@ GOLDEN = """\
  "module": "tests/api/test_upload.py",
  "schema": 1,
  "tests": {
-  "test_upload[1]": {
+  "a": {
    "captured": "2026-01-02T03:04:05+00:00",
    "commit": {
     "dirty": false,
@@ -95,6 +140,7 @@ GOLDEN = """\
  }
 }
 """
+"""As it was before entries had reason and summary."""
 
 
 @pytest.fixture
@@ -103,7 +149,8 @@ def store(tmp_path: Path) -> BaselineStore:
 
 
 def test_the_file(store: BaselineStore) -> None:
-    path = store.write(MODULE, "test_upload[1]", ENTRY, HERE)
+    entry = replace(ENTRY, reason="uploads are checked for viruses now")
+    path = store.write(MODULE, "test_upload[1]", entry, HERE, summary_of=("rps", "p50", "rss", "throughput"))
     assert path == store.directory / HERE.profile / "tests__api__test_upload.py.json"
     assert path.read_text(encoding="utf-8") == GOLDEN % ENTRY.evidence.boots[0].latency.encode()
     assert [file.name for file in path.parent.iterdir()] == [path.name], "a temporary file is left"
@@ -125,6 +172,118 @@ def test_a_text_that_looks_like_a_list_stays_as_it_is(store: BaselineStore) -> N
     assert isinstance(found, Entry)
     assert found.identity == odd.identity
     assert found.commit is None
+
+
+def test_the_oldest_files_are_read(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text(OLDEST % ENTRY.evidence.boots[0].latency.encode(), encoding="utf-8")
+    found = store.find(MODULE, "a", HERE)
+    assert isinstance(found, Entry)
+    assert found.reason is None
+    assert found == replace(ENTRY, packages=HERE.packages, evidence=found.evidence)
+    assert found.evidence.to_json() == ENTRY.evidence.to_json()
+
+
+def test_the_reason_is_found_again(store: BaselineStore) -> None:
+    store.write(MODULE, "a", replace(ENTRY, reason='für "alle"'), HERE)
+    found = store.find(MODULE, "a", HERE)
+    assert isinstance(found, Entry)
+    assert found.reason == 'für "alle"'
+
+
+def lines_of(path: Path, key: str) -> list[str]:
+    """Returns the lines of an entry."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = lines.index(f'  "{key}": {{')
+    return lines[start : next(at for at in range(start, len(lines)) if lines[at].startswith("  }"))]
+
+
+def test_the_lines_of_other_entries_stay_as_they_are(store: BaselineStore) -> None:
+    odd = replace(
+        ENTRY, identity={"url": "1, 2", "list": [1, "a, b", None], "parts": [{"b": [1], "a": 1e-7}], "no": {}}
+    )
+    store.write(MODULE, "b", odd, HERE, summary_of=("rps",))
+    path = store.write(MODULE, "d", odd, HERE, summary_of=("rps",))
+    before = {key: lines_of(path, key) for key in ("b", "d")}
+    for key in ("a", "c", "e"):
+        store.write(MODULE, key, ENTRY, HERE)
+    store.write(MODULE, "c", replace(ENTRY, reason="another"), HERE)
+    assert list(json.loads(path.read_text(encoding="utf-8"))["tests"]) == ["a", "b", "c", "d", "e"]
+    assert {key: lines_of(path, key) for key in before} == before
+    store.remove({"a", "c"})
+    assert {key: lines_of(path, key) for key in before} == before
+
+
+def test_a_run_that_is_alike_changes_few_lines(store: BaselineStore) -> None:
+    """What a reviewer sees: when, which commit, why, each typical value, and a line for each boot."""
+    (boot,) = ENTRY.evidence.boots
+    path = store.write(MODULE, "a", ENTRY, HERE, summary_of=("rps", "p50"))
+    before = set(path.read_text(encoding="utf-8").splitlines())
+    slower = replace(boot, rounds=({"rps": 1800.0}, {"rps": 1900.0}))
+    later = replace(
+        ENTRY,
+        evidence=replace(ENTRY.evidence, boots=(slower,)),
+        captured="2026-02-03T04:05:06+00:00",
+        commit={"id": "def456", "dirty": False},
+        reason="signed",
+    )
+    store.write(MODULE, "a", later, HERE, summary_of=("rps", "p50"))
+    changed = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line not in before]
+    assert changed[:-1] == [
+        '"captured": "2026-02-03T04:05:06+00:00",',
+        '"commit": {"id": "def456", "dirty": false},',
+        '"reason": "signed",',
+        '"rps": 1849.3,',
+    ]
+    assert changed[-1].startswith('{"latency": ')
+
+
+def test_all_keys_with_the_number_of_their_profiles(store: BaselineStore) -> None:
+    assert store.keys() == {}
+    store.write(MODULE, "a", ENTRY, HERE)
+    store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
+    store.write("tests/test_other.py", "b", ENTRY, HERE)
+    assert store.keys() == {"a": 2, "b": 1}
+
+
+def test_entries_are_removed_from_every_profile_and_nothing_empty_is_left(store: BaselineStore) -> None:
+    kept = store.write(MODULE, "kept", ENTRY, HERE)
+    store.write(MODULE, "gone", ENTRY, HERE)
+    store.write("tests/test_other.py", "gone", ENTRY, HERE)
+    store.write(MODULE, "gone", ENTRY, replace(HERE, cores=4))
+    assert store.remove({"gone", "never stored"}) == 3
+    assert [path for path in store.directory.rglob("*") if path.is_file()] == [kept]
+    assert list(store.directory.iterdir()) == [kept.parent]
+    assert store.keys() == {"kept": 1}
+    assert store.remove({"gone"}) == 0
+
+
+def test_nothing_is_removed_beside_a_damaged_file(store: BaselineStore) -> None:
+    store.write(MODULE, "gone", ENTRY, HERE)
+    damaged = store.write(MODULE, "other", ENTRY, replace(HERE, cores=4))
+    damaged.write_text("{", encoding="utf-8")
+    with pytest.raises(BaselineError, match="is damaged"):
+        store.keys()
+    with pytest.raises(BaselineError, match="is damaged"):
+        store.remove({"gone"})
+    assert isinstance(store.find(MODULE, "gone", HERE), Entry)
+
+
+def test_other_json_files_near_the_baselines_are_left_alone(store: BaselineStore) -> None:
+    other = store.directory / "data" / "test_upload.py.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("[]", encoding="utf-8")
+    store.write(MODULE, "a", ENTRY, HERE)
+    assert store.keys() == {"a": 1}
+    assert store.remove({"a"}) == 1
+    assert other.read_text(encoding="utf-8") == "[]"
+
+
+def test_a_number_that_is_none_is_damage_also_where_another_entry_is_stored(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text(changed(path.read_text(encoding="utf-8"), *BOOT, "requests", to=float("nan")), encoding="utf-8")
+    with pytest.raises(BaselineError, match="is damaged: Out of range float values"):
+        store.write(MODULE, "b", ENTRY, HERE)
 
 
 def test_writing_one_entry_keeps_the_others(store: BaselineStore) -> None:
@@ -195,6 +354,7 @@ BOOT = ("tests", "a", "evidence", "boots", 0)
         (lambda text: changed(text, "tests", "a", "captured", to=3), "tests['a'].captured is 3, not a text"),
         (lambda text: changed(text, "tests", "a", "commit", to="abc"), "tests['a'].commit is 'abc', not an object"),
         (lambda text: changed(text, "tests", "a", "commit"), "tests['a'] has no 'commit'"),
+        (lambda text: changed(text, "tests", "a", "reason", to=["x"]), "tests['a'].reason is ['x'], not a text"),
         (
             lambda text: changed(text, "tests", "a", "evidence", "stabilised", to=[1]),
             "tests['a'].evidence.stabilised is [1], not a list of texts",

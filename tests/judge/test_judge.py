@@ -19,6 +19,7 @@ from pytest_fileperf.judge.baseline import Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording
@@ -43,6 +44,7 @@ def judged(
     identity: Mapping[str, object] = IDENTITY,
     saturated: bool = False,
     tolerances: Mapping[str, float] | None = None,
+    busy: Busy | None = None,
 ) -> Comparison:
     (comparison,) = judge(
         gate=("rps",),
@@ -53,6 +55,7 @@ def judged(
         identity=identity,
         environment=HERE,
         saturated=saturated,
+        busy=busy,
     )
     return comparison
 
@@ -115,6 +118,15 @@ def test_a_regression_says_which_packages_changed() -> None:
     assert judged(now=SLOW).reason == ""
 
 
+def test_a_regression_says_why_its_baseline_was_stored() -> None:
+    explained = replace(STORED, reason="responses are signed now")
+    why = "the baseline of 2026-01-02 was stored because: responses are signed now"
+    assert judged(explained, now=SLOW).reason == why
+    older = replace(explained, packages={"uvicorn": "0.34.0"})
+    assert judged(older, now=SLOW).reason == f"since the baseline, uvicorn was 0.34.0, is 0.54.0; {why}"
+    assert judged(explained).reason == ""
+
+
 @pytest.mark.parametrize("base", [FAST, SLOW])
 def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
     found = judged(STORED if base is FAST else replace(STORED, evidence=SLOW), saturated=True)
@@ -122,6 +134,37 @@ def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
     assert found.reason == (
         "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
     )
+
+
+def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
+    found = judged(now=SLOW, busy=Busy(server=0.08))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.reason == (
+        "worse, but others had the server's core for 8 % of the time, which may be why:"
+        " measure again with nothing else running"
+    )
+    assert found.low is not None
+
+
+@pytest.mark.parametrize("busy", [None, Busy(server=0.029)])
+def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy | None) -> None:
+    found = judged(now=SLOW, busy=busy)
+    assert (found.outcome, found.reason) == (Outcome.REGRESSED, "")
+
+
+def test_a_regression_beyond_what_a_busy_machine_explains_stays_one() -> None:
+    halved = replace(STORED, evidence=side(3400, 3410, 3390), packages={"uvicorn": "0.34.0"})
+    found = judged(halved, now=SLOW, busy=Busy(server=0.08))
+    assert found.outcome is Outcome.REGRESSED
+    assert found.reason == (
+        "others had the server's core for 8 % of the time, which explains less than this;"
+        " since the baseline, uvicorn was 0.34.0, is 0.54.0"
+    )
+
+
+def test_a_busy_machine_leaves_what_passes_and_improves() -> None:
+    assert judged(busy=Busy(server=0.3)).outcome is Outcome.PASS
+    assert judged(replace(STORED, evidence=SLOW), busy=Busy(server=0.3)).outcome is Outcome.IMPROVED
 
 
 def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
-from pytest_fileperf.serve.sample import MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
+from pytest_fileperf.serve.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
 
 SECOND = 1_000_000_000
 LENGTH_NS = 2 * SECOND
@@ -67,6 +67,12 @@ class Made:
     failures: tuple[Failure, ...] = ()
     workers_known: bool = True
     server_cpu_known: bool = True
+    cores: frozenset[int] = frozenset({0})
+    generator_cores: frozenset[int] = frozenset({1})
+    core_busy: Mapping[int, float] = field(default_factory=dict)
+    """What each core of the machine does in each second, as a share; empty where the system does not tell."""
+    core_stolen: Mapping[int, float] = field(default_factory=dict)
+    """What the host takes of it."""
 
     def recording(self) -> Recording:
         """Returns it as it would have been measured."""
@@ -97,6 +103,8 @@ class Made:
                     index=0,
                     pids=pids,
                     worker_pids=pids if self.workers_known else (),
+                    cores=self.cores,
+                    generator_cores=self.generator_cores if self.engine != "in-process" else frozenset(),
                     samples=tuple(self._sample(number) for number in range(self.looks)),
                     leads=self.leads,
                     thread_pools=(ThreadUse(pid=1, threads=self.pool + 1, active=self.pool, pool=self.pool),),
@@ -128,6 +136,14 @@ class Made:
             generator=self._process(GENERATOR, self.generator, number) if self.engine != "in-process" else None,
             queues=queues if self.under_way >= 0 else None,
             io_stalled_ns=round(self.stalled * at_ns),
+            cores=tuple(
+                CoreTime(
+                    core=core,
+                    busy_ns=round(share * at_ns),
+                    stolen_ns=round(self.core_stolen.get(core, 0.0) * at_ns),
+                )
+                for core, share in self.core_busy.items()
+            ),
         )
 
     def _process(self, pid: int, core: Core, number: int) -> ProcessUse:

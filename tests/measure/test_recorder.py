@@ -27,6 +27,15 @@ def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu |
     return made
 
 
+def in_turn() -> Recorder:
+    """Two turns of a second from 10.5 s and from 13 s, the first tenth of each handover."""
+    tenths = ((6, Phase.HANDOVER), (15, Phase.ROUND), (31, Phase.HANDOVER), (40, Phase.ROUND))
+    stretches = [(tenth * SECOND // 10, phase) for tenth, phase in tenths]
+    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu())
+    made.begin(10 * SECOND)
+    return made
+
+
 def good(into: Recorder, ended_s: float, latency_ns: int = 1000) -> None:
     ended_ns = round(ended_s * SECOND)
     into.success(ended_ns - latency_ns, ended_ns - latency_ns // 2, ended_ns, 200, 7, 11)
@@ -242,3 +251,41 @@ def test_requests_sent_before_any_answer_came_are_kept_apart() -> None:
 
     assert first.count == 3  # the third was sent in the moment of the first answer
     assert first.sum_ns == round(2.25 * SECOND)
+
+
+def test_turns_are_rounds_and_what_lies_between_them_is_handover() -> None:
+    taken = in_turn()
+    for ended_s in (9.9, 10.55, 10.6, 11.0, 11.6, 13.05, 13.1, 13.5, 14.1):
+        good(taken, ended_s)
+
+    rounds = taken.finish(15 * SECOND)
+
+    assert [(r.phase, r.requests, r.started_ns * 10 // SECOND, r.ended_ns * 10 // SECOND) for r in rounds] == [
+        (Phase.HANDOVER, 1, 100, 106),
+        (Phase.ROUND, 2, 106, 115),
+        (Phase.HANDOVER, 2, 115, 131),
+        (Phase.ROUND, 2, 131, 140),
+        (Phase.DRAIN, 1, 140, 150),
+    ]
+    assert [r.index for r in rounds] == [0, 1, 2, 3, 4]
+    assert sum(r.latency.count for r in rounds) == 8
+
+
+def test_a_server_that_is_silent_has_its_turns_all_the_same() -> None:
+    rounds = in_turn().finish(15 * SECOND)
+    assert [(r.phase, r.requests) for r in rounds if r.phase is Phase.ROUND] == [(Phase.ROUND, 0)] * 2
+
+
+def test_the_newest_round_is_no_handover() -> None:
+    taken = in_turn()
+    for ended_s in (10.7, 10.8, 13.2):
+        good(taken, ended_s)
+
+    assert taken.last_round is not None
+    assert (taken.last_round.phase, taken.last_round.requests) == (Phase.ROUND, 2)
+
+
+def test_there_is_no_newest_round_before_the_first_has_ended() -> None:
+    taken = in_turn()
+    good(taken, 10.7)
+    assert taken.last_round is None

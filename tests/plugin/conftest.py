@@ -49,8 +49,9 @@ def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester) -> Run:
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in this process: for what imports nothing large."""
+    monkeypatch.delenv("CI", raising=False)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
         return pytester.runpytest_inprocess(*_arguments(arguments, plugins))

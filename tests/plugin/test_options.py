@@ -39,6 +39,10 @@ def problems_of(result: pytest.RunResult) -> list[str]:
         "--fileperf",
         "--fileperf-smoke",
         "--fileperf-update=new",
+        "--fileperf-prune",
+        "--fileperf-aa",
+        "--fileperf-profile",
+        "--fileperf-against=http://127.0.0.1:1",
         "--fileperf-json=x.json",
         "--fileperf-html=x.html",
         "--fileperf-save=one",
@@ -51,7 +55,13 @@ def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pyte
 
 @pytest.mark.parametrize(
     "option",
-    ["--fileperf-strict", "--fileperf-duration=1s", "--fileperf-server=inprocess", "--fileperf-group-by=func"],
+    [
+        "--fileperf-strict",
+        "--fileperf-duration=1s",
+        "--fileperf-max-duration=9s",
+        "--fileperf-server=inprocess",
+        "--fileperf-group-by=func",
+    ],
 )
 def test_what_is_about_how_does_not_run_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
     pytester.makepyfile("def test_off(fileperf): pass")
@@ -64,12 +74,13 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
         "[pytest]\nfileperf_connections = 5\nfileperf_rounds = 6\nfileperf_duration = 3s\nfileperf_app = a:b\n"
         "fileperf_server = inprocess\nfileperf_tolerance = rps=3%\nfileperf_gate = rps\nfileperf_strict = yes\n"
         "fileperf_baselines = kept\nfileperf_warmup = 0.1\nfileperf_timeout = 9s\nfileperf_boots = 2\n"
+        "fileperf_max_duration = 2min\n"
     )
     result = run("--fileperf", "-s", "--fileperf-connections=7", "--fileperf-warmup=0")
     result.stdout.fnmatch_lines(
         [
             "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, "
-            "duration_ns=3000000000, rounds=6, warmup_ns=0, "
+            "duration_ns=3000000000, rounds=6, max_duration_ns=120000000000, warmup_ns=0, "
             "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
             "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None)",
             f"invocation: False None True None None None {pytester.path / 'kept'}",
@@ -92,6 +103,7 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
         "--fileperf-app=a:b",
         "--fileperf-connections=3",
         "--fileperf-duration=2s",
+        "--fileperf-max-duration=9s",
         "--fileperf-rounds=4",
         "--fileperf-boots=2",
         "--fileperf-warmup=1s",
@@ -100,8 +112,8 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
     path = pytester.path
     result.stdout.fnmatch_lines(
         [
-            "*connections=3, *duration_ns=2000000000, rounds=4, warmup_ns=1000000000, timeout_ns=5000000000, boots=2, "
-            "app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
+            "*connections=3, *duration_ns=2000000000, rounds=4, max_duration_ns=9000000000, warmup_ns=1000000000, "
+            "timeout_ns=5000000000, boots=2, app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
             f"invocation: False passed True {path / 'out' / 'x.json'} {path / 'out' / 'x.html'}  {path / 'here'}",
         ]
     )

@@ -63,6 +63,8 @@ def test_a_result_in_full() -> None:
     assert entry["summary"].pop("ttfb")["p50"] == pytest.approx(0.0037375, rel=1e-3)
     (round_,) = entry.pop("rounds")
     assert [round_.pop(name) for name in ("p50", "p99", "mean")] == pytest.approx([0.007475, 0.00995, 0.0075], rel=1e-3)
+    (boot,) = entry["boots"]
+    assert [boot.pop(name) for name in ("p50", "p99")] == pytest.approx([0.007475, 0.00995], rel=1e-3)
     assert round_ == {
         "boot": 0, "index": 0, "phase": "round", "duration": 0.5, "requests": 100, "failed": 14, "rps": 200.0,
         "bytes_sent": 26_214_400, "bytes_received": 19_000, "server_cpu": 0.045, "generator_cpu": 0.305,
@@ -113,10 +115,12 @@ def test_a_result_in_full() -> None:
                 "peak_rss": 68 << 20,
             },
             "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
+            "busy": {"server": 0.0, "generator": 0.0, "host": 0.0},
         },
         "boots": [
             {
                 "index": 0,
+                "requests": 100,
                 "peak_rss": 68 << 20,
                 "stabilised": ["hash seed"],
                 "worker_pids": [],
@@ -125,6 +129,9 @@ def test_a_result_in_full() -> None:
                 "series": None,
             }
         ],
+        "base": None,
+        "noise": [],
+        "profile": None,
         "service_histogram": None,
         "failures": [
             {
@@ -141,7 +148,7 @@ def test_a_result_in_full() -> None:
                 {
                     "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 2190.0, "now": 2050.0,
                     "change": -0.064, "low": -0.081, "high": -0.047, "confidence": 0.95, "tolerance": 0.05,
-                    "detectable": 0.035, "reason": "",
+                    "detectable": 0.035, "pairs": None, "reason": "",
                 }
             ],
             "limits": [

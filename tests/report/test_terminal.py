@@ -25,6 +25,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.terminal import summary_line, terminal_report
@@ -130,6 +131,14 @@ def test_long_names_are_cut_where_they_are_alike() -> None:
     text = terminal_report([result(f"test_deployment[{way}]") for way in ways], width=76)
     rows = [line.split()[0] for line in text.split("\n") if line.startswith("test_")]
     assert rows == ["test_deployment[sync_…corn-1]", "test_deployment[async…corn-1]", "test_deployment[form_…corn-1]"]
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+def test_a_busy_machine_is_said_but_for_a_few_requests(smoke: bool) -> None:
+    run = result(verdict=Verdict(comparisons=() if smoke else (PASSED,)), smoke=smoke)
+    run = replace(run, measurement=replace(run.measurement, busy=Busy(server=0.26)))
+    said = "the machine was busy: others had the server's core for 26 % of the time"
+    assert (said in terminal_report([run])) is not smoke
 
 
 def test_a_saturated_generator_in_a_smoke_run_says_nothing() -> None:

@@ -29,6 +29,7 @@ from pytest_fileperf.report.page.drawing import (
     scale_for,
     timeline_of,
 )
+from pytest_fileperf.report.page.pairs import pair_charts
 from pytest_fileperf.report.page.processes import process_charts
 from pytest_fileperf.report.result import Result
 
@@ -54,10 +55,11 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 def charts_of(result: Result) -> tuple[Chart, ...]:
     """Returns the charts that have something to show, in the order to read them."""
     recording = result.recording
-    made = [_percentiles(recording), _lead_times(recording)]
+    made = [_percentiles(recording, result.base), _lead_times(recording), *pair_charts(result)]
     if recording.counted():
         timeline = timeline_of(recording)
-        if len(recording.counted()) >= LEAST_ROUNDS:
+        # Turns are many, short and far apart: their pairs tell more, and the other side's rounds would be missing.
+        if result.base is None and len(recording.counted()) >= LEAST_ROUNDS:
             made += [_rates(result, timeline), _latencies(result, timeline)]
         made += process_charts(result, timeline)
     return tuple(chart for chart in made if chart is not None)
@@ -66,7 +68,7 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
 # --- latency by percentile
 
 
-def _percentiles(recording: Recording) -> Chart | None:
+def _percentiles(recording: Recording, base: Recording | None) -> Chart | None:
     latency = recording.latency()
     if latency.count < LEAST_REQUESTS:
         return None
@@ -79,6 +81,8 @@ def _percentiles(recording: Recording) -> Chart | None:
         says = "Latency is from when a request was due, as a user waits, service time from when it was sent."
     if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
         traces.append(_curve("to the first byte", ttfb, scale, THIRD))
+    if base is not None and (other := base.latency()).count >= LEAST_REQUESTS:
+        traces.append(_curve("latency of base", other, scale, QUIET))
     count = latency.count
     shares = [share for share in _PERCENTILES if count * (1 - share / 100) >= 1]
     xaxis = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck
 from pytest_fileperf.measure.metrics import METRICS, Direction
 from pytest_fileperf.report.details import STYLES, compared, limit_text
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.result import Result, Standing
-from pytest_fileperf.report.text import Style, change, percent, quantity
+from pytest_fileperf.report.text import Style, change, percent, plain, quantity
 
 __all__ = ("badge", "gate_list", "gate_table", "limit_list", "word_of")
 
@@ -75,7 +76,10 @@ def _interval(comparison: Comparison) -> str:
 
 
 def gate_table(result: Result) -> Markup:
-    """Returns the comparisons that have figures of both sides, each interval drawn; empty where there are none."""
+    """Returns the comparisons that have figures of both sides, each interval drawn; empty where there are none.
+
+    Before it stands what the run was compared with, where that was measured in turn.
+    """
     comparisons = compared(result)
     if not comparisons:
         return Markup("")
@@ -94,7 +98,16 @@ def gate_table(result: Result) -> Markup:
                 element("td", badge(Standing(item.outcome.value))),
             )
         )
-    return table(("gate", ">baseline", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
+    against = result.verdict.against
+    said = element("p", "Against ", element("b", plain(against)), f", {_how(comparisons)}") if against else Markup("")
+    base = ">base" if against else ">baseline"
+    judged = table(("gate", base, ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
+    return Markup(said.text + judged.text)
+
+
+def _how(comparisons: Sequence[Comparison]) -> str:
+    pairs = max((item.pairs or 0 for item in comparisons), default=0)
+    return f"measured in turn on {pairs} pair{'s' * (pairs != 1)} of boots"
 
 
 def _picture(comparison: Comparison) -> Markup:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
-from pytest_fileperf.report.details import figure_lines, notes, reasons, setting
+from pytest_fileperf.report.details import figure_lines, noise_texts, notes, reasons, setting
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
 from pytest_fileperf.report.page.markup import Markup, element, table
@@ -62,7 +62,7 @@ def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 def _sentences(result: Result) -> Markup:
     """Returns why outcomes are what they are, and what a reader must know to judge the figures."""
     items = [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
-    items += [element("li", note) for note in notes(result)]
+    items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
 

@@ -1,0 +1,203 @@
+"""Runs the gate on real servers whose difference is known, and counts what it says.
+
+    python benchmarks/gate.py [--results FILE] [--cases aa-tiny,slower5-upload] [--runs 30] [--minutes 60]
+    python benchmarks/gate.py --table [--results FILE]
+
+Each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in a process of its own.
+Its outcome is added to the results file as a line of JSON at once, so the script can be stopped at any time and goes on
+where it was: cases take turns, so that all of them have seen the same machine. Needs Linux and two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).parent
+TESTS = {
+    "tiny": 'def test_gate(fileperf):\n    fileperf.get("/tiny")\n',
+    "upload": (
+        "from pytest_fileperf import payload\n\n\n"
+        'def test_gate(fileperf):\n    fileperf.post("/upload", content=payload("256KiB"))\n'
+    ),
+}
+USUAL_S = {"tiny": 0.0024, "upload": 0.006}
+"""What a request usually takes here, so that one of 100 can be made to take ten times as long."""
+LONGEST_S = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A known difference."""
+
+    slower: float = 0.0
+    """CPU that a request costs more, as a share."""
+    delayed: int = 0
+    """One request of so many takes ten times as long, and nothing else changes."""
+    busy: bool = False
+    """Another process burns one core half of the time."""
+
+    def changes(self, test: str) -> str:
+        """Returns the module that the app reads."""
+        return f"SLOWER = {self.slower}\nDELAYED = {self.delayed}\nDELAY_S = {9 * USUAL_S[test]}\n"
+
+
+CASES = {
+    "aa": Case(),
+    "slower5": Case(slower=0.05),
+    "slower3": Case(slower=0.03),
+    "slower20": Case(slower=0.20),
+    "faster5": Case(slower=-0.05),
+    "tail": Case(delayed=100),
+    "busy": Case(busy=True),
+}
+
+
+def main() -> None:
+    """Runs what is missing, or prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
+    parser.add_argument("--cases", default=",".join(f"{case}-{test}" for case in CASES for test in TESTS))
+    parser.add_argument("--runs", type=int, default=30, help="runs of each case")
+    parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
+    parser.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        run_missing(arguments.results, arguments.cases.split(","), arguments.runs, 60 * arguments.minutes)
+    print(table(read(arguments.results)))
+
+
+def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float) -> None:
+    """Makes runs until each case has enough of them, or the time is over."""
+    ends_s = time.monotonic() + seconds
+    while time.monotonic() < ends_s:
+        counts = Counter(row["case"] for row in read(results))
+        missing = [case for case in cases if counts[case] < runs]
+        if not missing:
+            return
+        fewest = min(counts[case] for case in missing)
+        case = random.choice([case for case in missing if counts[case] == fewest])
+        row = run(case)
+        with results.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+        print(f"{case} {counts[case] + 1}/{runs}: {row['outcomes']} in {row['seconds']:.0f} s", flush=True)
+
+
+def run(name: str) -> dict[str, object]:
+    """Returns what one run said, and the ratios of its cycles."""
+    case_name, _, test = name.partition("-")
+    case = CASES[case_name]
+    with tempfile.TemporaryDirectory(prefix="fileperf-gate-") as directory:
+        base, now = Path(directory) / "base", Path(directory) / "work"
+        sides = {base: Case(slower=max(0.0, -case.slower)), now: case if case.slower >= 0 else Case()}
+        for path, side in sides.items():
+            path.mkdir()
+            (path / "changes.py").write_text(side.changes(test), encoding="utf-8")
+            shutil.copy(HERE / "gate_app.py", path)
+        (now / "test_gate.py").write_text(TESTS[test], encoding="utf-8")
+        (now / "pytest.ini").write_text("[pytest]\nfileperf_app = gate_app:app\npythonpath = .\n", encoding="utf-8")
+        report = Path(directory) / "report.json"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf"]
+        command += [f"--fileperf-against={base}", f"--fileperf-json={report}"]
+        began_s = time.monotonic()
+        with burning(case.busy):
+            done = subprocess.run(command, cwd=now, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        seconds = time.monotonic() - began_s
+        if not report.exists():
+            sys.exit(f"{name}: no report\n{done.stdout}\n{done.stderr}")
+        (result,) = json.loads(report.read_text(encoding="utf-8"))["results"]
+    comparisons = result["verdict"]["comparisons"]
+    return {
+        "case": name,
+        "at": round(time.time()),
+        "seconds": round(seconds, 1),
+        "status": done.returncode,
+        "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
+        "changes": {item["metric"]: item["change"] for item in comparisons},
+        "pairs": comparisons[0]["pairs"],
+        "cycles": cycles(result),
+        "boots": [
+            [[side[name] for name in ("requests", "p50", "p99")] for side in pair]
+            for pair in zip(result["base"]["boots"], result["boots"], strict=True)
+        ],
+    }
+
+
+def cycles(result: dict[str, dict[str, list[dict[str, object]]]]) -> list[list[list[float]]]:
+    """Returns, for each pair of boots, the requests/s of base and now in each of its cycles."""
+    sides = [result["base"]["rounds"], result["rounds"]]
+    rows: dict[object, list[list[float]]] = {}
+    for base, now in zip(*sides, strict=True):
+        if base["phase"] == now["phase"] == "round":
+            rows.setdefault(base["boot"], []).append([round(float(str(side["rps"])), 1) for side in (base, now)])
+    return list(rows.values())
+
+
+@contextmanager
+def burning(on: bool) -> Iterator[None]:
+    """Burns one core half of the time, in stretches of chance, while the block runs."""
+    if not on:
+        yield
+        return
+    burner = multiprocessing.Process(target=burn, daemon=True)
+    burner.start()
+    try:
+        yield
+    finally:
+        burner.kill()
+        burner.join()
+
+
+def burn() -> None:
+    """Burns and rests by turns, up to a second each; ends with whoever started it, as a daemon."""
+    while True:
+        ends_s = time.monotonic() + random.uniform(0.05, 1.0)
+        while time.monotonic() < ends_s:
+            pass
+        time.sleep(random.uniform(0.05, 1.0))
+
+
+def read(results: Path) -> list[dict[str, object]]:
+    """Returns all rows so far."""
+    if not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+
+
+def table(rows: Sequence[dict[str, object]]) -> str:
+    """Returns a Markdown table: for each case how often each outcome came, and how long a run took."""
+    lines = [
+        "| case | runs | any REGRESSED | rps REGRESSED | rps PASS | rps IMPROVED | rps INCONCLUSIVE "
+        "| p99 REGRESSED | p99 PASS | p99 INCONCLUSIVE | median s | longest s |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name in dict.fromkeys(str(row["case"]) for row in rows):
+        own = [row for row in rows if row["case"] == name]
+        outcomes = [dict(row["outcomes"]) for row in own]  # type: ignore[call-overload]
+        seconds = sorted(float(str(row["seconds"])) for row in own)
+        counts = [sum("REGRESSED" in found.values() for found in outcomes)]
+        for metric, wanted in (
+            ("rps", ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")),
+            ("p99", ("REGRESSED", "PASS", "INCONCLUSIVE")),
+        ):
+            counts += [sum(found.get(metric) == outcome for found in outcomes) for outcome in wanted]
+        cells = [name, len(own), *counts, f"{median(seconds):.0f}", f"{seconds[-1]:.0f}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
+
+Unit
+    A *pair* is a fresh boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
+    base, as a log ratio, and v is what is uncertain about it:
+    rates        d is the Hodges–Lehmann estimate of the ratios of its cycles. A cycle's two turns follow each other
+                 within a tenth of a second, so that what slows the machine for longer slows both; what slows one of
+                 them is an outlier to it. v comes from the cycles' spread. This is the *typical* ratio.
+                 The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
+                 so are all the machine's.
+    percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
+                 percentile's rank). Where one pair has too few requests for the percentile, neighbours make one unit.
+
+Mean of the units
+    Weighted by 1 / (τ² + v), τ being the usual difference of two boots of the same code: pairs of a bad moment count
+    less. If the units differ by more than that explains, the error of the mean grows by the ratio (Birge, "The
+    calculation of errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by
+    `PRIOR_DF` degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little
+    about their spread, and never below 1. Blocks that hang together inside (rounds in a boot, requests in a round)
+    so need no model of how: only the spread between units counts, and units are drawn independently.
+
+Sequence
+    Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
+    clinical trials", Biometrika 70 (1983) 659–663): each look may use its `share` of them, and no more. Adding up
+    the shares bounds the error whatever the looks have in common (Bonferroni), so the shares need no model either.
+
+Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look's share of its error
+    REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
+    IMPROVED   the same in the good direction.
+    PASS       `worse` is at most L, and its upper bound at `BOUND_ERROR` below `CLEAR` × L.
+    undecided  otherwise; INCONCLUSIVE once the time is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from statistics import median
+
+from pytest_fileperf.judge.level import hodges_lehmann, quantile_variance
+from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import Direction, Metric
+from pytest_fileperf.units import format_share
+
+__all__ = (
+    "LEAST_PAIRS",
+    "LOOKS",
+    "Change",
+    "changes",
+    "compare_pairs",
+    "is_hopeless",
+    "share_of_looks",
+    "smallest_seen",
+    "time_to_see",
+    "worse_of",
+)
+
+LEAST_PAIRS = 3
+"""Fewer say nothing about how much boots differ."""
+BOUND_ERROR = 0.05
+"""Probability to take a worsening that is tolerated for one that is not, and the other way round."""
+CLEAR = 2.5
+"""PASS excludes a worsening of this many tolerances (on the log scale): of 3.8 % with 1.5 %."""
+POWER = 0.80
+"""Probability that goes with "could have shown"; the usual convention."""
+TOTAL_SHARE = 0.2
+"""Part of the gate's alpha that the total has, where there is one; the typical ratio has the rest."""
+PRIOR_DF = 4
+"""Weight of the usual spread, as that of five pairs."""
+STABILISATIONS = frozenset(("hash seed", "addresses", "allocator"))
+PAIR_SD_STABILISED = 0.01
+"""Usual deviation of the ratio of two boots of the same code with all of `STABILISATIONS`."""
+PAIR_SD_PARTLY = 0.035
+PAIR_SD_FREE = 0.07
+"""With some of them, and with none: √2 times what one boot's level deviates."""
+
+_NORMAL_90 = 1.6449
+_STALLS = "the typical turn is not worse, the total over all turns is: it stalls now and then"
+
+LOOKS = ((0.10, 0.04), (0.15, 0.06), (0.20, 0.05), (0.30, 0.10), (0.40, 0.10), (0.55, 0.10), (0.75, 0.15), (1.0, 0.40))
+"""When to look at the evidence, as a share of the time there is, and which share of the error that look may use: early
+ones little, as only large changes can be seen by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worse:
+    """How much worse now is than base, as a log ratio, and how exactly that is known."""
+
+    value: float
+    error: float
+    """Standard error of `value`."""
+    df: float
+    units: int
+
+    def margin(self, error: float) -> float:
+        """Returns the distance of a one-sided bound from `value`, at this probability of error."""
+        from scipy.special import stdtrit
+
+        return -float(stdtrit(self.df, error)) * self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a pair of boots, or some together, shows by itself: shares, 0.05 is 5 % more than base."""
+
+    first: int
+    """The first pair's place among all."""
+    pairs: int
+    value: float
+    low: float
+    high: float
+    """Interval at 90 % of what is uncertain within the pair; boots differ by more."""
+
+
+def share_of_looks(before: float, now: float) -> float:
+    """Returns the share of the error for a look, by the shares of the time that are over at it and at the last one."""
+    ends = list(accumulate(share for _, share in LOOKS))
+    reached = [
+        next((end for (at, _), end in zip(reversed(LOOKS), reversed(ends), strict=True) if at <= time), 0.0)
+        for time in (before, now)
+    ]
+    return reached[1] - reached[0]
+
+
+def compare_pairs(
+    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, last: bool
+) -> Comparison:
+    """Returns the comparison at this look; INCONCLUSIVE without a reason means undecided, unless it is the `last`.
+
+    `alpha` is the gate's level over all looks, `share` the part that this look may use of it.
+    """
+    base, now = (_level(metric, [getattr(pair, side) for pair in pairs]) for side in ("base", "now"))
+    levels = Comparison(
+        metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
+    )
+    found = worse_of(metric, pairs)
+    if found is None:
+        return replace(levels, reason=_why_nothing(metric, pairs, base, now) if last else "")
+    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
+    limit = math.log1p(tolerance)
+    total = None if metric.percentile is not None else worse_of(metric, pairs, total=True)
+    split = 1.0 if total is None else 1.0 - TOTAL_SHARE
+    judged = [(found, split * share)] + ([(total, TOTAL_SHARE * share)] if total is not None else [])
+    outcome = _outcome(judged, limit, alpha)
+    stalls = outcome is Outcome.REGRESSED and not _is_beyond(found, split * share, limit, alpha)
+    shown = total if stalls and total is not None else found
+    margin = shown.margin(BOUND_ERROR)
+    low, high = sorted(sign * (shown.value + side * margin) for side in (-1, 1))
+    comparison = replace(
+        levels,
+        outcome=outcome or Outcome.INCONCLUSIVE,
+        change=_ratio(sign * shown.value),
+        low=_ratio(low),
+        high=_ratio(high),
+        confidence=1 - 2 * BOUND_ERROR,
+        detectable=_ratio(_detectable(found, limit, alpha, split * share)),
+        reason=_STALLS if stalls and found.value <= limit else "",
+    )
+    if outcome is None and last:
+        return replace(comparison, reason=_why_undecided(metric, found, limit, comparison, pairs))
+    return comparison
+
+
+def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
+    """Returns whether the rest of the time is unlikely to decide; `at` is the share of it that is over.
+
+    Errors shrink with the square root of the time. Before half of it is over nothing is given up.
+    """
+    found = worse_of(metric, pairs)
+    if at < 0.5 or found is None:
+        return False
+    limit, last = math.log1p(tolerance), replace(found, error=found.error * math.sqrt(at))
+    share = LOOKS[-1][1]
+    clear = last.margin(share * BOUND_ERROR) < CLEAR * limit
+    return not clear and abs(last.value) + last.error < _least_shown(last, limit, alpha, share)
+
+
+def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> Worse | None:
+    """Returns how much worse now is; None where fewer than `LEAST_PAIRS` units can tell."""
+    units = [unit for group in _grouped(metric, pairs) if (unit := _unit(metric, group, total=total)) is not None]
+    if len(units) < LEAST_PAIRS:
+        return None
+    usual = _pair_sd(pairs) * _tail_factor(metric)
+    weights = [1 / (usual**2 + variance) for _, variance in units]
+    value = sum(weight * d for weight, (d, _) in zip(weights, units, strict=True)) / sum(weights)
+    squares = sum(weight * (d - value) ** 2 for weight, (d, _) in zip(weights, units, strict=True))
+    df = PRIOR_DF + len(units) - 1
+    birge = max(1.0, (PRIOR_DF + squares) / df)
+    return Worse(value=value, error=math.sqrt(birge / sum(weights)), df=df, units=len(units))
+
+
+def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
+    """Returns what each unit shows by itself, in order."""
+    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
+    found, first = [], 0
+    for group in _grouped(metric, pairs):
+        if (unit := _unit(metric, group, total=False)) is not None:
+            ratio, margin = sign * unit[0], _NORMAL_90 * math.sqrt(unit[1])
+            low, high = _ratio(ratio - margin), _ratio(ratio + margin)
+            found.append(Change(first=first, pairs=len(group), value=_ratio(ratio), low=low, high=high))
+        first += len(group)
+    return tuple(found)
+
+
+def _grouped(metric: Metric, pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs."""
+    if metric.percentile is None:
+        return [[pair] for pair in pairs]
+    groups: list[list[Pair]] = []
+    group: list[Pair] = []
+    for pair in pairs:
+        group = [*group, pair]
+        if min(sum(one.base.latency.count for one in group), sum(one.now.latency.count for one in group)) >= (
+            metric.least_requests
+        ):
+            groups.append(group)
+            group = []
+    if group and groups:
+        groups[-1] += group
+    return groups
+
+
+def _unit(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
+    """Returns how much worse now is, as a log ratio, and that value's own variance."""
+    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
+    if metric.percentile is not None:
+        base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
+        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
+        return sign * ratio, sum(quantile_variance(side, metric.percentile) for side in (base, now))
+    (pair,) = pairs
+    cycles = [
+        (base[metric.name], now[metric.name])
+        for base, now in zip(pair.base.turns, pair.now.turns, strict=True)
+        if metric.name in base and metric.name in now
+    ]
+    sums = [sum(values) for values in zip(*cycles, strict=True)]
+    if not cycles or not all(sums):
+        base_run, now_run = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
+        return (sign * math.log(now_run / base_run), 0.0) if base_run > 0 and now_run > 0 else None
+    if total or len(cycles) == 1:
+        variance = sum(_relative_variance(values) for values in zip(*cycles, strict=True))
+        return sign * math.log(sums[1] / sums[0]), variance
+    # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
+    least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
+    ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
+    middle = median(ratios)
+    deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
+    return sign * hodges_lehmann(ratios), math.pi / 3 * deviation**2 / len(ratios)
+
+
+def _relative_variance(values: Sequence[float]) -> float:
+    """Returns the variance of the logarithm of the values' mean."""
+    count, mean = len(values), math.fsum(values) / len(values)
+    if count < 2:
+        return 0.0
+    return math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count / mean**2
+
+
+def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
+    """Returns a side's typical value in the metric's unit: of all latencies, or the median of all turns."""
+    if metric.percentile is not None:
+        latency = Histogram.merged(side.latency for side in sides)
+        return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
+    turns = [turn[metric.name] for side in sides for turn in side.turns if metric.name in turn]
+    if any(turns):
+        return median(turns)
+    runs = [side.runs[metric.name] for side in sides if metric.name in side.runs]
+    return median(runs) if runs else None
+
+
+def _pair_sd(pairs: Sequence[Pair]) -> float:
+    held = frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs))
+    if held >= STABILISATIONS:
+        return PAIR_SD_STABILISED
+    return PAIR_SD_PARTLY if held & STABILISATIONS else PAIR_SD_FREE
+
+
+def _tail_factor(metric: Metric) -> float:
+    """Returns how much more a percentile differs between boots than a rate: its number of nines squared, at least 1."""
+    if metric.percentile is None:
+        return 1.0
+    return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
+
+
+def _outcome(judged: Sequence[tuple[Worse, float]], limit: float, alpha: float) -> Outcome | None:
+    if any(_is_beyond(worse, share, limit, alpha) for worse, share in judged):
+        return Outcome.REGRESSED
+    worse, share = judged[0]
+    if _is_beyond(replace(worse, value=-worse.value), share, limit, alpha):
+        return Outcome.IMPROVED
+    if worse.value <= limit and worse.value + worse.margin(share * BOUND_ERROR) < CLEAR * limit:
+        return Outcome.PASS
+    return None
+
+
+def _is_beyond(worse: Worse, share: float, limit: float, alpha: float) -> bool:
+    return worse.value > _least_shown(worse, limit, alpha, share)
+
+
+def _least_shown(worse: Worse, limit: float, alpha: float, share: float) -> float:
+    """Returns the least observed worsening that is REGRESSED at this look."""
+    return max(worse.margin(share * alpha), limit + worse.margin(share * BOUND_ERROR))
+
+
+def _detectable(worse: Worse, limit: float, alpha: float, share: float) -> float:
+    """Returns the true worsening that this look would call REGRESSED with probability `POWER`."""
+    return _least_shown(worse, limit, alpha, share) + worse.margin(1 - POWER)
+
+
+def smallest_seen(worse: Worse, limit: float, alpha: float) -> float:
+    """Returns the true worsening, as a log ratio, that the last look would call REGRESSED with probability `POWER`."""
+    return _detectable(worse, limit, alpha, LOOKS[-1][1])
+
+
+def time_to_see(worse: Worse, change: float, limit: float, alpha: float) -> float:
+    """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
+    share = LOOKS[-1][1]
+    power = worse.margin(1 - POWER)
+    by_alpha = (worse.margin(share * alpha) + power) / change
+    by_limit = (worse.margin(share * BOUND_ERROR) + power) / (change - limit)
+    return max(by_alpha, by_limit) ** 2
+
+
+def _ratio(log: float) -> float:
+    return math.expm1(max(-700.0, min(log, 700.0)))
+
+
+def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> str:
+    for whose, value in (("the base", base), ("this side", now)):
+        if not value:
+            return f"{metric.title} was 0 or not measured on {whose}, and a change from or to 0 has no ratio"
+    if metric.percentile is not None:
+        return (
+            f"{metric.title} needs {metric.least_requests} requests a side in each of {LEAST_PAIRS} pairs of boots, or"
+            f" in some together, and had them {len(_grouped(metric, pairs))} times: give it a longer max_duration, or"
+            " gate a lower percentile"
+        )
+    told = sum(_unit(metric, [pair], total=False) is not None for pair in pairs)
+    return (
+        f"it takes {LEAST_PAIRS} pairs of boots with answers on both sides, and there were {told}: give it a longer"
+        " max_duration"
+    )
+
+
+def _why_undecided(metric: Metric, worse: Worse, limit: float, comparison: Comparison, pairs: Sequence[Pair]) -> str:
+    seen = format_share(comparison.detectable or 0.0)
+    if worse.value > limit:
+        what = f"may be worse by more than {format_share(comparison.tolerance)}, but the noise hides it"
+    else:
+        what = f"only a worsening of {seen} could have been seen in the time there was"
+    return f"{what}: {_cliff(metric, pairs) or 'give it a longer max_duration, or a quieter machine'}"
+
+
+def _cliff(metric: Metric, pairs: Sequence[Pair]) -> str:
+    """Returns what to do about a percentile at which latency jumps, as at the share of requests that a pause hits."""
+    if metric.percentile is None:
+        return ""
+    beside = (100 - metric.percentile) / 2
+    latency = Histogram.merged(pair.base.latency for pair in pairs)
+    low, high = (latency.percentile_ns(metric.percentile + side * beside) / 1e6 for side in (-1, 1))
+    if low <= 0 or high / low < CLIFF:
+        return ""
+    return (
+        f"latency jumps there, from {low:.3g} ms at p{metric.percentile - beside:g} to {high:.3g} ms at "
+        f"p{metric.percentile + beside:g}, so chance decides: gate a percentile beside it"
+    )
+
+
+CLIFF = 1.7
+"""Ratio of two latencies close to each other in rank that makes a cliff."""

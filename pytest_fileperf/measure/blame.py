@@ -1,0 +1,299 @@
+"""Why CPU per request grew: compares the profiles of two sides, and names the functions to blame.
+
+The function that causes a growth is neither the largest nor the one whose own time grew most: its callers grew by as
+much, and so did what it calls. Of all functions, the *share* of samples grew most clearly in the cause: in its callers
+the growth drowns in what they did before, and each of its callees has a part of it. What was merely moved beneath a
+function (new middleware has the whole app beneath it) is not its growth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pytest_fileperf.measure.stacks import Frame, Place, Profile, place_of
+
+__all__ = ("FunctionGrowth", "growth")
+
+_CLEAR = 4.0
+"""Standard deviations from which a function's share has clearly grown. Some 100 functions move, each on its own, and by
+more than chance would have it: at 4.0, one of 100 comparisons of equal sides named one; at 3.3, one of 12."""
+_CLEAR_FURTHER = 5.0
+"""The same once a function is named: what it does to the rhythm of a server moves others too. At 4.0, one of 8
+comparisons named a second function that had no part in it; at 5.0, one of 16."""
+_GREW = 0.01
+"""Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
+_MOST = 0.7
+"""Share of a function's growth that makes another function answerable for it."""
+_TIGHT = 0.9
+"""Of two nested functions the inner one is the cause where it shows this much of what the outer one shows."""
+_AROUND = 0.6
+"""A function that more than this share of all time was spent beneath explains nothing: it goes up and down with how much
+the event loop has to do around it."""
+_WORTH_NAMING = 0.03
+"""Share of the whole growth below which a function is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionGrowth:
+    """A function whose CPU per request grew, on its own account."""
+
+    function: str
+    file: str
+    """As in `FunctionCost`."""
+    line: int
+    """On the side of now."""
+    own_code: bool
+    growth_s: float
+    """CPU seconds per request that came with it; what was only moved beneath it, or was named before, is not in it."""
+    share: float
+    """Of the growth of the whole; 1.0 at the most."""
+    base_s: float
+    """Cost per request before, with all it calls."""
+    now_s: float
+    base_self_s: float
+    """Cost per request before, without the Python functions it calls."""
+    now_self_s: float
+    callee: Frame | None = None
+    """The function of somebody else that it calls, where most of the growth lies in there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Samples:
+    """Samples that have the same stack."""
+
+    path: tuple[Place, ...]
+    places: frozenset[Place]
+    """Of the stack: a function that calls itself is in it once."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The samples of one side that are not explained yet, and what each of them costs per request."""
+
+    stacks: tuple[_Samples, ...]
+    per_sample_s: float
+
+    @classmethod
+    def of(cls, profile: Profile, places: Mapping[Frame, Place]) -> Self:
+        paths: Counter[tuple[Place, ...]] = Counter()
+        for stack, count in profile.stacks.items():
+            paths[tuple(places[frame] for frame in stack)] += count
+        stacks = (_Samples(path=path, places=frozenset(path), count=count) for path, count in paths.items())
+        return cls(stacks=tuple(stacks), per_sample_s=profile.per_sample_s)
+
+    @property
+    def total(self) -> int:
+        return sum(samples.count for samples in self.stacks)
+
+    def counts(self) -> Counter[Place]:
+        """Returns the samples of each function with all it calls."""
+        counts: Counter[Place] = Counter()
+        for samples in self.stacks:
+            for place in samples.places:
+                counts[place] += samples.count
+        return counts
+
+    def own_counts(self, *, beneath: Place | None = None, without: Place | None = None) -> Counter[Place]:
+        """Returns the samples of each innermost function; of all, or of those with or without a certain function."""
+        counts: Counter[Place] = Counter()
+        for samples in self.stacks:
+            if (beneath is None or beneath in samples.places) and without not in samples.places:
+                counts[samples.path[-1]] += samples.count
+        return counts
+
+    def without(self, place: Place) -> _Side:
+        left = tuple(samples for samples in self.stacks if place not in samples.places)
+        return _Side(stacks=left, per_sample_s=self.per_sample_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suspect:
+    """A function whose share of the samples grew."""
+
+    place: Place
+    clarity: float
+    """How many standard deviations its share grew by."""
+    growth_s: float
+
+
+def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
+    """Returns the functions to blame for the growth of CPU per request, the one it shows most clearly in first.
+
+    Empty where CPU per request did not grow, or no function's part in it stands out of the noise of sampling: the
+    difference of two binomial shares has to be `_CLEAR` of its standard deviations. Of torn stacks only the project's
+    own functions are believed. The roots are as in `place_of`.
+    """
+    whole_s = now.cost - base.cost
+    if not (base.samples and now.samples) or whole_s <= max(_GREW * base.cost, _noise_s(base, now)):
+        return ()
+    base_places, now_places = _places(base, base_root), _places(now, now_root)
+    lines = {place: frame.line for places in (base_places, now_places) for frame, place in places.items()}
+    first = sides = _Side.of(base, base_places), _Side.of(now, now_places)
+    named: list[FunctionGrowth] = []
+    while all(side.stacks for side in sides):
+        clear = _CLEAR_FURTHER if named else _CLEAR
+        suspect = _cause(sides, clear=clear, own_only=base.torn or now.torn)
+        if suspect is None or suspect.growth_s < _WORTH_NAMING * whole_s:
+            break
+        callee = _callee(suspect, sides)
+        named.append(
+            FunctionGrowth(
+                function=suspect.place.function,
+                file=suspect.place.file,
+                line=lines[suspect.place],
+                own_code=suspect.place.own_code,
+                growth_s=suspect.growth_s,
+                share=min(1.0, suspect.growth_s / whole_s),
+                base_s=first[0].counts()[suspect.place] * base.per_sample_s,
+                now_s=first[1].counts()[suspect.place] * now.per_sample_s,
+                base_self_s=first[0].own_counts()[suspect.place] * base.per_sample_s,
+                now_self_s=first[1].own_counts()[suspect.place] * now.per_sample_s,
+                callee=None
+                if callee is None
+                else Frame(function=callee.function, file=callee.file, line=lines[callee]),
+            )
+        )
+        sides = sides[0].without(suspect.place), sides[1].without(suspect.place)
+    return tuple(named)
+
+
+def _places(profile: Profile, root: Path | None) -> dict[Frame, Place]:
+    return {frame: place_of(frame, root) for frame in {frame for stack in profile.stacks for frame in stack}}
+
+
+def _noise_s(base: Profile, now: Profile) -> float:
+    """Returns two standard deviations of the whole growth: none where it was measured, and not counted in samples."""
+    if base.cpu_per_request is not None and now.cpu_per_request is not None:
+        return 0.0
+    return 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
+
+
+def _cause(sides: tuple[_Side, _Side], *, clear: float, own_only: bool) -> _Suspect | None:
+    """Returns the function that the clearest growth is to be put down to."""
+    found_all = _suspects(sides, clear)
+    suspects = {suspect.place: suspect for suspect in found_all if suspect.place.own_code or not own_only}
+    if not suspects:
+        return None
+    found = max(suspects.values(), key=lambda suspect: (suspect.clarity, suspect.place.own_code))
+    if not found.place.own_code:
+        place = _answerable(found, sides)
+        if place is None:
+            return found
+        found = suspects.get(place) or _Suspect(place=place, clarity=0.0, growth_s=found.growth_s)
+    return _innermost(found, suspects, sides)
+
+
+def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
+    """Yields every function whose share of the samples has grown so clearly, and whose cost per request has grown."""
+    base, now = sides
+    before, after = base.counts(), now.counts()
+    base_total, now_total = base.total, now.total
+    left_s = now_total * now.per_sample_s - base_total * base.per_sample_s
+    for place, count in after.items():
+        if before[place] > _AROUND * base_total:
+            continue
+        rise = count / now_total - before[place] / base_total
+        spread = math.hypot(_spread(count, now_total), _spread(before[place], base_total))
+        if rise < clear * spread:
+            continue
+        moved_s = _moved_s(place, sides)
+        rise -= moved_s / (now_total * now.per_sample_s)
+        growth_s = min(left_s, count * now.per_sample_s - before[place] * base.per_sample_s - moved_s)
+        if rise >= clear * spread and growth_s > 0:
+            yield _Suspect(place=place, clarity=rise / spread, growth_s=growth_s)
+
+
+def _spread(count: int, total: int) -> float:
+    """Returns the standard deviation of a share, drawn a little to the middle: none of ten is not surely none."""
+    share = (count + 1) / (total + 2)
+    return math.sqrt(share * (1 - share) / (total + 2))
+
+
+def _moved_s(place: Place, sides: tuple[_Side, _Side]) -> float:
+    """Returns the cost of what was done elsewhere before, and is done beneath this function now.
+
+    Seen by innermost functions, which share all samples among them: what vanished elsewhere and appeared beneath.
+    """
+    base, now = sides
+    base_beneath, beneath = base.own_counts(beneath=place), now.own_counts(beneath=place)
+    base_elsewhere, elsewhere = base.own_counts(without=place), now.own_counts(without=place)
+    moved_s = 0.0
+    for inner, count in beneath.items():
+        vanished_s = base_elsewhere[inner] * base.per_sample_s - elsewhere[inner] * now.per_sample_s
+        appeared_s = count * now.per_sample_s - base_beneath[inner] * base.per_sample_s
+        moved_s += max(0.0, min(vanished_s, appeared_s))
+    return moved_s
+
+
+def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
+    """Returns the project's function that most of this library function's growth lies in, or else comes from."""
+    called: dict[Place, float] = {}
+    calling: dict[Place, float] = {}
+    for samples, cost_s in _signed(found.place, sides):
+        at = samples.path.index(found.place)
+        for place in {place for place in samples.path[at + 1 :] if place.own_code}:
+            called[place] = called.get(place, 0.0) + cost_s
+        caller = next((place for place in reversed(samples.path[:at]) if place.own_code), None)
+        if caller is not None:
+            calling[caller] = calling.get(caller, 0.0) + cost_s
+    inner = _most(called, _MOST * found.growth_s, sides)
+    outer = _most(calling, _MOST * found.growth_s, sides)
+    if inner is None and outer is not None and sides[0].counts()[outer] > _AROUND * sides[0].total:
+        return None
+    return inner or outer
+
+
+def _innermost(found: _Suspect, suspects: Mapping[Place, _Suspect], sides: tuple[_Side, _Side]) -> _Suspect:
+    """Returns the innermost of the project's functions called from it that shows nearly all of its growth."""
+    beneath = {
+        place
+        for samples in sides[1].stacks
+        if found.place in samples.places
+        for place in samples.path[samples.path.index(found.place) :]
+        if place.own_code
+    }
+    tight = [
+        suspects[place]
+        for place in beneath & suspects.keys()
+        if suspects[place].growth_s >= _TIGHT * found.growth_s and suspects[place].clarity >= _TIGHT * found.clarity
+    ]
+    after = sides[1].counts()
+    depth = {place: at for samples in sides[1].stacks for at, place in enumerate(samples.path)}
+    return min(tight, key=lambda suspect: (after[suspect.place], -depth[suspect.place]), default=found)
+
+
+def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
+    """Returns the library function it calls that has most of its growth; None for a function of a library."""
+    if not suspect.place.own_code:
+        return None
+    grown: dict[Place, float] = {}
+    for samples, cost_s in _signed(suspect.place, sides):
+        called = samples.path[len(samples.path) - samples.path[::-1].index(suspect.place) :]
+        if called and not any(place.own_code for place in called):
+            grown[called[0]] = grown.get(called[0], 0.0) + cost_s
+    return _most(grown, _MOST * suspect.growth_s, sides)
+
+
+def _signed(place: Place, sides: tuple[_Side, _Side]) -> Iterator[tuple[_Samples, float]]:
+    """Yields the stacks of both sides that a function is part of, with their cost; that of the base is negative."""
+    for side, sign in zip(sides, (-1, 1), strict=True):
+        for samples in side.stacks:
+            if place in samples.places:
+                yield samples, sign * samples.count * side.per_sample_s
+
+
+def _most(grown: Mapping[Place, float], least_s: float, sides: tuple[_Side, _Side]) -> Place | None:
+    """Returns the function that grew most in this place, where that is so much, and not only moved to here."""
+    (base, now), (before, after) = sides, (side.counts() for side in sides)
+    found_s = {
+        place: min(cost_s, after[place] * now.per_sample_s - before[place] * base.per_sample_s)
+        for place, cost_s in grown.items()
+    }
+    place = max(found_s, key=lambda place: found_s[place], default=None)
+    return place if place is not None and found_s[place] >= least_s else None

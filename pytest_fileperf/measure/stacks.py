@@ -1,0 +1,192 @@
+"""What a sampling profiler saw of a server: stacks with their number of samples, and what each function costs.
+
+Which functions made a side slower than another one is for `blame`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TypeAlias
+
+__all__ = ("Frame", "FunctionCost", "Place", "Profile", "Stack", "costs", "place_of", "profile_of")
+
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
+_LIBRARIES = (
+    re.compile(r".*/(?:site|dist)-packages/(.*)"),
+    re.compile(r".*/lib/python3[^/]*/(.*)"),
+    re.compile(r"[A-Za-z]:/.*/Lib/(.*)"),
+    re.compile(r"(<.*)"),
+    re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
+)
+"""Where files lie that are not the project's; the group is the file's name in there."""
+_WAITING = re.compile(
+    r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
+    r"|_worker .*/concurrent/futures/thread\.py"
+    r"|(?:.*\.)?select .*/selectors\.py"
+    r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
+    r"|.*\.wait (?:.*/)?pytest_fileperf/serve/lifeline\.py"
+)
+"""Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
+was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One function on a stack."""
+
+    function: str
+    """With its class and the functions around it, as in `Cart.total`."""
+    file: str
+    line: int
+    """Where it begins; 0 where that is not known."""
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Outermost function first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What was seen of the worker processes of one side, under load."""
+
+    stacks: Mapping[Stack, int]
+    """How many samples had each stack; threads are summed up, and those that did not run are not in it."""
+    samples: int
+    seconds: float
+    """CPU time that the samples stand for: their number over their rate."""
+    requests: int
+    """Answered while it was looked."""
+    cpu_per_request: float | None
+    """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
+    torn: bool = False
+    """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+
+    @property
+    def cost(self) -> float:
+        """CPU seconds per request."""
+        if self.cpu_per_request is not None:
+            return self.cpu_per_request
+        return self.seconds / self.requests if self.requests else 0.0
+
+    @property
+    def per_sample_s(self) -> float:
+        """CPU seconds per request that one sample stands for."""
+        return self.cost / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a function is known by on both sides of a comparison: lines move, and directories differ."""
+
+    function: str
+    file: str
+    """As seen from the project, or from the packages, where it lies in either."""
+    own_code: bool
+    """Whether the project has it, and not a package or the standard library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCost:
+    """What a function costs, in CPU seconds per request."""
+
+    function: str
+    file: str
+    """As in `Place`."""
+    line: int
+    own_code: bool
+    cost_s: float
+    """With all it calls."""
+    self_s: float
+    """Without the Python functions it calls."""
+
+
+def profile_of(
+    collapsed: Iterable[str], *, rate_hz: float, requests: int, cpu_per_request: float | None = None, torn: bool = False
+) -> Profile:
+    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function`.
+
+    Several texts are those of several processes of one side. Raises ValueError for a line that is not of that form.
+    """
+    stacks: Counter[Stack] = Counter()
+    known: dict[str, Frame] = {}
+    for text in collapsed:
+        for line in text.splitlines():
+            words, _, count = line.rpartition(" ")
+            if not count.isdecimal():
+                raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+            if not words:
+                continue  # it ran, and nothing was on its stack: a sample that was torn
+            stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
+            if not _waits(stack[-1]):
+                stacks[stack] += int(count)
+    samples = sum(stacks.values())
+    return Profile(
+        stacks=dict(stacks),
+        samples=samples,
+        seconds=samples / rate_hz,
+        requests=requests,
+        cpu_per_request=cpu_per_request,
+        torn=torn,
+    )
+
+
+def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
+    """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
+    places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
+    lines = {place: frame.line for frame, place in places.items()}
+    whole: Counter[Place] = Counter()
+    inner: Counter[Place] = Counter()
+    for stack, count in profile.stacks.items():
+        inner[places[stack[-1]]] += count
+        for place in {places[frame] for frame in stack}:
+            whole[place] += count
+    found = (
+        FunctionCost(
+            function=place.function,
+            file=place.file,
+            line=lines[place],
+            own_code=place.own_code,
+            cost_s=count * profile.per_sample_s,
+            self_s=inner[place] * profile.per_sample_s,
+        )
+        for place, count in whole.items()
+    )
+    return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.file, cost.function)))
+
+
+def place_of(frame: Frame, root: Path | None) -> Place:
+    """Returns what the function is known by; `root` is where the project's own code lies.
+
+    None takes everything for the project's that is neither installed nor part of Python.
+    """
+    file = _with_slashes(frame.file)
+    for library in _LIBRARIES:
+        match = library.fullmatch(file)
+        if match is not None:
+            return Place(function=frame.function, file=match[1], own_code=False)
+    if root is None:
+        return Place(function=frame.function, file=file, own_code=bool(file))
+    try:
+        inner = PurePath(file).relative_to(_with_slashes(str(root))).as_posix()
+    except ValueError:
+        return Place(function=frame.function, file=file, own_code=False)
+    return Place(function=frame.function, file=inner, own_code=True)
+
+
+def _frame(word: str) -> Frame:
+    match = _FRAME.fullmatch(word)
+    if match is None:
+        return Frame(function=word, file="", line=0)
+    return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
+
+
+def _waits(frame: Frame) -> bool:
+    return _WAITING.fullmatch(f"{frame.function} {_with_slashes(frame.file)}") is not None
+
+
+def _with_slashes(path: str) -> str:
+    return path.replace("\\", "/")

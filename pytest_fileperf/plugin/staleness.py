@@ -1,0 +1,133 @@
+"""Baselines whose tests are gone: notes what a session collects, and at its end lists or removes what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fileperf.plugin.options import Invocation
+
+if TYPE_CHECKING:
+    from pytest_fileperf.judge.stale import Seen
+    from pytest_fileperf.report.result import Result
+
+__all__ = ("Census", "settle_stale")
+
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+class Census:
+    """Which tests there are, as far as this session's collection tells; registered as a plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._whole: set[str] = set()
+        """Collectors that were collected without a word; those of whole modules among them."""
+        self._partial: set[str] = set()
+        """Modules that tests are missing from."""
+        self._tests: set[str] = set()
+        self._passed: set[str] = set()
+        self._not_passed: set[str] = set()
+        self._errors = False
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Notes a collector; a class that was skipped makes its module one of which not all is known."""
+        self._errors |= report.failed
+        if report.passed:
+            self._whole.add(report.nodeid)
+        else:
+            self._partial.add(_module_of(report.nodeid))
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Notes a test, before anything deselects it."""
+        self._tests.add(item.nodeid)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Notes the modules that are run in part."""
+        self._partial.update(_module_of(item.nodeid) for item in items)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes how a test went."""
+        if not report.passed or hasattr(report, "wasxfail"):
+            self._not_passed.add(report.nodeid)
+        elif report.when == "call":
+            self._passed.add(report.nodeid)
+
+    def why_unknown(self, session: pytest.Session) -> str:
+        """Returns why nothing can be said of any baseline; empty where something can."""
+        if self._config.getoption("collectonly", default=False):
+            return "tests were only collected"
+        if self._errors:
+            return "collection had errors"
+        return "" if session.exitstatus in _ENDED else "the session was not finished"
+
+    def seen(self, results: Sequence[Result]) -> Seen:
+        """Returns what is known, with the measurements made."""
+        from pytest_fileperf.judge.stale import Seen
+
+        return Seen(
+            whole=frozenset() if self._is_selection() else frozenset(self._whole - self._partial),
+            tests=frozenset(self._tests),
+            passed=frozenset(self._passed - self._not_passed),
+            measured=frozenset(result.test.nodeid for result in results),
+        )
+
+    def _is_selection(self) -> bool:
+        """Returns whether modules may have been collected in part without a word of it: `file.py::test`, and `--lf`."""
+        return any("::" in argument for argument in self._config.args) or self._config.getoption("lf", default=False)
+
+
+def _module_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def settle_stale(
+    config: pytest.Config, invocation: Invocation, census: Census, session: pytest.Session, results: Sequence[Result]
+) -> tuple[list[str], bool]:
+    """Lists stale baselines, or removes them where that was asked for; returns lines to show, and whether it failed.
+
+    A damaged file is told, and fails only a session that was to remove something.
+    """
+    if not invocation.prune and not invocation.baselines.is_dir():
+        return [], False
+    from pytest_fileperf.errors import BaselineError
+    from pytest_fileperf.judge.baseline import BaselineStore
+    from pytest_fileperf.judge.stale import stale_among
+    from pytest_fileperf.report.stale import stale_lines
+
+    why_unknown = census.why_unknown(session)
+    if why_unknown:
+        return [f"fileperf: no baselines removed, {why_unknown}"] * invocation.prune, False
+    store = BaselineStore(invocation.baselines)
+    try:
+        stored = store.keys()
+        stale = stale_among(stored, census.seen(results), is_gone=_gone_from(config.rootpath, invocation.baselines))
+        if invocation.prune:
+            store.remove({item.key for item in stale})
+    except BaselineError as error:
+        return [f"fileperf: {error}"], invocation.prune
+    if not stale:
+        return ["fileperf: no stale baselines in what was collected whole"] * invocation.prune, False
+    writer = config.get_terminal_writer()
+    lines = stale_lines(
+        stale,
+        entries=sum(stored[item.key] for item in stale),
+        removed=invocation.prune,
+        width=writer.fullwidth,
+        colour=writer.hasmarkup,
+        verbosity=config.get_verbosity(),
+    )
+    return lines, False
+
+
+def _gone_from(root: Path, baselines: Path) -> Callable[[str], bool]:
+    """Returns what says of a module whether it is no longer there.
+
+    Baselines outside the root directory may be of other projects, whose modules are elsewhere: none of them is gone.
+    """
+    if not baselines.resolve().is_relative_to(root.resolve()):
+        return lambda _: False
+    return lambda module: not (root / module).exists()

@@ -1,0 +1,168 @@
+"""Charts of two versions that were measured in turn: what each pair of boots says, and how fast both sides were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
+from pytest_fileperf.judge.paired import Change, changes
+from pytest_fileperf.judge.verdict import Comparison
+from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.report.page.drawing import (
+    BAD,
+    FIRST,
+    QUIET,
+    SECOND,
+    Chart,
+    Points,
+    Scale,
+    Trace,
+    level,
+    line,
+    scale_for,
+)
+from pytest_fileperf.report.result import Result
+
+__all__ = ("pair_charts",)
+
+_PERCENT = Scale(name="%", size=0.01)
+_SPARSE = 20
+"""So many pairs have a tick each."""
+
+
+def pair_charts(result: Result) -> tuple[Chart, ...]:
+    """Returns the charts that have something to show; none where nothing was measured in turn."""
+    if result.base is None:
+        return ()
+    pairs = _pairs(result.base, result.recording)
+    made = [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
+    made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
+    made += [_rates(pairs), _latencies(pairs)]
+    return tuple(chart for chart in made if chart is not None)
+
+
+def _pairs(base: Recording, now: Recording) -> list[Pair]:
+    """Returns the pairs as they were judged."""
+    sides: list[list[PairSide]] = []
+    for recording in (base, now):
+        peaks = {boot.index: boot.peak_rss_bytes for boot in recording.boots}
+        of_boots = {
+            index: pair_side(
+                (round_ for round_ in recording.rounds if round_.boot == index), () if peak is None else (peak,)
+            )
+            for index, peak in peaks.items()
+        }
+        sides.append(list(of_boots.values()))
+    return [Pair(base=of_base, now=of_now) for of_base, of_now in zip(*sides, strict=True)]
+
+
+def _changes(metric: Metric, pairs: Sequence[Pair], comparison: Comparison | None) -> Chart | None:
+    """Returns a mark for each pair of boots, or for as many together as a percentile needs."""
+    found = changes(metric, pairs)
+    if not found:
+        return None
+    points = [(each.first + (each.pairs + 1) / 2, each.value) for each in found]
+    together = any(each.pairs > 1 for each in found)
+    better = "lower" if metric.direction is Direction.LOWER else "higher"
+    return Chart(
+        title=f"Change of {metric.title} by pair of boots",
+        says=(
+            f"Now against base: {better} is better. Each mark is a fresh boot of both sides"
+            f"{', or of some together' * together}, with what is uncertain within it."
+        ),
+        traces=(
+            line(
+                "pair",
+                points,
+                _PERCENT,
+                FIRST,
+                mode="markers",
+                marker={"color": FIRST, "size": 7},
+                error_y=_error_bars(found),
+            ),
+            level("no change", 0.0, len(pairs) + 1, _PERCENT, QUIET),
+            *_levels_of(metric, comparison, len(pairs) + 1),
+        ),
+        layout=_layout(pairs, _PERCENT),
+    )
+
+
+def _error_bars(found: Sequence[Change]) -> dict[str, object]:
+    above, below = (
+        [round(abs(end - each.value) / _PERCENT.size, 3) for each, end in ends]
+        for ends in ([(each, each.high) for each in found], [(each, each.low) for each in found])
+    )
+    bars = {"array": above, "arrayminus": below, "symmetric": False}
+    return {"type": "data", "color": FIRST, "thickness": 1.5, "width": 3, **bars}
+
+
+def _levels_of(metric: Metric, comparison: Comparison | None, end: float) -> Iterator[Trace]:
+    if comparison is None:
+        return
+    if comparison.change is not None:
+        yield level("all pairs", comparison.change, end, _PERCENT, FIRST)
+    lower = metric.direction is Direction.LOWER
+    edge = comparison.tolerance if lower else -comparison.tolerance / (1 + comparison.tolerance)
+    yield level("tolerance", edge, end, _PERCENT, BAD)
+
+
+def _rates(pairs: Sequence[Pair]) -> Chart:
+    def typical(side: PairSide) -> float | None:
+        rates = [turn["rps"] for turn in side.turns if "rps" in turn]
+        return median(rates) if rates else None
+
+    scale = Scale(name="/s")
+    return Chart(
+        title="Requests per second by pair of boots",
+        says="The typical turn of each boot. Both sides together rise and fall with the machine.",
+        traces=_both_sides("", pairs, typical, scale, FIRST),
+        layout=_layout(pairs, scale),
+    )
+
+
+def _latencies(pairs: Sequence[Pair]) -> Chart | None:
+    highest_ns = max((side.latency.percentile_ns(99) for pair in pairs for side in (pair.base, pair.now)), default=0)
+    if not highest_ns:
+        return None
+    scale = scale_for(highest_ns / 1e9, Unit.SECONDS)
+    traces: list[Trace] = []
+    for percent, colour in ((50, FIRST), (99, SECOND)):
+
+        def reached(side: PairSide, percent: int = percent) -> float | None:
+            return side.latency.percentile_ns(percent) / 1e9 if side.latency.count else None
+
+        traces += _both_sides(f"p{percent} ", pairs, reached, scale, colour)
+    return Chart(
+        title="Latency by pair of boots",
+        says="The median and p99 of each boot.",
+        traces=tuple(traces),
+        layout=_layout(pairs, scale),
+    )
+
+
+def _both_sides(
+    name: str, pairs: Sequence[Pair], value: Callable[[PairSide], float | None], scale: Scale, colour: str
+) -> tuple[Trace, ...]:
+    """Returns a mark for each boot, hollow ones for base."""
+    base: Points = [(number, value(pair.base)) for number, pair in enumerate(pairs, 1)]
+    now: Points = [(number, value(pair.now)) for number, pair in enumerate(pairs, 1)]
+    return tuple(
+        line(
+            f"{name}{side}",
+            points,
+            scale,
+            colour,
+            mode="markers",
+            marker={"color": colour, "size": 8, "symbol": symbol},
+        )
+        for side, points, symbol in (("base", base, "circle-open"), ("now", now, "circle"))
+    )
+
+
+def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:
+    axis: dict[str, object] = {"range": [0.5, len(pairs) + 0.5], "tickformat": "d"}
+    if len(pairs) <= _SPARSE:
+        axis["dtick"] = 1
+    return {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}

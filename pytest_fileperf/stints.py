@@ -1,0 +1,185 @@
+"""Makes stints on running servers, looked at while they are loaded: from the generator's process, or in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import httpx
+
+from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
+from pytest_fileperf.errors import LoadError
+from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.serve.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.machine import cores_of
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.watch import Watch
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+__all__ = ("Stint", "Stints", "recording_of")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stint:
+    """What one stint left: its rounds, and facts about the boot that it loaded."""
+
+    result: StintResult
+    boot: Boot
+
+
+class Stints:
+    """Makes stints; a context manager that ends the generator."""
+
+    def __init__(self) -> None:
+        self._generator = Generator()
+        self._files = PayloadFiles()
+
+    def close(self) -> None:
+        """Ends the generator and removes its files."""
+        try:
+            self._generator.close()
+        finally:
+            self._files.close()
+
+    def make(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        cores: frozenset[int] | None,
+        tell: Callable[[Progress], None],
+    ) -> Stint:
+        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
+        reset_peak_rss(server.pids)
+        with self._watch(server) as watch:
+            result = self._loaded(work, plan, index, server, cores, tell)
+        server.check()
+        pids = server.pids
+        boot = Boot(
+            index=index,
+            pids=pids,
+            peak_rss_bytes=peak_rss_bytes(pids),
+            stabilised=server.stabilised,
+            worker_pids=server.worker_pids,
+            cores=cores_of(pids),
+            generator_cores=self._generator_cores(server),
+            samples=watch.samples,
+            leads=result.leads,
+            first=result.first,
+            thread_pools=watch.thread_pools,
+        )
+        return Stint(result=result, boot=boot)
+
+    def alternate(
+        self,
+        work: Work,
+        plan: Alternation,
+        index: int,
+        servers: tuple[RunningServer, RunningServer],
+        cores: frozenset[int] | None,
+        tell: Callable[[Progress], None],
+    ) -> tuple[Stint, Stint]:
+        """Loads two boots in turn, base and now; raises what `make` raises."""
+        base, now = servers
+        for server in servers:
+            reset_peak_rss(server.pids)
+
+        def check() -> None:
+            base.check()
+            now.check()
+
+        try:
+            results = self._generator.alternate(
+                work,
+                plan,
+                (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
+                pids=(base.pids, now.pids),
+                cores=cores,
+                progress=tell,
+                check=check,
+            )
+        except httpx.ConnectError as error:
+            check()
+            raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
+        check()
+        first, second = (
+            Stint(
+                result=result,
+                boot=Boot(
+                    index=index,
+                    pids=server.pids,
+                    peak_rss_bytes=peak_rss_bytes(server.pids),
+                    stabilised=server.stabilised,
+                    worker_pids=server.worker_pids,
+                    first=result.first,
+                ),
+            )
+            for server, result in zip(servers, results, strict=True)
+        )
+        return first, second
+
+    def _loaded(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        cores: frozenset[int] | None,
+        tell: Callable[[Progress], None],
+    ) -> StintResult:
+        if isinstance(server, RunningInProcess):
+            target = Target(boot=index, url=server.url, transport=lambda: server.transport)
+            return server.run(lambda: run_stint(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+        target = Target(boot=index, url=server.url)
+        try:
+            return self._generator.run(
+                work, plan, target, pids=server.pids, cores=cores, progress=tell, check=server.check
+            )
+        except httpx.ConnectError as error:
+            server.check()
+            raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
+
+    def _generator_cores(self, server: RunningServer) -> frozenset[int]:
+        """Returns where the generator ran that has just loaded the server."""
+        pid = None if isinstance(server, RunningInProcess) else self._generator.pid
+        return frozenset() if pid is None else cores_of((pid,))
+
+    def _watch(self, server: RunningServer) -> Watch:
+        """Returns what looks at the server, and at the generator where that is a process of its own."""
+        in_process = isinstance(server, RunningInProcess)
+        return Watch(
+            pids=lambda: server.pids,
+            port=None if in_process else httpx.URL(server.url).port,
+            generator=None if in_process else lambda: self._generator.pid,
+        )
+
+
+def recording_of(stints: Iterable[Stint], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
+    """Returns everything measured in some stints, at least one, each on a boot of its own."""
+    made = tuple(stints)
+    results = [stint.result for stint in made]
+    rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
+    return Recording(
+        rounds=tuple(rounds),
+        boots=tuple(sorted((stint.boot for stint in made), key=lambda boot: boot.index)),
+        connections=connections,
+        engine=results[0].engine,
+        why_engine=results[0].why_engine,
+        wait_ns=sum(result.wait_ns for result in results),
+        attack_ns=sum(result.attack_ns for result in results),
+        open_loop=open_loop,
+        due=_sum_known(result.due for result in results),
+        pinned=pinned,
+    )
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

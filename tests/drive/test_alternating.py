@@ -1,0 +1,362 @@
+"""Two servers loaded in turn: who gets load when, and what becomes of it when one of them does not play along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from time import monotonic_ns
+
+import httpx
+import psutil
+import pytest
+from drive.scripted import Handler, answer, scripted
+
+from pytest_fileperf.drive.alternating import run_alternating
+from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.stint import Progress, StintResult
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
+from pytest_fileperf.plan.operation import Journey, Operation, Work
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+REFUSED = "http://127.0.0.1:9"
+Pair = tuple[StintResult, StintResult]
+
+
+def plan(
+    *firsts: int, connections: int = 2, warmup_ms: int = 50, turn_ms: int = 80, timeout_ms: int = 5000
+) -> Alternation:
+    return Alternation(
+        connections=connections,
+        warmup_ns=warmup_ms * MS,
+        turn_ns=turn_ms * MS,
+        handover_ns=10 * MS,
+        firsts=firsts or (BASE, NOW),
+        timeout_ns=timeout_ms * MS,
+    )
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+async def broken(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"no database", "500 Internal Server Error"))
+
+
+async def dying(number: int, writer: asyncio.StreamWriter) -> None:
+    if number < 20:
+        writer.write(answer(b"hello"))
+    else:
+        writer.transport.abort()
+
+
+def targets(urls: Sequence[str]) -> tuple[Target, Target]:
+    base, now = urls
+    return Target(boot=3, url=base), Target(boot=3, url=now)
+
+
+def alternated(
+    urls: Sequence[str],
+    work: Work = GET,
+    planned: Alternation | None = None,
+    tell: Callable[[Progress], None] = lambda _: None,
+) -> Pair:
+    """Loads two servers from this process."""
+    with PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(
+            run_alternating(work, planned or plan(), targets(urls), files=files, server_cpu=(dict, dict), progress=tell)
+        )
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[tuple[str, str]]:
+    with scripted(hello) as base, scripted(hello) as now:
+        yield base, now
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Generator]:
+    with Generator() as generator:
+        yield generator
+
+
+def generated(
+    generator: Generator,
+    urls: Sequence[str],
+    work: Work = GET,
+    planned: Alternation | None = None,
+    tell: Callable[[Progress], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> Pair:
+    """Loads two servers from a generator's process."""
+    return generator.alternate(
+        work, planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
+    )
+
+
+def turns(result: StintResult) -> list[Round]:
+    return [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
+
+
+def good(result: StintResult) -> int:
+    return sum(round_.requests for round_ in result.rounds)
+
+
+def failures(result: StintResult) -> tuple[Failure, ...]:
+    return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+# --- turns
+
+
+def test_each_cycle_is_a_round_on_both_sides(urls: tuple[str, str]) -> None:
+    planned = plan(BASE, NOW, NOW)
+    results = alternated(urls, planned=planned)
+
+    for side in SIDES:
+        lengths = [(round_.ended_ns - round_.started_ns) // MS for round_ in turns(results[side])]
+        assert lengths == [70, 70, 70]
+        assert results[side].boot == 3
+        assert results[side].attack_ns == 210 * MS
+        assert good(results[side]) > 0
+        assert failures(results[side]) == ()
+    zero_ns = turns(results[BASE])[0].started_ns - planned.rounds(BASE)[0][0]
+    for side in SIDES:
+        measured = tuple((round_.started_ns - zero_ns, round_.ended_ns - zero_ns) for round_ in turns(results[side]))
+        assert measured == planned.rounds(side)
+
+
+def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str, str]) -> None:
+    phases = [
+        [phase.value for phase, _ in groupby(round_.phase for round_ in each.rounds)] for each in alternated(urls)
+    ]
+    assert phases == [["handover", "round", "handover", "round", "drain"]] * 2
+
+
+def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:
+    """A request that is due at the end of a turn may be delayed into the other's, one a connection and no more."""
+    planned = plan(BASE, NOW, BASE, BASE, connections=2, turn_ms=100)
+    begun: dict[str, list[int]] = {url: [] for url in urls}
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        begun[str(client.base_url).rstrip("/")].append(monotonic_ns())
+        await client.get("/")
+
+    results = alternated(urls, Journey(name="journey", function=journey), planned)
+
+    zero_ns = turns(results[BASE])[0].started_ns - planned.rounds(BASE)[0][0] - planned.measured_from_ns
+    for side, url in enumerate(urls):
+        edges_ns = planned.pacing(side).edges
+        spans = list(zip(edges_ns[::2], edges_ns[1::2], strict=True))
+        outside = [at_ns for at_ns in begun[url] if not any(start <= at_ns - zero_ns < end for start, end in spans)]
+        assert len(outside) <= planned.connections * len(spans)
+        assert len(begun[url]) > 3 * planned.connections * len(spans)
+        assert min(begun[url]) >= zero_ns + edges_ns[0]
+
+
+def test_the_warm_up_is_in_no_round(urls: tuple[str, str]) -> None:
+    counts = dict.fromkeys(urls, 0)
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        await client.get("/")
+        counts[str(client.base_url).rstrip("/")] += 1
+
+    results = alternated(urls, Journey(name="journey", function=journey), plan(warmup_ms=150))
+
+    for side, url in enumerate(urls):
+        assert 0 < good(results[side]) < counts[url]
+
+
+def test_without_a_warm_up_it_begins_with_the_first_turn(urls: tuple[str, str]) -> None:
+    results = alternated(urls, planned=plan(NOW, warmup_ms=0))
+    assert [len(turns(result)) for result in results] == [1, 1]
+    assert turns(results[NOW])[0].started_ns < turns(results[BASE])[0].started_ns
+
+
+def test_both_sides_go_the_same_way(urls: tuple[str, str]) -> None:
+    redirected = Operation(method="GET", url="/", arguments={"follow_redirects": True})
+    engines = [(result.engine, result.why_engine) for result in (*alternated(urls), *alternated(urls, redirected))]
+    assert engines == [("replay", "")] * 2 + [("client", "redirects are followed")] * 2
+
+
+def test_large_bodies_are_sent_to_both(urls: tuple[str, str]) -> None:
+    upload = Operation(method="POST", url="/", arguments={"content": payload("2MiB")})
+    for result in alternated(urls, upload):
+        sent = sum(round_.bytes_sent for round_ in result.rounds)
+        assert sent == good(result) << 21 > 0
+
+
+def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
+    told: list[Progress] = []
+    alternated(urls, planned=plan(BASE, NOW, BASE, turn_ms=150), tell=told.append)
+
+    assert (told[0].phase, told[0].requests) == ("warm-up", 0)
+    assert [phase for phase, _ in groupby(moment.phase for moment in told)] in (
+        ["warm-up", "round"],
+        ["warm-up", "round", "drain"],  # the last turn is the other side's
+    )
+    assert [moment.elapsed_ns for moment in told] == sorted(moment.elapsed_ns for moment in told)
+    assert told[-1].rps > 0
+
+
+# --- when a server does not play along
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_failures_belong_to_the_side_that_failed(side: int) -> None:
+    handlers: list[Handler] = [hello, hello]
+    handlers[side] = broken
+    with ExitStack() as stack:
+        results = alternated([stack.enter_context(scripted(handler)) for handler in handlers])
+
+    assert (good(results[side]), [failure.kind for failure in failures(results[side])]) == (0, ["status 500"])
+    assert "no database" in failures(results[side])[0].example
+    assert good(results[1 - side]) > 0
+    assert failures(results[1 - side]) == ()
+    assert [len(turns(result)) for result in results] == [2, 2]
+
+
+def test_a_server_that_goes_away_has_failed_and_the_other_one_goes_on() -> None:
+    with scripted(hello) as base, scripted(dying) as now:
+        results = alternated((base, now), planned=plan(BASE, NOW, NOW, connections=1))
+
+    assert good(results[NOW]) <= 20
+    assert [failure.kind for failure in failures(results[NOW])] == ["disconnected"]
+    assert all(round_.requests and not round_.failed for round_ in turns(results[BASE]))
+    assert len(turns(results[NOW])) == 3
+
+
+def test_requests_that_outlast_their_turn_are_waited_for() -> None:
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(answer(b"late"))
+
+    with scripted(hello) as base, scripted(slow) as now:
+        results = alternated((base, now), planned=plan(BASE, connections=1, warmup_ms=0))
+
+    assert (good(results[NOW]), failures(results[NOW])) == (1, ())
+    assert [(round_.phase, round_.requests) for round_ in results[NOW].rounds][-1] == (Phase.DRAIN, 1)
+    assert results[NOW].wait_ns > 0
+
+
+def test_a_silent_server_is_a_timeout_and_ends() -> None:
+    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
+        pass
+
+    with scripted(silent) as base, scripted(hello) as now:
+        results = alternated((base, now), planned=plan(connections=1, timeout_ms=300))
+
+    assert good(results[BASE]) == 0
+    assert {failure.kind for failure in failures(results[BASE])} <= {"timeout"}
+    assert good(results[NOW]) > 0
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_server_that_refuses_connections_is_a_connect_error(side: int, urls: tuple[str, str]) -> None:
+    asked = list(urls)
+    asked[side] = REFUSED
+    with pytest.raises(httpx.ConnectError):
+        alternated(asked)
+
+
+def test_a_request_that_cannot_be_built_is_a_plan_error(urls: tuple[str, str]) -> None:
+    with pytest.raises(PlanError, match="httpx cannot build"):
+        alternated(urls, Operation(method="GET", url="/", arguments={"headers": {"x": "a\nb"}}))
+
+
+def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def enough(_: Progress) -> None:
+        raise EnoughError
+
+    begun_ns = monotonic_ns()
+    with pytest.raises(EnoughError):
+        alternated(urls, planned=plan(*[BASE] * 200), tell=enough)
+    assert monotonic_ns() - begun_ns < plan(*[BASE] * 200).duration_ns
+
+
+# --- in a process of its own
+
+
+def test_a_generator_alternates_and_makes_other_stints_too(shared: Generator, urls: tuple[str, str]) -> None:
+    first, second = generated(shared, urls), generated(shared, urls, planned=plan(NOW))
+    assert [[len(turns(result)) for result in pair] for pair in (first, second)] == [[2, 2], [1, 1]]
+    assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
+
+
+def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, str]) -> None:
+    wanted = "hello"
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        response = await client.get("/")
+        assert response.text == wanted
+
+    for result in generated(shared, urls, Journey(name="journey", function=journey)):
+        assert (result.engine, failures(result)) == ("client", ())
+        assert good(result) > 0
+
+
+def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[str, str]) -> None:
+    own = psutil.Process().pid  # both servers are threads of this process
+    results = shared.alternate(
+        GET, plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
+    )
+    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
+    assert all(spent is not None and spent > 0 for spent in base)
+    assert not any(now)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_refused_connections_come_back_from_the_generator(side: int, shared: Generator, urls: tuple[str, str]) -> None:
+    asked = list(urls)
+    asked[side] = REFUSED
+    with pytest.raises(httpx.ConnectError):
+        generated(shared, asked)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("where", ["tell", "check"])
+def test_whatever_ends_it_leaves_no_process_and_no_file(
+    error: type[BaseException],
+    where: str,
+    urls: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = children()
+
+    def stop(*_: object) -> None:
+        raise error
+
+    with Generator() as generator, pytest.raises(error):
+        generated(generator, urls, planned=plan(*[BASE] * 200), **{where: stop})  # type: ignore[arg-type]
+
+    assert children() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with Generator() as generator:
+        with pytest.raises(KeyboardInterrupt):
+            generated(generator, urls, planned=plan(*[BASE] * 200), tell=stop)
+        assert all(map(good, generated(generator, urls)))

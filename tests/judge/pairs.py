@@ -1,0 +1,103 @@
+"""Pairs of boots for tests: made by hand, or simulated with the noise of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from judge.sides import MS, STABILISED
+from numpy.typing import NDArray
+
+from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.measure.histogram import Histogram
+
+
+def pair(
+    base: Sequence[float],
+    now: Sequence[float],
+    *,
+    metric: str = "rps",
+    base_ms: Sequence[float] = (5,),
+    now_ms: Sequence[float] = (5,),
+    requests: int = 5000,
+    runs: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {}),
+    stabilised: tuple[str, ...] = STABILISED,
+) -> Pair:
+    """Returns a pair with these values of its turns, and its latencies in equal parts of `base_ms` and `now_ms`."""
+    return Pair(
+        base=PairSide(turns=turns(base, metric), latency=latencies(base_ms, requests), runs=runs[0]),
+        now=PairSide(turns=turns(now, metric), latency=latencies(now_ms, requests), runs=runs[1]),
+        stabilised=stabilised,
+    )
+
+
+def turns(values: Sequence[float], metric: str) -> tuple[dict[str, float], ...]:
+    return tuple({metric: value} for value in values)
+
+
+def latencies(values_ms: Sequence[float], requests: int) -> Histogram:
+    return Histogram.of([round(values_ms[place * len(values_ms) // requests] * MS) for place in range(requests)])
+
+
+def swapped(pairs: Sequence[Pair]) -> list[Pair]:
+    """Returns the same with the sides the other way round."""
+    return [replace(each, base=each.now, now=each.base) for each in pairs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairNoise:
+    """How pairs of boots of the same code differ, as logarithms."""
+
+    boot_sd: float = 0.01
+    """Of the ratio of two boots."""
+    cycle_sd: float = 0.08
+    """Of the ratio of a cycle's turns."""
+    hang_together: float = 0.3
+    """Correlation of a cycle's ratio with that of the one before; that of the machine's level is twice as much."""
+    far_off: float = 0.05
+    """Share of turns that are 10 to 60 % slower, as when something else runs on the machine."""
+    tail_sd: float = 0.05
+    """Of a boot's p99."""
+    cycles: int = 30
+    requests: int = 2000
+    """Of a boot."""
+    stabilised: tuple[str, ...] = STABILISED
+
+    def drawn(self, rng: np.random.Generator, *, slower: float = 0.0) -> Pair:
+        """Returns a pair whose now takes longer by this share."""
+        worse = math.log1p(slower)
+        boot = worse + self.boot_sd * rng.standard_normal()
+        ratios = self._course(rng, self.cycle_sd, self.hang_together)
+        common = self._course(rng, self.cycle_sd, 2 * self.hang_together)
+        shape = (2, self.cycles)
+        hit = (rng.random(shape) < self.far_off) * rng.uniform(0.1, 0.6, shape)
+        base = np.exp(7.6 + common - hit[0])
+        now = np.exp(7.6 + common - boot - ratios - hit[1])
+        tails = np.exp(self.tail_sd * rng.standard_normal(2) + (0.0, boot))
+        return Pair(
+            base=PairSide(turns=turns(base.tolist(), "rps"), latency=self._latency(float(tails[0])), runs={}),
+            now=PairSide(turns=turns(now.tolist(), "rps"), latency=self._latency(float(tails[1])), runs={}),
+            stabilised=self.stabilised,
+        )
+
+    def _course(self, rng: np.random.Generator, sd: float, hang_together: float) -> NDArray[np.float64]:
+        """Returns a value for each cycle, an autoregressive process of the first order."""
+        values = sd * rng.standard_normal(self.cycles)
+        for cycle in range(1, self.cycles):
+            values[cycle] = hang_together * values[cycle - 1] + math.sqrt(1 - hang_together**2) * values[cycle]
+        return values
+
+    def _latency(self, factor: float) -> Histogram:
+        """Returns a smooth distribution around 5 ms whose every percentile is so many times the usual."""
+        shares = (np.arange(100) + 0.5) / 100
+        grid = Histogram.of(np.sort(5 * MS * factor * (1 - np.log1p(-shares) / 4)).astype(np.int64))
+        times = self.requests // 100
+        return replace(
+            grid,
+            counts=grid.counts * times,
+            count=grid.count * times,
+            sum_ns=grid.sum_ns * times,
+            sum_squares=grid.sum_squares * times,
+        )

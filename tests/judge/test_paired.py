@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge.pairs import latencies, pair, swapped
+from judge.sides import STABILISED
+
+from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.paired import (
+    LEAST_PAIRS,
+    LOOKS,
+    compare_pairs,
+    is_hopeless,
+    share_of_looks,
+    smallest_seen,
+    time_to_see,
+    worse_of,
+)
+from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.measure.metrics import METRICS
+
+RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))
+ALPHA = 0.001
+EVEN = (990, 1010, 1000, 1005, 995, 1000)
+"""Turns of a steady server."""
+
+
+def rates(
+    *ratios: float, count: int = 8, base: Sequence[float] = EVEN, stabilised: tuple[str, ...] = STABILISED
+) -> list[Pair]:
+    """Returns pairs, at least `count`, whose now has so many times the requests/s, one ratio after the other."""
+    found = [pair(base, [value * ratio for value in base], stabilised=stabilised) for ratio in ratios]
+    return found * -(-count // len(found))
+
+
+def tails(ratio: float, *, count: int = 8, requests: int = 5000) -> list[Pair]:
+    """Returns pairs whose now has so many times the latency, at every percentile."""
+    return [pair(EVEN, EVEN, base_ms=[5], now_ms=[5 * ratio], requests=requests)] * count
+
+
+def compared(metric: str, pairs: Sequence[Pair], *, share: float = 0.4, last: bool = True) -> Comparison:
+    tolerance = METRICS[metric].paired_tolerance
+    return compare_pairs(METRICS[metric], pairs, tolerance=tolerance, alpha=ALPHA, share=share, last=last)
+
+
+# --- outcomes
+
+
+@pytest.mark.parametrize(
+    "ratio, outcome",
+    [
+        (1.0, Outcome.PASS),
+        (0.99, Outcome.PASS),
+        (0.95, Outcome.REGRESSED),
+        (0.50, Outcome.REGRESSED),
+        (1.05, Outcome.IMPROVED),
+        (0.98, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_requests_per_second_of_steady_sides(ratio: float, outcome: Outcome) -> None:
+    found = compared("rps", rates(ratio))
+    assert found.outcome is outcome
+    assert found.change == pytest.approx(ratio - 1, abs=1e-9)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < ratio - 1 < found.high
+    assert [found.base, found.now, found.pairs] == pytest.approx([1000, 1000 * ratio, 8])
+
+
+@pytest.mark.parametrize(
+    "ratio, outcome",
+    [(1.0, Outcome.PASS), (1.05, Outcome.PASS), (1.5, Outcome.REGRESSED), (1 / 1.5, Outcome.IMPROVED)],
+)
+def test_p99_of_steady_sides(ratio: float, outcome: Outcome) -> None:
+    found = compared("p99", tails(ratio))
+    assert found.outcome is outcome
+    assert found.change == pytest.approx(ratio - 1, abs=0.003)  # a histogram has three digits
+    assert found.base == pytest.approx(0.005, rel=0.002)
+
+
+def test_a_metric_of_whole_boots_is_compared_by_them() -> None:
+    grown = [pair(EVEN, EVEN, runs=({"rss": 100.0}, {"rss": 150.0}))] * 8
+    found = compared("rss", grown)
+    assert (found.outcome, found.base, found.now) == (Outcome.REGRESSED, 100, 150)
+    assert found.change == pytest.approx(0.5)
+
+
+def test_where_boots_are_not_stabilised_it_takes_more_to_regress() -> None:
+    assert compared("rps", rates(0.95, stabilised=())).outcome is Outcome.INCONCLUSIVE
+    assert compared("rps", rates(0.95, stabilised=("hash seed",))).outcome is Outcome.INCONCLUSIVE
+    assert compared("rps", rates(0.80, stabilised=())).outcome is Outcome.REGRESSED
+
+
+def test_one_pair_that_is_not_stabilised_makes_none_of_them_so() -> None:
+    mixed = [*rates(0.95), *rates(0.95, stabilised=(), count=1)]
+    assert compared("rps", mixed).outcome is Outcome.INCONCLUSIVE
+
+
+def test_one_pair_of_a_bad_moment_does_not_decide() -> None:
+    moment = pair(EVEN, [value * factor for value, factor in zip(EVEN, (0.5, 0.9, 1.1, 0.6, 0.4, 0.5), strict=True)])
+    assert compared("rps", [*rates(1.0), moment]).outcome is not Outcome.REGRESSED
+
+
+@pytest.mark.parametrize("share, outcome", [(0.04, Outcome.INCONCLUSIVE), (0.4, Outcome.REGRESSED)])
+def test_an_early_look_has_little_of_the_error_and_asks_for_more(share: float, outcome: Outcome) -> None:
+    assert compared("rps", rates(0.974), share=share).outcome is outcome
+
+
+def test_what_is_undecided_has_a_reason_at_the_last_look_only() -> None:
+    pairs = rates(0.98)
+    before, after = compared("rps", pairs, last=False), compared("rps", pairs)
+    assert (before.outcome, before.reason) == (Outcome.INCONCLUSIVE, "")
+    assert "may be worse by more than 1.5 %, but the noise hides it" in after.reason
+
+
+def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> None:
+    found = compared("rps", rates(1.15, 0.87, 1.0))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.detectable is not None
+    assert found.detectable > 0.03
+    assert "could have been seen" in found.reason
+    assert "longer max_duration" in found.reason
+
+
+# --- stalls
+
+
+STALLED = [1000.0] * 90 + [100.0] * 10
+
+
+def test_stalls_that_no_typical_turn_shows_are_found_by_the_total() -> None:
+    found = compared("rps", [pair([1000.0] * 100, STALLED)] * 12)
+    assert found.outcome is Outcome.REGRESSED
+    assert found.change == pytest.approx(-0.09)
+    assert "stalls now and then" in found.reason
+
+
+def test_stalls_of_the_base_are_no_improvement() -> None:
+    found = compared("rps", [pair(STALLED, [1000.0] * 100)] * 12)
+    assert found.outcome is Outcome.PASS
+    assert found.change == pytest.approx(0)
+
+
+def test_stalls_of_both_sides_are_nobody_s() -> None:
+    assert compared("rps", [pair(STALLED, STALLED)] * 12).outcome is Outcome.PASS
+
+
+# --- nothing to compare
+
+
+def test_turns_in_which_nothing_ended_count_as_slow_and_do_not_break_it() -> None:
+    found = compared("rps", [pair(EVEN, [0, 500, 0, 500, 500, 500])] * 8)
+    assert found.outcome is Outcome.REGRESSED
+    assert found.low is not None
+    assert found.low > -1
+
+
+@pytest.mark.parametrize(
+    "base, now, whose", [([0] * 6, EVEN, "the base"), (EVEN, [0] * 6, "this side"), ([], [], "the base")]
+)
+def test_a_side_without_any_answer_has_no_ratio(base: Sequence[float], now: Sequence[float], whose: str) -> None:
+    found = compared("rps", [pair(base, now)] * 8)
+    assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
+    assert found.reason.startswith(f"requests/s was 0 or not measured on {whose}")
+
+
+def test_few_pairs_say_nothing() -> None:
+    found = compared("rps", rates(0.5, count=1)[:1] * (LEAST_PAIRS - 1))
+    assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
+    assert found.reason == (
+        "it takes 3 pairs of boots with answers on both sides, and there were 2: give it a longer max_duration"
+    )
+
+
+def test_a_percentile_of_too_few_requests_says_how_many_it_needs() -> None:
+    found = compared("p99", tails(2, requests=90))
+    assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
+    assert "needs 299 requests a side in each of 3 pairs of boots, or in some together, and had them 2" in found.reason
+
+
+def test_nothing_has_no_reason_while_there_is_time() -> None:
+    assert compared("p99", tails(2, requests=90), last=False).reason == ""
+
+
+@pytest.mark.parametrize(
+    "counts, units",
+    [
+        ([299] * 3, 3),
+        ([150] * 6, 3),
+        ([150] * 7, 3),
+        ([100] * 8, None),
+        ([100, 199, 299, 298, 1], 3),
+        ([1000, 1, 1, 300, 299], 3),
+    ],
+)
+def test_neighbours_make_a_unit_where_one_pair_has_too_few_requests(counts: list[int], units: int | None) -> None:
+    found = worse_of(P99, [pair(EVEN, EVEN, requests=count) for count in counts])
+    assert (None if found is None else found.units) == units
+
+
+def test_the_side_with_fewer_requests_says_what_a_unit_is() -> None:
+    slow = replace(pair(EVEN, EVEN), now=replace(pair(EVEN, EVEN).now, latency=latencies([5], 100)))
+    found = worse_of(P99, [slow] * 9)
+    assert found is not None
+    assert found.units == 3
+
+
+def test_a_cliff_is_named() -> None:
+    """Around 1 % of the requests have to wait for a pause of 20 ms: a little more or less of them is all of p99."""
+    fast, slow = [5.0] * 994 + [25.0] * 6, [5.0] * 986 + [25.0] * 14
+    some = [pair(EVEN, EVEN, base_ms=one, now_ms=other) for one, other in ((fast, slow), (slow, fast), (fast, fast))]
+    found = compared("p99", some * 3)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "latency jumps there, from 5 ms at p98.5 to 25 ms at p99.5" in found.reason
+    assert "gate a percentile beside it" in found.reason
+
+
+# --- the mean of the units
+
+
+def single(worse: float, stabilised: tuple[str, ...] = STABILISED) -> Pair:
+    """A pair of one cycle: its value is known as exactly as two boots are alike."""
+    return pair([1000], [1000 * math.exp(-worse)], stabilised=stabilised)
+
+
+def test_units_that_differ_as_boots_do_have_the_error_of_boots() -> None:
+    found = worse_of(RPS, [single(worse) for worse in (0.01, 0.02, 0.03)])
+    assert found is not None
+    assert [found.value, found.df, found.units] == pytest.approx([0.02, 6, 3])
+    assert found.error == pytest.approx(0.01 / math.sqrt(3))
+
+
+def test_units_that_differ_by_more_have_a_greater_error_by_birge_s_ratio() -> None:
+    found = worse_of(RPS, [single(worse) for worse in (0.0, 0.03, 0.06)])
+    assert found is not None
+    assert found.value == pytest.approx(0.03)
+    squares = (0.03**2 + 0.03**2) / 0.01**2
+    ratio = (4 + squares) / (4 + 2)
+    assert found.error == pytest.approx(math.sqrt(ratio * 0.01**2 / 3))
+
+
+def test_units_that_differ_less_are_not_taken_for_better_than_boots_are() -> None:
+    found = worse_of(RPS, [single(0.02)] * 4)
+    assert found is not None
+    assert found.error == pytest.approx(0.01 / 2)
+
+
+@pytest.mark.parametrize("held, sd", [(STABILISED, 0.01), (("addresses",), 0.035), ((), 0.07)])
+def test_the_usual_difference_of_boots_depends_on_what_is_held_equal(held: tuple[str, ...], sd: float) -> None:
+    found = worse_of(RPS, [single(0.0, held)] * 4)
+    assert found is not None
+    assert found.error == pytest.approx(sd / 2)
+
+
+def test_units_count_by_how_exactly_they_are_known() -> None:
+    """Logs of the cycles' ratios of the noisy one: -0.3 to 0.1, by hand its estimate -0.1 and its MAD 0.1."""
+    steady = [single(0.0)] * 3
+    cycles = [0.3, 0.2, 0.1, 0.0, -0.1]
+    noisy = pair([1000] * 5, [1000 * math.exp(-worse) for worse in cycles])
+    found = worse_of(RPS, [*steady, noisy])
+    variance = math.pi / 3 * (1.4826 * 0.1) ** 2 / 5
+    weights = (3 / 0.01**2, 1 / (0.01**2 + variance))
+    assert found is not None
+    assert found.value == pytest.approx(0.1 * weights[1] / sum(weights))
+
+
+def test_a_percentile_differs_more_between_boots_than_a_rate() -> None:
+    p50, p99 = (worse_of(metric, tails(1.0, count=4)) for metric in (P50, P99))
+    assert p50 is not None
+    assert p99 is not None
+    assert [p50.error, p99.error] == pytest.approx([0.01 / 2, 0.04 / 2])
+
+
+def test_bounds_are_those_of_students_t() -> None:
+    found = worse_of(RPS, [single(0.0)] * 6)
+    assert found is not None
+    assert found.df == 9
+    assert found.margin(0.05) == pytest.approx(1.8331 * found.error, rel=1e-4)
+    assert found.margin(0.005) == pytest.approx(3.2498 * found.error, rel=1e-4)
+
+
+# --- properties
+
+
+RATE = st.floats(10, 10_000)
+CYCLES = st.lists(st.tuples(RATE, RATE), min_size=1, max_size=8)
+MANY_PAIRS = st.lists(
+    CYCLES.map(lambda cycles: pair([base for base, _ in cycles], [now for _, now in cycles], requests=10)),
+    min_size=LEAST_PAIRS,
+    max_size=8,
+)
+
+
+@given(MANY_PAIRS)
+def test_swapping_the_sides_turns_the_answer_round(pairs: list[Pair]) -> None:
+    one, other = worse_of(RPS, pairs), worse_of(RPS, swapped(pairs))
+    assert one is not None
+    assert other is not None
+    assert other.value == pytest.approx(-one.value, abs=1e-9)
+    assert other.error == pytest.approx(one.error)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=LEAST_PAIRS, max_size=6))
+def test_so_it_does_for_percentiles(levels: list[tuple[int, int]]) -> None:
+    pairs = [pair((), (), base_ms=[base, base + 1], now_ms=[now, now + 2], requests=300) for base, now in levels]
+    one, other = worse_of(P99, pairs), worse_of(P99, swapped(pairs))
+    assert one is not None
+    assert other is not None
+    assert other.value == pytest.approx(-one.value, abs=1e-9)
+    assert other.error == pytest.approx(one.error)
+
+
+@given(MANY_PAIRS, st.sampled_from([share for _, share in LOOKS]))
+def test_no_outcome_and_its_opposite_at_once(pairs: list[Pair], share: float) -> None:
+    one, other = compared("rps", pairs, share=share), compared("rps", swapped(pairs), share=share)
+    assert (one.outcome is Outcome.IMPROVED) <= (other.outcome is Outcome.REGRESSED)
+    assert not (one.outcome is Outcome.PASS and other.outcome is Outcome.IMPROVED and one.change == 0)
+
+
+@given(MANY_PAIRS, st.floats(0.01, 100))
+def test_how_fast_both_sides_are_does_not_matter(pairs: list[Pair], factor: float) -> None:
+    def scaled(each: Pair) -> Pair:
+        base, now = ([turn["rps"] * factor for turn in side.turns] for side in (each.base, each.now))
+        return pair(base, now, requests=10)
+
+    one, other = worse_of(RPS, pairs), worse_of(RPS, [scaled(each) for each in pairs])
+    assert one is not None
+    assert other is not None
+    assert other.value == pytest.approx(one.value, abs=1e-7)
+    assert other.error == pytest.approx(one.error)
+
+
+@given(MANY_PAIRS, st.randoms(use_true_random=False))
+def test_the_order_of_pairs_does_not_matter_to_a_rate(pairs: list[Pair], chance: object) -> None:
+    shuffled = sorted(pairs, key=lambda each: chance.random())  # type: ignore[attr-defined]
+    one, other = worse_of(RPS, pairs), worse_of(RPS, shuffled)
+    assert one is not None
+    assert other is not None
+    assert other.value == pytest.approx(one.value, abs=1e-9)
+    assert other.error == pytest.approx(one.error)
+
+
+@given(MANY_PAIRS)
+def test_the_interval_holds_the_change_and_comparisons_are_finite(pairs: list[Pair]) -> None:
+    found = compared("rps", pairs)
+    assert found.change is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert -1 < found.low <= found.change <= found.high < math.inf
+    assert found.detectable is not None
+    assert found.detectable > found.tolerance
+    assert (found.outcome is Outcome.INCONCLUSIVE) is bool(found.reason) or found.outcome is Outcome.REGRESSED
+
+
+# --- looks
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_all_looks_together_have_the_whole_error_whenever_they_are(times: list[float]) -> None:
+    looked_at, shares = 0.0, []
+    for time in [*sorted(times), 1.0]:
+        shares.append(share_of_looks(looked_at, time))
+        looked_at = time
+    assert sum(shares) == pytest.approx(1.0)
+    assert min(shares) >= 0
+
+
+@pytest.mark.parametrize(
+    "before, now, share",
+    [(0.0, 0.05, 0.0), (0.0, 0.1, 0.04), (0.0, 0.16, 0.10), (0.1, 0.15, 0.06), (0.3, 0.39, 0.0), (0.75, 1.0, 0.40)],
+)
+def test_a_look_has_what_is_due_since_the_last_one(before: float, now: float, share: float) -> None:
+    assert share_of_looks(before, now) == pytest.approx(share)
+
+
+# --- what more time would bring
+
+
+@pytest.mark.parametrize(
+    "ratios, at, hopeless",
+    [
+        ((1.0,), 0.6, False),  # will be clear
+        ((0.9,), 0.6, False),  # far worse
+        ((1.15, 0.87, 1.0), 0.4, False),  # too early to give up
+        ((1.15, 0.87, 1.0), 0.6, True),
+    ],
+)
+def test_what_the_rest_of_the_time_is_unlikely_to_decide_is_given_up(
+    ratios: tuple[float, ...], at: float, hopeless: bool
+) -> None:
+    assert is_hopeless(RPS, rates(*ratios), tolerance=0.015, alpha=ALPHA, at=at) is hopeless
+
+
+def test_what_cannot_be_told_yet_is_not_given_up() -> None:
+    assert not is_hopeless(P99, tails(1.0, requests=10), tolerance=0.1, alpha=ALPHA, at=0.9)
+
+
+def test_the_smallest_change_seen_is_what_a_comparison_calls_detectable() -> None:
+    pairs = tails(1.0)
+    found = worse_of(P99, pairs)
+    assert found is not None
+    smallest = math.expm1(smallest_seen(found, math.log1p(0.1), ALPHA))
+    assert compare_pairs(P99, pairs, tolerance=0.1, alpha=ALPHA, share=0.4, last=True).detectable == pytest.approx(
+        smallest
+    )
+
+
+@given(st.floats(0.005, 0.5), st.floats(0.02, 0.3))
+def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, change: float) -> None:
+    """Errors shrink with the square root of the time; the degrees of freedom are left as they are."""
+    found = worse_of(RPS, [single(-sd), single(0.0), single(sd)])
+    assert found is not None
+    limit = change / 3
+    times = time_to_see(found, change, limit, ALPHA)
+    later = replace(found, error=found.error / math.sqrt(times))
+    assert smallest_seen(later, limit, ALPHA) == pytest.approx(change)

@@ -1,0 +1,62 @@
+"""How often comparisons of two versions are right, simulated. Seeded: the same every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from judge.pairs import PairNoise
+
+from pytest_fileperf.judge.gate import CONTEST_ALPHA
+from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.sequence import Sequential
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.measure.metrics import METRICS
+
+TESTS = 5
+GATES = {name: METRICS[name].paired_tolerance for name in ("rps", "p99")}
+ALPHA = CONTEST_ALPHA / (TESTS * len(GATES))
+PAIR_S, LIMIT_S = 5.0, 60.0
+
+
+def compared(rng: np.random.Generator, noise: PairNoise, *, slower: float = 0.0) -> tuple[Outcome, ...]:
+    """Returns the outcomes of a test's gates, looked at as the session does."""
+    gates = Sequential(GATES, alpha=ALPHA, limit_s=LIMIT_S)
+    pairs: list[Pair] = []
+    while True:
+        pairs.append(noise.drawn(rng, slower=slower))
+        found = gates.look(pairs, elapsed_s=PAIR_S * len(pairs), next_s=PAIR_S)
+        if found is not None:
+            return tuple(comparison.outcome for comparison in found)
+
+
+def sessions_with_a_regression(count: int, noise: PairNoise, *, seed: int) -> int:
+    rng = np.random.default_rng(seed)
+    sessions = ([compared(rng, noise) for _ in range(TESTS)] for _ in range(count))
+    return sum(any(Outcome.REGRESSED in outcomes for outcomes in tests) for tests in sessions)
+
+
+def rps_outcomes(count: int, *, slower: float, seed: int) -> Counter[Outcome]:
+    rng = np.random.default_rng(seed)
+    return Counter(compared(rng, PairNoise(), slower=slower)[0] for _ in range(count))
+
+
+def test_identical_code_regresses_in_at_most_one_of_a_hundred_sessions() -> None:
+    assert sessions_with_a_regression(500, PairNoise(), seed=31) <= 5
+
+
+def test_so_it_does_where_boots_are_not_stabilised() -> None:
+    noise = PairNoise(boot_sd=0.07, stabilised=())
+    assert sessions_with_a_regression(200, noise, seed=32) <= 2
+
+
+def test_five_percent_slower_regresses_in_nineteen_of_twenty() -> None:
+    outcomes = rps_outcomes(300, slower=0.05, seed=33)
+    assert outcomes[Outcome.REGRESSED] >= 0.95 * 300
+    assert outcomes[Outcome.PASS] <= 0.01 * 300
+
+
+def test_five_percent_faster_never_regresses() -> None:
+    """It passes, or is IMPROVED: whichever is sure first."""
+    outcomes = rps_outcomes(300, slower=1 / 1.05 - 1, seed=34)
+    assert outcomes[Outcome.PASS] + outcomes[Outcome.IMPROVED] == 300

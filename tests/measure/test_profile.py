@@ -1,0 +1,350 @@
+"""Profiles as they are read, what functions cost, and which functions a growth of CPU per request is put down to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_fileperf.measure.blame import FunctionGrowth, growth
+from pytest_fileperf.measure.stacks import Frame, Place, Profile, Stack, costs, place_of, profile_of
+
+ROOT = Path("/work/app")
+ELSEWHERE = Path("/tmp/fileperf-base/app")
+SITE = "/venv/lib/python3.12/site-packages"
+FILES = {
+    "boot": "/opt/pytest_fileperf/serve/boot.py",
+    "run_asgi": f"{SITE}/uvicorn/protocols/http/httptools_impl.py",
+    "parse": f"{SITE}/uvicorn/protocols/http/httptools_impl.py",
+    "route": f"{SITE}/starlette/routing.py",
+    "render": f"{SITE}/starlette/responses.py",
+    "gzip": f"{SITE}/starlette/middleware/gzip.py",
+    "dumps": "/usr/lib/python3.12/json/__init__.py",
+    "encode": "/usr/lib/python3.12/json/encoder.py",
+    "wrapped": "/usr/lib/python3.12/functools.py",
+}
+"""What is not here is the project's own."""
+
+BASE = {
+    "boot": 50,
+    "boot > parse": 100,
+    "boot > run_asgi": 100,
+    "boot > run_asgi > route": 150,
+    "boot > run_asgi > route > handler": 100,
+    "boot > run_asgi > route > handler > load": 150,
+    "boot > run_asgi > route > handler > load > dumps > encode": 50,
+    "boot > run_asgi > route > render": 150,
+    "boot > run_asgi > route > render > dumps > encode": 150,
+}
+"""1,000 samples, 100 µs per request: 100 ns each."""
+HANDLER = "boot > run_asgi > route > handler"
+SAMPLE_S = 100e-9
+
+
+def frame(name: str, root: Path) -> Frame:
+    return Frame(function=name, file=FILES.get(name, f"{root}/main.py"), line=10)
+
+
+def profile(counts: Mapping[str, int], *, root: Path = ROOT) -> Profile:
+    """A profile with so many samples of each stack, of `SAMPLE_S` each."""
+    stacks: Counter[Stack] = Counter()
+    for names, count in counts.items():
+        stacks[tuple(frame(name, root) for name in names.split(" > "))] += count
+    samples = stacks.total()
+    return Profile(
+        stacks=stacks, samples=samples, seconds=samples / 200, requests=50_000, cpu_per_request=samples * SAMPLE_S
+    )
+
+
+def with_more(more: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(BASE) + Counter(more))
+
+
+def beneath(wrapper: str, at: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """The same, with a function between `at` and what it calls."""
+    return {names.replace(f"{at} > ", f"{at} > {wrapper} > "): count for names, count in counts.items()}
+
+
+def blamed(now: Mapping[str, int], base: Mapping[str, int] = BASE) -> tuple[FunctionGrowth, ...]:
+    return growth(profile(base), profile(now), base_root=ROOT, now_root=ROOT)
+
+
+CASES = {
+    "a function was added": (with_more({f"{HANDLER} > burn": 200}), ["burn"]),
+    "a function got slower": (with_more({f"{HANDLER} > load": 200}), ["load"]),
+    "the handler itself got slower": (with_more({HANDLER: 200}), ["handler"]),
+    "what it does lies in a library": (with_more({f"{HANDLER} > audit > dumps > encode": 200}), ["audit"]),
+    "a library is called from a function that was there": (
+        with_more({f"{HANDLER} > load > dumps > encode": 200}),
+        ["load"],
+    ),
+    "a library got slower beneath everything": (with_more({"boot > run_asgi > route > render": 200}), ["render"]),
+    "half of it in each of two functions": (
+        with_more({f"{HANDLER} > slow > first": 100, f"{HANDLER} > slow > second": 100}),
+        ["slow"],
+    ),
+    "nearly all of it one call further in": (
+        with_more({f"{HANDLER} > slow": 5, f"{HANDLER} > slow > inner": 200}),
+        ["inner"],
+    ),
+    "all of it some calls further in": (
+        with_more({f"{HANDLER} > z_outer > y_middle > x_inner > dumps": 200}),
+        ["x_inner"],
+    ),
+    "all of it some calls further in, by another name": (
+        with_more({f"{HANDLER} > a_outer > b_inner": 200}),
+        ["b_inner"],
+    ),
+    "a decorator of a library around it": (with_more({f"{HANDLER} > wrapped > burn": 200}), ["burn"]),
+    "it calls itself": (
+        with_more({f"{HANDLER} > walk": 50, f"{HANDLER} > walk > walk": 50, f"{HANDLER} > walk > walk > walk": 100}),
+        ["walk"],
+    ),
+    "two functions were added": (
+        with_more({f"{HANDLER} > burn": 200, "boot > run_asgi > route > check": 100}),
+        ["burn", "check"],
+    ),
+    "another one got faster": (
+        {**with_more({f"{HANDLER} > burn": 300}), f"{HANDLER} > load": 50},
+        ["burn"],
+    ),
+    "own middleware around everything": (
+        Counter(beneath("middleware", "run_asgi", BASE)) + Counter({"boot > run_asgi > middleware": 200}),
+        ["middleware"],
+    ),
+    "a library's middleware around everything": (
+        Counter(beneath("gzip", "run_asgi", BASE)) + Counter({"boot > run_asgi > gzip": 200}),
+        ["gzip"],
+    ),
+    "middleware that costs nothing, and a slow function": (
+        beneath("middleware", "run_asgi", with_more({f"{HANDLER} > burn": 200})),
+        ["burn"],
+    ),
+    "everything is slower by as much": ({names: count * 12 // 10 for names, count in BASE.items()}, []),
+    "the loop around everything does less": (
+        {
+            names: count // 10 if names in ("boot", "boot > parse") else count * 27 // 20
+            for names, count in BASE.items()
+        },
+        [],
+    ),
+    "nothing changed": (BASE, []),
+    "it got faster": ({**BASE, f"{HANDLER} > load": 50}, []),
+    "less than the noise of sampling": (with_more({f"{HANDLER} > load": 20}), []),
+}
+
+
+@pytest.mark.parametrize("now,functions", CASES.values(), ids=CASES)
+def test_the_cause_is_named(now: Mapping[str, int], functions: list[str]) -> None:
+    assert [found.function for found in blamed(now)] == functions
+
+
+def test_what_is_said_of_a_function() -> None:
+    (found,) = blamed(with_more({f"{HANDLER} > audit": 20, f"{HANDLER} > audit > dumps > encode": 180}))
+
+    assert (found.file, found.line, found.own_code) == ("main.py", 10, True)
+    assert found.growth_s == pytest.approx(20e-6)
+    assert found.share == pytest.approx(1)
+    assert (found.base_s, found.base_self_s) == (0, 0)
+    assert found.now_s == pytest.approx(20e-6)
+    assert found.now_self_s == pytest.approx(2e-6)
+    assert found.callee == Frame(function="dumps", file="json/__init__.py", line=10)
+
+
+def test_recursion_counts_once() -> None:
+    (found,) = blamed(with_more({f"{HANDLER} > walk > walk > walk": 200}))
+
+    assert found.now_s == pytest.approx(20e-6)
+
+
+def test_what_was_moved_beneath_a_function_is_not_its_growth() -> None:
+    (found,) = blamed(Counter(beneath("middleware", "run_asgi", BASE)) + Counter({"boot > run_asgi > middleware": 200}))
+
+    assert found.growth_s == pytest.approx(20e-6)
+    assert found.now_s == pytest.approx(95e-6)
+    assert found.callee is None
+
+
+def test_a_growth_is_not_told_twice() -> None:
+    found = blamed(with_more({f"{HANDLER} > burn": 200, f"{HANDLER} > load": 200}))
+
+    assert sum(one.growth_s for one in found) == pytest.approx(40e-6)
+    assert {one.function for one in found} == {"burn", "load"}
+
+
+def test_a_function_is_the_same_in_another_directory() -> None:
+    now = with_more({f"{HANDLER} > burn": 200})
+
+    (found,) = growth(profile(BASE, root=ELSEWHERE), profile(now), base_root=ELSEWHERE, now_root=ROOT)
+
+    assert (found.function, found.file) == ("burn", "main.py")
+    assert found.growth_s == pytest.approx(20e-6)
+
+
+def test_a_function_is_the_same_on_another_line() -> None:
+    moved = {tuple(replace(one, line=99) for one in stack): count for stack, count in profile(BASE).stacks.items()}
+
+    now = profile(with_more({f"{HANDLER} > burn": 200}))
+
+    (found,) = growth(replace(profile(BASE), stacks=moved), now, base_root=ROOT, now_root=ROOT)
+    assert found.base_s == 0
+    assert found.share == pytest.approx(1)
+
+
+def test_of_torn_stacks_only_the_project_s_own_functions_are_believed() -> None:
+    now = profile(with_more({"boot > run_asgi > route > render": 200}))
+
+    assert growth(profile(BASE), replace(now, torn=True), base_root=ROOT, now_root=ROOT) == ()
+
+
+def test_samples_tell_where_cpu_was_not_measured() -> None:
+    base, now = (replace(profile(counts), cpu_per_request=None) for counts in (BASE, with_more({HANDLER: 200})))
+
+    (found,) = growth(base, now, base_root=ROOT, now_root=ROOT)
+
+    assert base.cost == pytest.approx(100e-6)
+    assert found.growth_s == pytest.approx(20e-6)
+
+
+def test_a_count_of_samples_that_may_be_chance_is_no_growth() -> None:
+    base, now = (replace(profile(counts), cpu_per_request=None) for counts in (BASE, with_more({HANDLER: 80})))
+
+    assert growth(base, now, base_root=ROOT, now_root=ROOT) == ()
+
+
+@pytest.mark.parametrize("stacks", [{}, {(Frame(function="handler", file="/work/app/main.py", line=1),): 1}])
+def test_few_samples_blame_nobody(stacks: dict[Stack, int]) -> None:
+    few = Profile(stacks=stacks, samples=len(stacks), seconds=0.01, requests=10, cpu_per_request=1.0)
+
+    assert growth(few, replace(few, cpu_per_request=2.0), base_root=ROOT, now_root=ROOT) == ()
+    assert growth(profile(BASE), few, base_root=ROOT, now_root=ROOT) == ()
+    assert growth(few, profile(BASE), base_root=ROOT, now_root=ROOT) == ()
+
+
+def test_the_noise_of_sampling_blames_nobody() -> None:
+    """Samples of equal sides, drawn by chance, where CPU per request is said to have grown."""
+    draw = random.Random(1)
+    named = 0
+    for _ in range(100):
+        base, now = (profile(Counter(draw.choices(list(BASE), list(BASE.values()), k=400))) for _ in range(2))
+        named += bool(growth(base, replace(now, cpu_per_request=1.1 * base.cost), base_root=ROOT, now_root=ROOT))
+    assert named <= 1
+
+
+@pytest.mark.parametrize("samples,least", [(400, 95), (200, 90)])
+def test_samples_drawn_by_chance_name_a_function_that_adds_a_fifth(samples: int, least: int) -> None:
+    draw = random.Random(2)
+    slow = with_more({f"{HANDLER} > burn": 200})
+    first = []
+    for _ in range(100):
+        base, now = (
+            replace(
+                profile(Counter(draw.choices(list(counts), list(counts.values()), k=samples))), cpu_per_request=cost
+            )
+            for counts, cost in ((BASE, 100e-6), (slow, 120e-6))
+        )
+        found = growth(base, now, base_root=ROOT, now_root=ROOT)
+        first.append(found[0].function if found else None)
+    assert first.count("burn") >= least
+
+
+def test_reading() -> None:
+    text = (
+        "<module> (/work/app/a b.py:1);Cart.total (/work/app/main.py:7) 3\n"
+        "<module> (/work/app/a b.py:1) 2\n"
+        "f (<frozen os>:9);native 1\n"
+    )
+    again = "<module> (/work/app/a b.py:1) 4\n"
+
+    read = profile_of([text, again], rate_hz=100, requests=20)
+
+    module = Frame(function="<module>", file="/work/app/a b.py", line=1)
+    assert read.stacks == {
+        (module, Frame(function="Cart.total", file="/work/app/main.py", line=7)): 3,
+        (module,): 6,
+        (Frame(function="f", file="<frozen os>", line=9), Frame(function="native", file="", line=0)): 1,
+    }
+    assert (read.samples, read.seconds, read.requests) == (10, 0.1, 20)
+    assert read.cost == pytest.approx(0.005)
+    assert read.per_sample_s == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize(
+    "innermost",
+    [
+        "wait (/usr/lib/python3.11/threading.py:295)",
+        "Condition.wait (/usr/lib/python3.12/threading.py:320)",
+        "_worker (/usr/lib/python3.12/concurrent/futures/thread.py:70)",
+        "EpollSelector.select (/usr/lib/python3.12/selectors.py:451)",
+        "Popen.poll (/usr/lib/python3.12/multiprocessing/popen_fork.py:24)",
+        r"Condition.wait (C:\Python312\Lib\threading.py:320)",
+        "follow_starter.<locals>.wait (/venv/pytest_fileperf/serve/lifeline.py:31)",
+    ],
+)
+def test_threads_that_wait_for_something_to_do_do_not_count(innermost: str) -> None:
+    text = f"run (/work/app/main.py:1);{innermost} 7\nrun (/work/app/main.py:1) 2\n"
+
+    assert profile_of([text], rate_hz=100, requests=1).samples == 2
+
+
+def test_functions_of_the_project_may_be_called_wait() -> None:
+    assert profile_of(["wait (/work/app/main.py:1) 7\n"], rate_hz=100, requests=1).samples == 7
+
+
+def test_samples_without_a_function_do_not_count() -> None:
+    assert profile_of([" 8\nf (a.py:1) 2\n"], rate_hz=100, requests=1).samples == 2
+
+
+@pytest.mark.parametrize("line", ["f (a.py:1)", "f (a.py:1) many", "py-spy> Sampling"])
+def test_other_texts_are_no_profiles(line: str) -> None:
+    with pytest.raises(ValueError, match="is not a stack and a count of samples"):
+        profile_of([line], rate_hz=100, requests=1)
+
+
+def test_nothing_seen_costs_nothing() -> None:
+    nothing = profile_of([], rate_hz=100, requests=0)
+
+    assert (nothing.samples, nothing.cost, nothing.per_sample_s) == (0, 0, 0)
+    assert costs(nothing, root=None) == ()
+
+
+@pytest.mark.parametrize(
+    "file,root,where,own_code",
+    [
+        ("/work/app/main.py", ROOT, "main.py", True),
+        ("/work/app/core/cart.py", ROOT, "core/cart.py", True),
+        ("/work/app/.venv/lib/python3.12/site-packages/jinja2/x.py", ROOT, "jinja2/x.py", False),
+        ("/usr/lib/python3/dist-packages/yaml/x.py", ROOT, "yaml/x.py", False),
+        ("/opt/python/lib/python3.12/json/encoder.py", ROOT, "json/encoder.py", False),
+        (r"C:\Python312\Lib\json\encoder.py", ROOT, "json/encoder.py", False),
+        (r"C:\work\app\main.py", Path(r"C:\work\app"), "main.py", True),
+        ("/elsewhere/main.py", ROOT, "/elsewhere/main.py", False),
+        ("/elsewhere/main.py", None, "/elsewhere/main.py", True),
+        ("<frozen os>", None, "<frozen os>", False),
+        ("<string>", ROOT, "<string>", False),
+        ("", None, "", False),
+        ("/work/app/lent/pytest_fileperf/serve/boot.py", ROOT, "pytest_fileperf/serve/boot.py", False),
+    ],
+)
+def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code: bool) -> None:
+    place = place_of(Frame(function="f", file=file, line=1), root)
+
+    assert place == Place(function="f", file=where, own_code=own_code)
+
+
+def test_costs_are_those_of_each_function_with_and_without_what_it_calls() -> None:
+    counts = {"boot > handler": 10, "boot > handler > walk > walk": 20, "boot > handler > walk > dumps": 30, "boot": 40}
+
+    found = {one.function: (one.cost_s / SAMPLE_S, one.self_s / SAMPLE_S) for one in costs(profile(counts), root=ROOT)}
+
+    assert list(found) == ["boot", "handler", "walk", "dumps"]
+    assert found == {
+        "boot": pytest.approx((100, 40)),
+        "handler": pytest.approx((60, 10)),
+        "walk": pytest.approx((50, 20)),
+        "dumps": pytest.approx((30, 30)),
+    }

@@ -1,0 +1,230 @@
+"""`--fileperf-against` and `--fileperf-aa` as a user types them, in real Git repositories."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from serve.repositories import Repo, needs_git
+
+pytestmark = [needs_git, pytest.mark.timeout(120)]
+
+Run = Callable[..., pytest.RunResult]
+
+SHORT = ("--fileperf-max-duration=5s", "--fileperf-connections=2")
+TESTS = """
+import pytest
+
+def test_download(fileperf):
+    fileperf.get("/", gate="rps", tolerance="400%")
+"""
+
+
+@pytest.fixture
+def repo(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repo:
+    """The project, committed; temporary files go where they can be counted."""
+    (project.path / ".gitignore").write_text("__pycache__\n/stdout\n/stderr\n/runpytest-*\n/out.json\n")
+    project.makepyfile(test_it=TESTS)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "temporary").mkdir()
+    made = Repo(project.path)
+    made.git("init", "--quiet")
+    made.commit()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    temporary = tmp_path / "temporary"
+    assert [path.name for path in temporary.glob("fileperf*")] == []
+
+
+def state_of(repo: Repo) -> dict[str, object]:
+    """Returns all that a comparison has to leave as it is; files are only counted by Git, as pytester writes some."""
+    return {name: fact for name, fact in repo.state().items() if name != "files"}
+
+
+def make_slower(repo: Repo, seconds: float = 0.05) -> None:
+    app = repo.top / "server_app.py"
+    slow = app.read_text().replace(
+        "    status = ", f"    import asyncio; await asyncio.sleep({seconds})\n    status = "
+    )
+    assert "sleep" in slow
+    app.write_text(slow)
+
+
+def refused(result: pytest.RunResult) -> str:
+    """Returns what a usage error says; asserts that no test ran."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "collected" not in result.stdout.str()
+    return result.stderr.str()
+
+
+def test_what_is_slower_than_a_commit_fails(repo: Repo, run_apart: Run) -> None:
+    make_slower(repo)
+    head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
+
+    result = run_apart("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT)
+
+    result.assert_outcomes(failed=1)
+    title = f"HEAD ({head})"
+    result.stdout.fnmatch_lines(
+        [f"fileperf: measuring; *; against {title}", f"*RegressionError: test_download: worse than {title}*"]
+    )
+    assert "--fileperf-update" not in result.stdout.str()
+    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
+    assert entry["base"]["title"] == title
+    assert entry["verdict"]["comparisons"][0]["pairs"] >= 3
+    assert state_of(repo) == before
+
+
+def test_the_same_code_passes_and_stores_nothing(repo: Repo, run_apart: Run) -> None:
+    before = state_of(repo)
+    result = run_apart("--fileperf-against=HEAD", *SHORT)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*against HEAD (*", "*rps*"])
+    assert not (repo.top / ".fileperf").exists()
+    assert state_of(repo) == before
+
+
+def test_a_directory_is_compared_with(repo: Repo, run_apart: Run, tmp_path: Path) -> None:
+    repo.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "old"))
+    make_slower(repo)
+    result = run_apart(f"--fileperf-against={tmp_path / 'old'}", *SHORT)
+    result.assert_outcomes(failed=1)
+    assert f"worse than {tmp_path / 'old'}" in " ".join(line.lstrip("E ") for line in result.outlines)
+
+
+def test_what_a_commit_has_not_is_new(repo: Repo, run_apart: Run) -> None:
+    repo.write("test_it.py", TESTS.replace('"/"', '"/more"'))
+    repo.write("server_app.py", (repo.top / "server_app.py").read_text())
+    app = (repo.top / "server_app.py").read_text()
+    repo.write("server_app.py", app.replace("status = ", "status = 404 if scope['path'] == '/more' else ", 1))
+    repo.commit()
+    repo.write("server_app.py", app)
+
+    result = run_apart("--fileperf-against=HEAD", "--fileperf-duration=0.5s", *SHORT)
+
+    result.assert_outcomes(passed=1)
+    text = " ".join(result.stdout.str().split())
+    assert "has no good answer to GET /more: status 404" in text
+    assert "NEW" in text
+
+
+def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_apart: Run) -> None:
+    result = run_apart("--fileperf-aa", *SHORT)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", "*rps: * slower shows in *; 5 % needs *"])
+    assert "PASS" not in result.stdout.str()
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("--fileperf-against=no-such-branch",), "'no-such-branch' is neither a directory nor a ref"),
+        (("--fileperf-against=",), "name a Git ref, a directory, a URL or python:INTERPRETER"),
+        (("--fileperf-against=.",), "both sides would be the same"),
+        (("--fileperf-against=http://example.com",), "load only goes to this machine"),
+        (("--fileperf-against=HEAD", "--fileperf-update"), "stores neither: leave out --fileperf-update"),
+        (("--fileperf-against=HEAD", "--fileperf-smoke"), "compare nothing, leave out --fileperf-smoke"),
+        (("--fileperf-aa", "--fileperf-update=new"), "--fileperf-aa: it measures two versions, and stores neither"),
+        (("--fileperf-aa", "--fileperf-smoke"), "--fileperf-aa: a few requests compare nothing"),
+        (("--fileperf-aa", "--fileperf-against=HEAD"), "give one of them"),
+        (("--fileperf-against=HEAD", "--fileperf-max-duration=0s"), "max_duration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_any_test(
+    arguments: tuple[str, ...], said: str, repo: Repo, run: Run
+) -> None:
+    assert said in " ".join(refused(run(*arguments)).split())
+
+
+def test_all_that_is_wrong_is_said_at_once(repo: Repo, run: Run) -> None:
+    said = refused(run("--fileperf-against=nowhere", "--fileperf-update", "--fileperf-smoke"))
+    for part in ("'nowhere' is neither", "stores neither", "a few requests compare nothing"):
+        assert part in said
+
+
+def test_outside_of_a_repository_a_ref_is_refused(project: pytest.Pytester, run: Run) -> None:
+    assert "is in no Git repository" in " ".join(refused(run("--fileperf-against=main")).split())
+
+
+def test_collecting_alone_checks_nothing_out(repo: Repo, run: Run, tmp_path: Path) -> None:
+    result = run("--fileperf-against=HEAD", "--collect-only", "-q")
+    assert result.ret == 0
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# --- Ctrl-C
+
+
+def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 50
+    while not there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it never came so far"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal")
+@pytest.mark.parametrize("moment", ["as soon as there are files", "while both are loaded"])
+def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -> None:
+    make_slower(repo, 0.01)
+    before = state_of(repo)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-pno:randomly",
+        "-pno:cacheprovider",
+        "-pno:benchmark",
+        "-q",
+        "--fileperf-against=HEAD",
+    ]
+    process = subprocess.Popen(
+        command, cwd=repo.top, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    family = psutil.Process(process.pid)
+
+    def has_begun() -> bool:
+        if moment == "as soon as there are files":
+            return any((tmp_path / "temporary").glob("fileperf-base-*"))
+        started = [child for child in family.children(recursive=True) if _is_generator(child)]
+        return bool(started) and len(family.children(recursive=True)) > 2
+
+    wait_for(has_begun, process)
+    if moment == "while both are loaded":
+        time.sleep(1)
+    children = family.children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=50)
+
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == [], output
+    assert moment != "while both are loaded" or len(gone) >= 3
+    assert [path.name for path in (tmp_path / "temporary").glob("fileperf*")] == []
+    assert state_of(repo) == before
+
+
+def _is_generator(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "pytest_fileperf.drive.generator" in process.cmdline()
+    return False

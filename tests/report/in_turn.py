@@ -1,0 +1,56 @@
+"""Results of two versions measured in turn, made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from report.samples import recording, result
+
+from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.measure.recording import Phase, Recording
+from pytest_fileperf.report.result import Result
+
+MS = 1_000_000
+TITLE = "origin/main (1a2b3c4)"
+SLOWER = Comparison(
+    metric="rps", outcome=Outcome.REGRESSED, tolerance=0.015, base=2190.0, now=2050.0, change=-0.064, low=-0.071,
+    high=-0.057, confidence=0.9, detectable=0.031, pairs=3,
+)  # fmt: skip
+TAIL_SAME = Comparison(
+    metric="p99", outcome=Outcome.PASS, tolerance=0.10, base=0.0308, now=0.031, change=0.0065, low=-0.02, high=0.033,
+    confidence=0.9, detectable=0.14, pairs=3,
+)  # fmt: skip
+FLOORS = (
+    NoiseFloor(metric="rps", seconds=60.4, smallest=0.041, seconds_for={0.05: 42.3, 0.02: 211.8}),
+    NoiseFloor(metric="p99", seconds=60.4, smallest=None, seconds_for={}),
+)
+
+
+def turns(*, requests: int = 410, boots: int = 3, rounds: int = 4, first: int = 0) -> Recording:
+    """Returns one side's turns of 50 ms, each after a handover as long; with `first=1` the second of each cycle."""
+    whole = recording(requests=requests, boots=boots, rounds=rounds, client_cpu_share=0.06)
+    made = []
+    for round_ in whole.rounds:
+        start_ns = (round_.boot * 1000 + round_.index * 100 + first * 50) * MS
+        handover = replace(
+            round_, index=2 * round_.index, phase=Phase.HANDOVER, started_ns=start_ns - 50 * MS, ended_ns=start_ns
+        )
+        turn = replace(round_, index=2 * round_.index + 1, started_ns=start_ns, ended_ns=start_ns + 50 * MS)
+        made += [handover, turn]
+    return replace(whole, rounds=tuple(made))
+
+
+def compared(*, boots: int = 3, rounds: int = 4, requests: int = 410) -> Result:
+    """Returns a regression of requests/s: now has `requests` in a turn, base a tenth more."""
+    measured = result(
+        recorded=turns(requests=requests, boots=boots, rounds=rounds, first=1),
+        verdict=Verdict(comparisons=(SLOWER, TAIL_SAME), against=TITLE),
+        load="32 connections in turn, 3 pairs of boots, 18.0 s",
+    )
+    return replace(measured, base=turns(requests=round(1.1 * requests), boots=boots, rounds=rounds))
+
+
+def with_itself() -> Result:
+    """Returns what `--fileperf-aa` makes."""
+    return replace(compared(), verdict=Verdict(against="itself"), noise=FLOORS)

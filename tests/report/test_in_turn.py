@@ -1,0 +1,201 @@
+"""What reports make of two versions that were measured in turn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from report.in_turn import SLOWER, TITLE, compared, turns, with_itself
+from report.samples import result
+
+from pytest_fileperf.errors import NotMeasuredError, RegressionError
+from pytest_fileperf.judge.judge import raise_for
+from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.page.charts import charts_of
+from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
+from pytest_fileperf.report.page.gates import gate_table
+from pytest_fileperf.report.result import Result
+from pytest_fileperf.report.terminal import terminal_report
+
+
+def chart_of(shown: Result, title: str) -> Chart:
+    (chart,) = (chart for chart in charts_of(shown) if chart.title == title)
+    return chart
+
+
+def trace_of(chart: Chart, name: str) -> Any:
+    (trace,) = (trace for trace in chart.traces if trace["name"] == name)
+    return trace
+
+
+# --- the terminal
+
+
+def test_the_table_of_a_comparison() -> None:
+    lines = terminal_report([compared()], width=90, colour=False).splitlines()
+    assert lines[:3] == [
+        "against origin/main (1a2b3c4)  uvicorn ×1 (uvloop, httptools)",
+        "  32 connections in turn, 3 pairs of boots, 18.0 s",
+        "  boots stabilised: hash seed, addresses, allocator",
+    ]
+    assert "  rps  2,190/s → 2,050/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED" in lines
+    assert "  p99  30.8 ms → 31.0 ms  +0.7 % [−2.0, +3.3]  tolerance 10 %   PASS" in lines
+    assert lines[-1] == "1 measured: 1 REGRESSED"
+
+
+def test_what_could_be_seen_is_a_line_for_each_gate() -> None:
+    lines = terminal_report([with_itself()], width=90, colour=False).splitlines()
+    assert lines[0].startswith("against itself")
+    assert "  rps: 4.1 % slower shows in 60.0 s; 5 % needs 42.0 s, 2 % needs 212 s" in lines
+    assert "  p99: too few requests to tell what could be seen" in lines
+
+
+# --- the message
+
+
+def test_the_message_says_against_what_and_advises_no_update() -> None:
+    verdict = compared().verdict
+    with pytest.raises(RegressionError) as raised:
+        raise_for(verdict, strict=False, ci=False, title="test_upload", limiting="server CPU")
+    assert str(raised.value) == (
+        "test_upload: worse than origin/main (1a2b3c4)\n"
+        "\n"
+        "metric     base      now  change in % (90 %)  tolerance  outcome\n"
+        "rps     2,190/s  2,050/s    −6.4 (−7.1…−5.7)      1.5 %  REGRESSED\n"
+        "p99     30.8 ms  31.0 ms    +0.7 (−2.0…+3.3)     10.0 %  PASS\n"
+        "\n"
+        "limited by: server CPU"
+    )
+
+
+def test_the_message_of_what_is_new() -> None:
+    reason = f"{TITLE} has no good answer to GET /more: status 404"
+    new = Comparison(metric="rps", outcome=Outcome.NEW, tolerance=0.015, now=2050.0, reason=reason)
+    with pytest.raises(NotMeasuredError, match="not compared, which fails in CI") as raised:
+        raise_for(Verdict(comparisons=(new,), against=TITLE), strict=False, ci=True, title="test_more")
+    assert reason in " ".join(str(raised.value).split())
+    assert "--fileperf-update" not in str(raised.value)
+
+
+# --- JSON
+
+
+def test_the_file_has_both_sides_and_what_could_be_seen() -> None:
+    text = results_json([compared(), with_itself()], environment={}, created="now")
+    one, other = json.loads(text)["results"]
+    assert one["base"]["title"] == TITLE
+    for side in (one, one["base"]):
+        assert [round_["phase"] for round_ in side["rounds"][:4]] == ["handover", "round"] * 2
+        assert len(side["rounds"]) == 24
+        assert [boot["index"] for boot in side["boots"]] == [0, 1, 2]
+    assert (one["boots"][0]["requests"], one["base"]["boots"][0]["requests"]) == (3280, 3608)
+    assert [item["pairs"] for item in one["verdict"]["comparisons"]] == [3, 3]
+    assert (one["noise"], other["verdict"]["comparisons"]) == ([], [])
+    assert other["noise"] == [
+        {"metric": "rps", "seconds": 60.4, "smallest": 0.041, "seconds_for": {"5.0 %": 42.3, "2.0 %": 211.8}},
+        {"metric": "p99", "seconds": 60.4, "smallest": None, "seconds_for": {}},
+    ]
+
+
+# --- the page
+
+
+def test_gates_stand_against_the_other_version() -> None:
+    text = gate_table(compared()).text
+    assert "Against <b>origin/main (1a2b3c4)</b>, measured in turn on 3 pairs of boots" in text
+    assert ">base<" in text
+    assert "baseline" not in text
+
+
+def test_gates_of_a_stored_baseline_stand_against_that() -> None:
+    text = gate_table(result(verdict=Verdict(comparisons=(SLOWER,)))).text
+    assert ">baseline<" in text
+    assert "Against" not in text
+
+
+def test_names_of_versions_are_text() -> None:
+    evil = replace(compared(), verdict=replace(compared().verdict, against="<script>"))
+    assert "<script>" not in gate_table(evil).text
+
+
+def test_pairs_are_drawn_and_no_rounds() -> None:
+    assert [chart.title for chart in charts_of(compared())] == [
+        "Latency by percentile",
+        "Change of requests/s by pair of boots",
+        "Change of p99 by pair of boots",
+        "Requests per second by pair of boots",
+        "Latency by pair of boots",
+    ]
+
+
+def test_what_could_be_seen_has_the_changes_of_the_same_code() -> None:
+    chart = chart_of(with_itself(), "Change of requests/s by pair of boots")
+    assert [trace["name"] for trace in chart.traces] == ["pair", "no change"]
+
+
+def test_each_pair_is_a_mark_of_its_change() -> None:
+    chart = chart_of(compared(), "Change of requests/s by pair of boots")
+    assert trace_of(chart, "pair")["x"] == [1, 2, 3]
+    assert trace_of(chart, "pair")["y"] == pytest.approx([100 * (410 / 451 - 1)] * 3, abs=0.01)
+    assert trace_of(chart, "pair")["error_y"]["array"] == pytest.approx([0, 0, 0], abs=0.01)
+    assert trace_of(chart, "all pairs")["y"] == [-6.4, -6.4]
+    assert trace_of(chart, "tolerance")["y"] == pytest.approx([-1.478, -1.478], abs=0.001)
+    assert "higher is better" in chart.says
+
+
+def test_pairs_that_have_too_few_requests_alone_are_a_mark_together() -> None:
+    chart = chart_of(compared(boots=5, requests=20), "Change of p99 by pair of boots")
+    assert trace_of(chart, "pair")["x"] == [1.5, 4]
+    assert "or of some together" in chart.says
+
+
+def test_a_percentile_that_no_pairs_can_carry_has_no_chart() -> None:
+    titles = [chart.title for chart in charts_of(compared(requests=4))]
+    assert "Change of p99 by pair of boots" not in titles
+    assert "Change of requests/s by pair of boots" in titles
+
+
+def test_both_sides_of_each_pair_have_their_level() -> None:
+    rates = chart_of(compared(), "Requests per second by pair of boots")
+    assert [(trace["name"], trace["y"]) for trace in rates.traces] == [
+        ("base", [9020] * 3),
+        ("now", [8200] * 3),
+    ]
+    latencies = chart_of(compared(), "Latency by pair of boots")
+    assert [trace["name"] for trace in latencies.traces] == ["p50 base", "p50 now", "p99 base", "p99 now"]
+
+
+def test_base_has_a_curve_of_percentiles() -> None:
+    chart = chart_of(compared(), "Latency by percentile")
+    assert [trace["name"] for trace in chart.traces][0::2] == ["latency", "latency of base"]
+
+
+def test_many_pairs_of_many_turns_do_not_drown_the_page() -> None:
+    charts = charts_of(compared(boots=60, rounds=30, requests=25))
+    for chart in charts:
+        for trace in chart.traces:
+            drawn: Any = trace
+            assert len(drawn["x"]) <= MOST_POINTS + 10
+
+
+def test_a_side_without_an_answer_does_not_break_it() -> None:
+    dead = replace(compared(), base=turns(requests=0))
+    assert [chart.title for chart in charts_of(dead)] == [
+        "Latency by percentile",
+        "Requests per second by pair of boots",
+        "Latency by pair of boots",
+    ]
+    silent = replace(dead, recording=turns(requests=0))
+    assert [chart.title for chart in charts_of(silent)] == ["Requests per second by pair of boots"]
+
+
+def test_the_whole_page_of_both_kinds() -> None:
+    from pytest_fileperf.report.page.document import RunFacts, results_html
+
+    text = results_html([compared(), with_itself()], RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    assert "rps: 4.1 % slower shows in 60.0 s" in text
+    assert text.count("measured in turn on 3 pairs of boots") == 1

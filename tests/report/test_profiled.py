@@ -1,0 +1,184 @@
+"""What a failure message says of the functions that CPU per request went into, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pytest_fileperf.measure.blame import FunctionGrowth
+from pytest_fileperf.measure.stacks import Frame, FunctionCost, Profile
+from pytest_fileperf.report.profiled import WIDTH, costs_json, costs_text, growth_json, growth_text
+
+BASE = Profile(stacks={}, samples=412, seconds=2.06, requests=25_000, cpu_per_request=82.4e-6)
+NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)
+DIGEST = FunctionGrowth(
+    function="slow_digest",
+    file="app/main.py",
+    line=31,
+    own_code=True,
+    growth_s=15.1e-6,
+    share=0.83,
+    base_s=0.0,
+    now_s=15.1e-6,
+    base_self_s=0.0,
+    now_self_s=14.0e-6,
+)
+TOTAL = replace(
+    DIGEST,
+    function="Cart.total",
+    file="app/cart.py",
+    line=9,
+    growth_s=2.05e-6,
+    share=0.11,
+    callee=Frame(function="dumps", file="json/__init__.py", line=183),
+)
+LONG = replace(
+    DIGEST,
+    function="make_endpoint.<locals>.wrapped_by_a_long_name.<locals>.inner_function_of_it",
+    file="services/reporting/exports/spreadsheets/workbook_builder.py",
+    line=1031,
+    growth_s=0.4e-6,
+)
+COST = FunctionCost(function="get_rows", file="app/main.py", line=40, own_code=True, cost_s=31e-6, self_s=2e-6)
+
+
+def test_the_functions_to_blame() -> None:
+    assert growth_text(BASE, NOW, [DIGEST, TOTAL]) == (
+        "CPU per request grew by 18.2 µs (+22.1 %), of it\n"
+        "  15.1 µs in slow_digest (app/main.py:31)\n"
+        "  2.05 µs in Cart.total (app/cart.py:9), most in dumps"
+    )
+
+
+def test_three_functions_are_shown_and_all_kept() -> None:
+    growths = [DIGEST, TOTAL, LONG, replace(DIGEST, function="fourth")]
+
+    assert len(growth_text(BASE, NOW, growths).splitlines()) == 4
+    assert "fourth" in json.dumps(growth_json(BASE, NOW, growths))
+
+
+def test_times_are_aligned_and_lines_no_longer_than_the_message() -> None:
+    lines = growth_text(BASE, NOW, [DIGEST, replace(LONG, callee=TOTAL.callee)]).splitlines()
+
+    assert lines[1] == "  15.1 µs in slow_digest (app/main.py:31)"
+    assert lines[2] == "   400 ns in mak…nction_of_it (…s/spreadsheets/workbook_builder.py:1031)"
+    assert lines[2].index(" in ") == lines[1].index(" in ")
+    assert max(map(len, lines)) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    "callee,said",
+    [
+        (Frame(function="dumps", file="json.py", line=1), "(app/cart.py:9), most in dumps (json.py)"),
+        (Frame(function="dumps", file="some/package/with/a/path.py", line=1), "(app/cart.py:9), most in dumps"),
+        (Frame(function="a_function_of_a_very_long_name", file="", line=0), "(app/cart.py:9)"),
+    ],
+)
+def test_of_a_callee_is_said_what_there_is_room_for(callee: Frame, said: str) -> None:
+    assert growth_text(BASE, NOW, [replace(TOTAL, callee=callee)]).endswith(said)
+
+
+def test_a_function_without_a_file() -> None:
+    assert growth_text(BASE, NOW, [replace(DIGEST, file="", line=0)]).endswith("µs in slow_digest")
+
+
+@pytest.mark.parametrize(
+    "base,now,text",
+    [
+        (
+            BASE,
+            replace(NOW, cpu_per_request=82.9e-6),
+            "CPU per request did not grow (82.4 µs before, 82.9 µs now): the time is\n  lost waiting, not computing",
+        ),
+        (
+            BASE,
+            NOW,
+            "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out of\n"
+            "  the noise of sampling (412 and 398 samples)",
+        ),
+        (
+            BASE,
+            replace(NOW, torn=True),
+            "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out of\n"
+            "  the noise of sampling (412 and 398 samples); short work in a thread\n"
+            "  pool cannot be seen from outside",
+        ),
+        (
+            replace(BASE, samples=0),
+            NOW,
+            "CPU per request: nothing was seen in the server's processes, on one side\n  at least",
+        ),
+    ],
+    ids=["no growth", "no function", "no function of a pool", "no samples"],
+)
+def test_nobody_to_blame(base: Profile, now: Profile, text: str) -> None:
+    assert growth_text(base, now, []) == text
+
+
+def test_the_json_has_everything() -> None:
+    content = json.loads(json.dumps(growth_json(BASE, NOW, [TOTAL])))
+
+    assert content == {
+        "base": {"cpu_per_request_s": 82.4e-6, "samples": 412, "seconds": 2.06, "requests": 25_000, "torn": False},
+        "now": {"cpu_per_request_s": 100.6e-6, "samples": 398, "seconds": 2.06, "requests": 25_000, "torn": False},
+        "growth_s": pytest.approx(18.2e-6),
+        "functions": [
+            {
+                "function": "Cart.total",
+                "file": "app/cart.py",
+                "line": 9,
+                "own_code": True,
+                "growth_s": 2.05e-6,
+                "share": 0.11,
+                "base_s": 0.0,
+                "now_s": 15.1e-6,
+                "base_self_s": 0.0,
+                "now_self_s": 14.0e-6,
+                "callee": {"function": "dumps", "file": "json/__init__.py", "line": 183},
+            }
+        ],
+    }
+
+
+def test_what_one_side_costs() -> None:
+    others = [
+        replace(COST, function="run_asgi", own_code=False, cost_s=80e-6),
+        replace(COST, function="<module>", cost_s=70e-6),
+        COST,
+        replace(COST, function="load", line=7, cost_s=9.5e-6),
+    ]
+
+    assert costs_text(NOW, others) == (
+        "CPU per request 101 µs, with what they call\n"
+        "  31.0 µs in get_rows (app/main.py:40)\n"
+        "  9.50 µs in load (app/main.py:7)"
+    )
+
+
+@pytest.mark.parametrize(
+    "profile,text",
+    [
+        (NOW, "CPU per request 101 µs; none of the project's functions was seen in 398\n  samples"),
+        (replace(NOW, samples=0), "CPU per request: nothing was seen in the server's processes"),
+    ],
+)
+def test_one_side_without_functions(profile: Profile, text: str) -> None:
+    assert costs_text(profile, []) == text
+
+
+def test_the_json_of_one_side() -> None:
+    content = json.loads(json.dumps(costs_json(NOW, [COST])))
+
+    assert content["samples"] == 398
+    assert content["functions"] == [
+        {
+            "function": "get_rows",
+            "file": "app/main.py",
+            "line": 40,
+            "own_code": True,
+            "cost_s": 31e-6,
+            "self_s": 2e-6,
+        }
+    ]

@@ -1,0 +1,369 @@
+"""py-spy on real processes: what it sees, how it ends, and what is said where it cannot look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from serve.processes import Boot, linux, living, posix, remaining_after
+
+from pytest_fileperf.measure.stacks import profile_of
+from pytest_fileperf.serve import profiler
+from pytest_fileperf.serve.profiler import Profiler, ProfilerUnavailable, Sampled
+from pytest_fileperf.serve.spec import Uvicorn
+
+GONE = 2**22 + 1
+"""Beyond the largest process id of Linux."""
+BUSY = """
+import sys, threading, time
+
+def burn():
+    print("here", flush=True)
+    while True:
+        sum(range(1000))
+
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+burn()
+"""
+
+
+def _reason_not_to_look() -> str:
+    """Returns why py-spy cannot look at processes here; empty where it can."""
+    with busy() as pid, Profiler([pid], seconds=0) as looking:
+        return str(looking.unavailable or "")
+
+
+@contextmanager
+def busy(threads: int = 0) -> Iterator[int]:
+    """Runs a process that computes, and has so many threads that sleep."""
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(threads)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def looks() -> None:
+    """For tests that need a py-spy that works."""
+    reason = _reason_not_to_look()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of the test's own in the place of py-spy; it has to be written."""
+    found = tmp_path / "py-spy"
+    monkeypatch.setattr(profiler, "_find_program", lambda: str(found))
+    return found
+
+
+def write(program: Path, script: str) -> None:
+    program.write_text(f"#!{sys.executable}\n{script}", encoding="utf-8")
+    program.chmod(0o755)
+
+
+def look(pids: list[int], for_s: float = 0.5, **options: object) -> Sampled | ProfilerUnavailable:
+    with Profiler(pids, seconds=for_s, **options) as looking:  # type: ignore[arg-type] # as they are given
+        if looking.unavailable is None:
+            time.sleep(for_s)
+        return looking.stop()
+
+
+def functions_of(seen: Sampled) -> set[str]:
+    found = profile_of(seen.collapsed, rate_hz=seen.rate_hz, requests=1)
+    return {frame.function for stack in found.stacks for frame in stack}
+
+
+def spies() -> list[int]:
+    """Returns the processes below this one."""
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+# --- where it looks
+
+
+@pytest.mark.usefixtures("looks")
+def test_what_a_process_computes_is_seen() -> None:
+    with busy() as pid:
+        seen = look([pid])
+
+    assert isinstance(seen, Sampled)
+    assert (seen.rate_hz, seen.torn, seen.notes) == (profiler.RATE_HZ, False, ())
+    found = profile_of(seen.collapsed, rate_hz=seen.rate_hz, requests=1)
+    assert found.samples > 0
+    assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
+
+
+@pytest.mark.usefixtures("looks")
+def test_several_processes_are_seen() -> None:
+    with busy() as one, busy() as other:
+        seen = look([one, other])
+
+    assert isinstance(seen, Sampled)
+    assert len(seen.collapsed) == 2
+    assert all(text.strip() for text in seen.collapsed)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_process_of_many_threads_is_not_paused() -> None:
+    with busy(threads=profiler.MOST_PAUSED_THREADS) as pid:
+        seen = look([pid])
+
+    assert isinstance(seen, Sampled)
+    assert seen.torn
+    assert "burn" in "".join(seen.collapsed)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot: Boot) -> None:
+    server = boot(Uvicorn())
+    idle = look(list(server.worker_pids))
+    stop = threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(trust_env=False) as client:
+            while not stop.is_set():
+                client.get(server.url)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        at_work = look(list(server.worker_pids), for_s=1.0)
+    finally:
+        stop.set()
+        asking.join()
+
+    assert isinstance(idle, Sampled)
+    assert isinstance(at_work, Sampled)
+    assert "app" in functions_of(at_work)
+    assert "app" not in functions_of(idle)
+    # Of 100 looks; on a busy machine a process that was paused waits for a core before it goes on waiting for requests.
+    assert profile_of(idle.collapsed, rate_hz=idle.rate_hz, requests=1).samples < 50
+    server.check()
+
+
+@pytest.mark.usefixtures("looks")
+def test_what_can_be_seen_is_kept_where_one_process_has_ended() -> None:
+    with busy() as pid:
+        seen = look([GONE, pid])
+
+    assert isinstance(seen, Sampled)
+    assert len(seen.collapsed) == 1
+    assert seen.notes == (f"process {GONE} has ended",)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_process_that_ends_while_it_is_looked_at() -> None:
+    with busy() as pid, Profiler([pid], seconds=2) as looking:
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGTERM)
+        seen = looking.stop()
+
+    assert isinstance(seen, Sampled)
+
+
+@pytest.mark.usefixtures("looks")
+@linux
+def test_it_keeps_to_its_cores() -> None:
+    core = min(os.sched_getaffinity(0))
+    with busy() as pid, Profiler([pid], seconds=5, cores=frozenset({core})):
+        spied = [process for process in psutil.Process().children() if process.name().startswith("py-spy")]
+        assert [process.cpu_affinity() for process in spied] == [[core]]
+
+
+# --- how it ends
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> None:
+    with busy() as pid:
+        before = spies()
+        with pytest.raises(error), Profiler([pid], seconds=30):  # noqa: PT012 # the error ends the looking
+            during = [spy for spy in spies() if spy not in before]
+            raise error
+        assert during
+        assert living(during) == []
+        assert psutil.Process(pid).status() != psutil.STATUS_STOPPED
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.usefixtures("looks")
+def test_it_ends_by_itself_in_time() -> None:
+    with busy() as pid, Profiler([pid], seconds=0.1):
+        assert remaining_after(10, [spy for spy in spies() if spy != pid]) == []
+
+
+@posix
+def test_one_that_does_not_end_is_killed(program: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "_END_S", 0.2)
+    monkeypatch.setattr(profiler, "_LET_GO_S", 0.2)
+    write(
+        program,
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "print('py-spy> Sampling process', flush=True)\n"
+        "time.sleep(60)\n",
+    )
+    with busy() as pid:
+        seen = look([pid], for_s=0)
+        left = [spy for spy in spies() if spy != pid]
+
+    assert reason_of(seen) == f"py-spy wrote nothing down of what it saw of process {pid}"
+    assert left == []
+    assert [path.name for path in scratch.iterdir()] == [program.name]
+
+
+@posix
+def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "_LET_GO_S", 0.2)
+    with busy() as pid:
+        write(
+            program,
+            "import os, signal, time\n"
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            f"os.kill({pid}, signal.SIGSTOP)\n"
+            "print('py-spy> Sampling process', flush=True)\n"
+            "time.sleep(60)\n",
+        )
+        with Profiler([pid], seconds=1):
+            assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        assert psutil.Process(pid).status() != psutil.STATUS_STOPPED
+
+
+# --- where it cannot look
+
+
+def reason_of(seen: object) -> str:
+    assert isinstance(seen, ProfilerUnavailable)
+    assert "\n" not in str(seen)
+    assert str(seen) == f"no profile: {seen.reason}"
+    return seen.reason
+
+
+def test_it_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    assert reason_of(look([GONE])) == 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
+
+
+def test_it_is_found_beside_the_python_that_runs_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "py-spy.exe" if os.name == "nt" else "py-spy"
+    write(tmp_path / name, "")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    assert profiler._find_program() == str(tmp_path / name)
+
+
+@pytest.mark.usefixtures("looks")
+def test_there_is_no_process() -> None:
+    assert reason_of(look([])) == "the server has no process that could be looked at"
+
+
+@pytest.mark.usefixtures("looks")
+def test_the_test_process_itself() -> None:
+    assert reason_of(look([os.getpid()])) == "the app runs in the test process, together with the load"
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_process_that_has_ended() -> None:
+    assert reason_of(look([GONE])) == f"process {GONE} has ended"
+
+
+@pytest.mark.usefixtures("looks")
+@posix
+def test_a_program_that_is_not_python() -> None:
+    with subprocess.Popen([shutil.which("sleep") or "sleep", "60"]) as process:
+        try:
+            reason = reason_of(look([process.pid]))
+        finally:
+            process.kill()
+
+    assert reason == f"process {process.pid} is not a Python program that py-spy knows"
+
+
+SCOPES = {
+    "an ordinary user": ("1", False, " (ptrace_scope=1): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
+    "a stricter system": ("2", False, " (ptrace_scope=2): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
+    "a closed system": ("3", True, " (ptrace_scope=3, until the machine starts again)"),
+    "root in a container": (
+        "1",
+        True,
+        ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)",
+    ),
+    "another user's": ("0", False, ": it runs as another user, or has privileges of its own"),
+    "another user's, without Yama": ("", False, ": it runs as another user, or has privileges of its own"),
+}
+
+
+@posix
+@linux
+@pytest.mark.parametrize("scope,is_root,said", SCOPES.values(), ids=SCOPES)
+def test_a_system_that_does_not_allow_it(
+    scope: str, is_root: bool, said: str, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(program, "print('Permission Denied: Try running again with elevated permissions')\nraise SystemExit(1)\n")
+    if scope:
+        (tmp_path / "scope").write_text(f"{scope}\n", encoding="ascii")
+    monkeypatch.setattr(profiler, "_PTRACE_SCOPE", tmp_path / "scope")
+    monkeypatch.setattr(profiler, "_is_root", lambda: is_root)
+
+    assert reason_of(look([GONE])) == f"this system does not let py-spy look into process {GONE}{said}"
+
+
+@posix
+@pytest.mark.parametrize(
+    "script,reason",
+    [
+        (
+            "print('Error: Unsupported version of Python: 3.99.0\\n\\nCaused by:\\n  0: x')\nraise SystemExit(1)\n",
+            f"py-spy cannot look into process {GONE}: Unsupported version of Python: 3.99.0",
+        ),
+        ("raise SystemExit(1)\n", f"py-spy cannot look into process {GONE}: it said nothing"),
+        ("print('Sampling process', flush=True)\n", f"py-spy wrote nothing down of what it saw of process {GONE}"),
+        (
+            "import time\ntime.sleep(60)\n",
+            f"py-spy did not find its way into process {GONE} in 1 s",
+        ),
+    ],
+    ids=["unknown version", "silent", "nothing written", "hangs"],
+)
+def test_one_that_fails(script: str, reason: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "sleep" in script:
+        monkeypatch.setattr(profiler, "_START_S", 1.0)
+    write(program, script)
+
+    assert reason_of(look([GONE], for_s=0)) == reason
+
+
+@posix
+def test_one_that_cannot_be_executed(program: Path) -> None:
+    program.write_text("not a program", encoding="ascii")
+    program.chmod(0o755)
+
+    assert "Exec format error" in reason_of(look([GONE]))
