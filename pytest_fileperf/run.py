@@ -146,7 +146,7 @@ class Session:
         measurement = replace(
             measurement, server=replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         )
-        comparisons = contest.comparisons
+        comparisons = _unless_base_failed(contest, settings, versus.base.title)
         if measurement.saturated:
             comparisons = tuple(map(unless_saturated, comparisons))
         regressed = sum(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
@@ -346,6 +346,21 @@ def _cores_of(settings: Settings) -> Cores | None:
     """Returns the cores of the server and those of the generator, where there are enough for both."""
     workers = worker_count(settings.server)
     return None if workers is None else split_cores(workers)
+
+
+def _unless_base_failed(contest: Contest, settings: Settings, base: str) -> tuple[Comparison, ...]:
+    """Returns the comparisons; a base that fails more than is allowed can only be better than it seems, not worse."""
+    failed = sum(round_.failed for round_ in contest.base.rounds)
+    made = failed + sum(round_.requests for round_ in contest.base.rounds)
+    if failed <= settings.limits.get("max_error_rate", 0.0) * made:
+        return contest.comparisons
+    reason = f"{failed:,} of {made:,} requests failed on {base}: its good ones alone are no measure"
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
+        else item
+        for item in contest.comparisons
+    )
 
 
 def _noise(contest: Contest, settings: Settings, alpha: float) -> tuple[NoiseFloor, ...]:

@@ -102,6 +102,17 @@ FAILING = source(
     """
 )
 
+HALF_FAILING = source(
+    """
+    count = 0
+    async def app(scope, receive, send):
+        global count
+        count += 1
+        paths = ("/",) if scope["type"] == "lifespan" or count % 2 else ()
+        await answer(scope, receive, send, paths=paths)
+    """
+)
+
 
 class Silent:
     def __init__(self) -> None:
@@ -349,6 +360,15 @@ def test_code_here_that_only_fails_has_failed_at_once(trees: Trees, tmp_path: Pa
     assert result.standing is Standing.FAILED
     assert result.base is None
     assert "the code here has no good answer to GET /" in result.verdict.comparisons[0].reason
+
+
+def test_a_base_that_fails_in_part_is_no_measure(trees: Trees, tmp_path: Path) -> None:
+    settings = replace(QUICK, gate=("rps",), tolerances={"rps": 4.0})
+    result, _ = compared(trees(base=HALF_FAILING), tmp_path, settings=settings)
+
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is Outcome.INCONCLUSIVE
+    assert "requests failed on main (1a2b3c4): its good ones alone are no measure" in comparison.reason
 
 
 def test_after_an_error_the_next_test_is_compared(trees: Trees, tmp_path: Path) -> None:

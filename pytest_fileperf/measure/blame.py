@@ -20,11 +20,12 @@ from pytest_fileperf.measure.stacks import Frame, Place, Profile, place_of
 __all__ = ("FunctionGrowth", "growth")
 
 _CLEAR = 4.0
-"""Standard deviations from which a function's share has clearly grown. Some 100 functions move, each on its own, and by
-more than chance would have it: at 4.0, one of 100 comparisons of equal sides named one; at 3.3, one of 12."""
+"""Standard deviations from which the share of one of the project's functions has clearly grown."""
 _CLEAR_FURTHER = 5.0
-"""The same once a function is named: what it does to the rhythm of a server moves others too. At 4.0, one of 8
-comparisons named a second function that had no part in it; at 5.0, one of 16."""
+"""The same once a function is named: what that one does to the rhythm of a server moves others too."""
+_CLEAR_LIBRARY = 6.0
+"""The same of a library's function. How many requests a server reads at once moves these by more than chance: on a busy
+machine, 3 of 20 comparisons of equal sides had one at 5."""
 _GREW = 0.01
 """Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
 _MOST = 0.7
@@ -32,8 +33,8 @@ _MOST = 0.7
 _TIGHT = 0.9
 """Of two nested functions the inner one is the cause where it shows this much of what the outer one shows."""
 _AROUND = 0.6
-"""A function that more than this share of all time was spent beneath explains nothing: it goes up and down with how much
-the event loop has to do around it."""
+"""A function that more than this share of all time was spent beneath explains nothing: its share goes up and down with
+what the event loop has to do around it."""
 _WORTH_NAMING = 0.03
 """Share of the whole growth below which a function is left out."""
 
@@ -126,8 +127,8 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     """Returns the functions to blame for the growth of CPU per request, the one it shows most clearly in first.
 
     Empty where CPU per request did not grow, or no function's part in it stands out of the noise of sampling: the
-    difference of two binomial shares has to be `_CLEAR` of its standard deviations. Of torn stacks only the project's
-    own functions are believed. The roots are as in `place_of`.
+    difference of two binomial shares has to be `_CLEAR` of its standard deviations, or more. Of torn stacks only the
+    project's own functions are believed. The roots are as in `place_of`.
     """
     whole_s = now.cost - base.cost
     if not (base.samples and now.samples) or whole_s <= max(_GREW * base.cost, _noise_s(base, now)):
@@ -198,14 +199,15 @@ def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
     for place, count in after.items():
         if before[place] > _AROUND * base_total:
             continue
+        needed = clear if place.own_code else _CLEAR_LIBRARY
         rise = count / now_total - before[place] / base_total
         spread = math.hypot(_spread(count, now_total), _spread(before[place], base_total))
-        if rise < clear * spread:
+        if rise < needed * spread:
             continue
         moved_s = _moved_s(place, sides)
         rise -= moved_s / (now_total * now.per_sample_s)
         growth_s = min(left_s, count * now.per_sample_s - before[place] * base.per_sample_s - moved_s)
-        if rise >= clear * spread and growth_s > 0:
+        if rise >= needed * spread and growth_s > 0:
             yield _Suspect(place=place, clarity=rise / spread, growth_s=growth_s)
 
 

@@ -82,7 +82,7 @@ CASES = {
         with_more({f"{HANDLER} > load > dumps > encode": 200}),
         ["load"],
     ),
-    "a library got slower beneath everything": (with_more({"boot > run_asgi > route > render": 200}), ["render"]),
+    "a library got slower beneath everything": (with_more({"boot > run_asgi > route > render": 300}), ["render"]),
     "half of it in each of two functions": (
         with_more({f"{HANDLER} > slow > first": 100, f"{HANDLER} > slow > second": 100}),
         ["slow"],
@@ -132,6 +132,8 @@ CASES = {
         },
         [],
     ),
+    "a little more of a library's function": (with_more({"boot > parse": 90}), []),
+    "a little more of a function of one's own": (with_more({f"{HANDLER} > load": 150}), ["load"]),
     "nothing changed": (BASE, []),
     "it got faster": ({**BASE, f"{HANDLER} > load": 50}, []),
     "less than the noise of sampling": (with_more({f"{HANDLER} > load": 20}), []),
@@ -196,7 +198,7 @@ def test_a_function_is_the_same_on_another_line() -> None:
 
 
 def test_of_torn_stacks_only_the_project_s_own_functions_are_believed() -> None:
-    now = profile(with_more({"boot > run_asgi > route > render": 200}))
+    now = profile(with_more({"boot > run_asgi > route > render": 300}))
 
     assert growth(profile(BASE), replace(now, torn=True), base_root=ROOT, now_root=ROOT) == ()
 
