@@ -176,7 +176,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     limit, last = math.log1p(tolerance), replace(found, error=found.error * math.sqrt(at))
     share = LOOKS[-1][1]
     clear = last.margin(share * BOUND_ERROR) < CLEAR * limit
-    return not clear and abs(last.value) + last.error < _least_shown(last, limit, alpha, share)
+    return not clear and abs(last.value) + 2 * last.error < _least_shown(last, limit, alpha, share)
 
 
 def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> Worse | None:
