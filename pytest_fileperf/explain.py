@@ -6,7 +6,7 @@ Outside of everything that is measured and judged: looking slows a server down.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.drive.stint import Progress
@@ -16,11 +16,14 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.report.result import Explanation
-from pytest_fileperf.serve.profiler import Profiler, ProfilerUnavailable
+from pytest_fileperf.serve.profiler import Profiler, ProfilerUnavailable, Sampled
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.stints import Stints
 
 __all__ = ("Looked", "explain_costs", "explain_growth")
+
+_WARM_NS = 250_000_000
+"""Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +46,10 @@ def explain_growth(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
-    base, now = (_profile(stints, work, plan, side, cores, tell) for side in sides)
-    for profile in (base, now):
-        if isinstance(profile, ProfilerUnavailable):
-            return Explanation(text=str(profile))
-    assert isinstance(base, Profile)
-    assert isinstance(now, Profile)
+    profiles = _profiles(stints, work, plan, sides, cores, tell)
+    if isinstance(profiles, ProfilerUnavailable):
+        return Explanation(text=str(profiles))
+    base, now = profiles
     base_root, now_root = (side.root or Path.cwd() for side in sides)
     grown = growth(base, now, base_root=base_root, now_root=now_root)
     return Explanation(text=growth_text(base, now, grown), details=growth_json(base, now, grown))
@@ -63,34 +64,45 @@ def explain_costs(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions cost most CPU per request."""
-    profile = _profile(stints, work, plan, side, cores, tell)
-    if isinstance(profile, ProfilerUnavailable):
-        return Explanation(text=str(profile))
+    profiles = _profiles(stints, work, plan, (side,), cores, tell)
+    if isinstance(profiles, ProfilerUnavailable):
+        return Explanation(text=str(profiles))
+    (profile,) = profiles
     found = costs(profile, root=side.root or Path.cwd())
     details: Mapping[str, object] = costs_json(profile, found)
     return Explanation(text=costs_text(profile, found), details=details)
 
 
-def _profile(
+def _profiles(
     stints: Stints,
     work: Work,
     plan: LoadPlan,
-    side: Looked,
+    sides: Sequence[Looked],
     cores: frozenset[int] | None,
     tell: Callable[[Progress], None],
-) -> Profile | ProfilerUnavailable:
-    server = side.server
-    with Profiler(server.worker_pids or server.pids, seconds=plan.longest_ns / 1e9, cores=cores) as profiler:
-        if profiler.unavailable is not None:
-            return profiler.unavailable
-        stint = stints.make(work, plan, 0, server, cores, tell)
-        seen = profiler.stop()
-    if isinstance(seen, ProfilerUnavailable):
-        return seen
-    return profile_of(
-        seen.collapsed,
-        rate_hz=seen.rate_hz,
-        requests=sum(round_.requests for round_ in stint.result.rounds),
-        cpu_per_request=side.cpu_per_request,
-        torn=seen.torn,
-    )
+) -> list[Profile] | ProfilerUnavailable:
+    """Returns a profile of each side, from two looks in the order A B B A; or why there is none."""
+    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
+    for index in (*range(len(sides)), *reversed(range(len(sides)))):
+        server = sides[index].server
+        if not plan.counted and plan.ramp is None:
+            stints.make(work, replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), 0, server, cores, tell)
+        lasts_ns = plan.longest_ns if plan.counted else plan.duration_ns
+        with Profiler(server.worker_pids or server.pids, seconds=lasts_ns / 1e9 + 1, cores=cores) as profiler:
+            if profiler.unavailable is not None:
+                return profiler.unavailable
+            stint = stints.make(work, plan, 0, server, cores, tell)
+            sampled = profiler.stop()
+        if isinstance(sampled, ProfilerUnavailable):
+            return sampled
+        seen[index].append((sampled, sum(round_.requests for round_ in stint.result.rounds)))
+    return [
+        profile_of(
+            [text for sampled, _ in looks for text in sampled.collapsed],
+            rate_hz=looks[0][0].rate_hz,
+            requests=sum(requests for _, requests in looks),
+            cpu_per_request=side.cpu_per_request,
+            torn=any(sampled.torn for sampled, _ in looks),
+        )
+        for side, looks in zip(sides, seen, strict=True)
+    ]

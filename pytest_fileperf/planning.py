@@ -44,8 +44,8 @@ _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
-_PROFILE_NS = 3_000 * _MS
-"""Gives 600 samples of a busy worker: enough to name a function that costs a tenth of a request."""
+_PROFILE_NS = 2_000 * _MS
+"""Of one look, of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
 
 
 def boots_wanted(settings: Settings, *, smoke: bool) -> int:
@@ -188,7 +188,7 @@ def pair_ns(pair: int) -> int:
 
 
 def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alternation:
-    """Returns the turns of a pair, in random order; `latency_ns` is what most requests take."""
+    """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
     handover_ns = max(_LEAST_HANDOVER_NS, _HANDOVER_LATENCIES * latency_ns)
     longest_ns = max(settings.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
     turn_ns = max(_LEAST_TURN_NS, min(_TURN_HANDOVERS * handover_ns, longest_ns))

@@ -247,7 +247,7 @@ class _Run:
                 whose = self._versus.base.title if side == BASE else "the code here"
                 raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}")
             latency = Histogram.merged(round_.latency for round_ in stint.result.rounds)
-            self._latency_ns = max(self._latency_ns, latency.percentile_ns(90))
+            self._latency_ns = max(self._latency_ns, latency.percentile_ns(50))
 
     def _pair(self, number: int, servers: tuple[RunningServer, RunningServer]) -> Pair:
         turn = turn_plan(self._settings)

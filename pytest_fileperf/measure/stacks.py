@@ -28,7 +28,7 @@ _WAITING = re.compile(
     r"|_worker .*/concurrent/futures/thread\.py"
     r"|(?:.*\.)?select .*/selectors\.py"
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
-    r"|.*\.wait (?:.*/)?pytest_fileperf/serve/lifeline\.py"
+    r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/serve/lifeline\.py"
 )
 """Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
 was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""
@@ -39,7 +39,7 @@ class Frame:
     """One function on a stack."""
 
     function: str
-    """With its class and the functions around it, as in `Cart.total`."""
+    """With its class and the functions around it, as in `Cart.total`; py-spy before 0.4.3 knows only `total`."""
     file: str
     line: int
     """Where it begins; 0 where that is not known."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ("ADDR_NO_RANDOMIZE", "allow_files", "fix_addresses", "main")
+__all__ = ("ADDR_NO_RANDOMIZE", "allow_files", "allow_profilers", "fix_addresses", "main")
 
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
+PR_SET_PTRACER = 0x59616D61
+PR_SET_PTRACER_ANY = 2**64 - 1
+"""From <sys/prctl.h>."""
 OPEN_FILES = 65_536
 """Connections and files a server may need at once; the usual soft limit of 1,024 is there for `select`."""
 
@@ -31,6 +34,21 @@ def fix_addresses() -> None:
     current = personality(0xFFFFFFFF)
     if current != -1:
         personality(current | ADDR_NO_RANDOMIZE)
+
+
+def allow_profilers() -> None:
+    """Lets other processes of the same user look into this one; does nothing where they may, or never may.
+
+    Yama's ptrace_scope=1 leaves that to a process's parents, and a profiler is none of the server's. It survives exec,
+    and does not reach children: each worker has to ask for itself.
+    """
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError, TypeError):
+        return
+    prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)
 
 
 def allow_files() -> None:
@@ -58,6 +76,7 @@ def main(arguments: list[str]) -> None:
     if addresses == "FIX":
         fix_addresses()
     allow_files()
+    allow_profilers()
     os.execv(command[0], command)  # noqa: S606 # becoming that program is the point
 
 

@@ -17,6 +17,7 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import module_file, takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
+from pytest_fileperf.serve.settle import allow_profilers
 from pytest_fileperf.serve.stability import stabilised_now
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
@@ -39,6 +40,7 @@ class WorkerStart:
     def load_app(self) -> object:
         """Returns the app, loaded in the process that serves it; ends the process where it is none."""
         write_report(self.run_directory, Started(pid=os.getpid()))
+        allow_profilers()
         _show_output_at_once()
         try:
             return self.job.load_app(self.run_directory)

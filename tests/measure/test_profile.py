@@ -285,6 +285,8 @@ def test_reading() -> None:
         "Popen.poll (/usr/lib/python3.12/multiprocessing/popen_fork.py:24)",
         r"Condition.wait (C:\Python312\Lib\threading.py:320)",
         "follow_starter.<locals>.wait (/venv/pytest_fileperf/serve/lifeline.py:31)",
+        "wait (/venv/pytest_fileperf/serve/lifeline.py:31)",
+        "select (/usr/lib/python3.12/selectors.py:451)",
     ],
 )
 def test_threads_that_wait_for_something_to_do_do_not_count(innermost: str) -> None:
