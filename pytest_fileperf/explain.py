@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.stacks import Profile, costs, profile_of
 from pytest_fileperf.plan.load import LoadPlan
@@ -46,7 +47,7 @@ def explain_growth(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
-    profiles = _profiles(stints, work, plan, sides, cores, tell)
+    profiles = _profiles_or_why_not(stints, work, plan, sides, cores, tell)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     base, now = profiles
@@ -64,13 +65,28 @@ def explain_costs(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions cost most CPU per request."""
-    profiles = _profiles(stints, work, plan, (side,), cores, tell)
+    profiles = _profiles_or_why_not(stints, work, plan, (side,), cores, tell)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     (profile,) = profiles
     found = costs(profile, root=side.root or Path.cwd())
     details: Mapping[str, object] = costs_json(profile, found)
     return Explanation(text=costs_text(profile, found), details=details)
+
+
+def _profiles_or_why_not(
+    stints: Stints,
+    work: Work,
+    plan: LoadPlan,
+    sides: Sequence[Looked],
+    cores: frozenset[int] | None,
+    tell: Callable[[Progress], None],
+) -> list[Profile] | ProfilerUnavailable:
+    """Returns the profiles; a load that fails while it is looked on costs the explanation, never the verdict."""
+    try:
+        return _profiles(stints, work, plan, sides, cores, tell)
+    except FilePerfError as error:
+        return ProfilerUnavailable(reason=str(error).partition("\n")[0])
 
 
 def _profiles(

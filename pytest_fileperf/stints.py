@@ -34,7 +34,7 @@ class Stint:
 
 
 class Stints:
-    """Makes stints; a context manager that ends the generator."""
+    """Makes stints. Whoever made it closes it, which ends the generator."""
 
     def __init__(self) -> None:
         self._generator = Generator()
