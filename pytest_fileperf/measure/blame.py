@@ -33,8 +33,8 @@ _MOST = 0.7
 _TIGHT = 0.9
 """Of two nested functions the inner one is the cause where it shows this much of what the outer one shows."""
 _AROUND = 0.6
-"""A function that more than this share of all time was spent beneath explains nothing: its share goes up and down with
-what the event loop has to do around it."""
+"""Where more than this share of all time was spent beneath a function, its share goes up and down with what the event
+loop has to do around it, and explains nothing: only what it does itself can be its growth."""
 _WORTH_NAMING = 0.03
 """Share of the whole growth below which a function is left out."""
 
@@ -108,8 +108,13 @@ class _Side:
                 counts[samples.path[-1]] += samples.count
         return counts
 
-    def without(self, place: Place) -> _Side:
-        left = tuple(samples for samples in self.stacks if place not in samples.places)
+    def without(self, suspect: _Suspect) -> _Side:
+        place = suspect.place
+        left = tuple(
+            samples
+            for samples in self.stacks
+            if place != samples.path[-1] and (suspect.itself or place not in samples.places)
+        )
         return _Side(stacks=left, per_sample_s=self.per_sample_s)
 
 
@@ -121,6 +126,8 @@ class _Suspect:
     clarity: float
     """How many standard deviations its share grew by."""
     growth_s: float
+    itself: bool = False
+    """Only what it does itself grew, or could be looked at."""
 
 
 def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
@@ -142,7 +149,7 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
         suspect = _cause(sides, clear=clear, own_only=base.torn or now.torn)
         if suspect is None or suspect.growth_s < _WORTH_NAMING * whole_s:
             break
-        callee = _callee(suspect, sides)
+        callee = None if suspect.itself else _callee(suspect, sides)
         named.append(
             FunctionGrowth(
                 function=suspect.place.function,
@@ -160,7 +167,7 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
                 else Frame(function=callee.function, file=callee.file, line=lines[callee]),
             )
         )
-        sides = sides[0].without(suspect.place), sides[1].without(suspect.place)
+        sides = sides[0].without(suspect), sides[1].without(suspect)
     return tuple(named)
 
 
@@ -182,6 +189,8 @@ def _cause(sides: tuple[_Side, _Side], *, clear: float, own_only: bool) -> _Susp
     if not suspects:
         return None
     found = max(suspects.values(), key=lambda suspect: (suspect.clarity, suspect.place.own_code))
+    if found.itself:
+        return found
     if not found.place.own_code:
         place = _answerable(found, sides)
         if place is None:
@@ -198,6 +207,8 @@ def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
     left_s = now_total * now.per_sample_s - base_total * base.per_sample_s
     for place, count in after.items():
         if before[place] > _AROUND * base_total:
+            if place.own_code and (suspect := _grown_itself(place, sides, clear)) is not None:
+                yield suspect
             continue
         needed = clear if place.own_code else _CLEAR_LIBRARY
         rise = count / now_total - before[place] / base_total
@@ -209,6 +220,21 @@ def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
         growth_s = min(left_s, count * now.per_sample_s - before[place] * base.per_sample_s - moved_s)
         if rise >= needed * spread and growth_s > 0:
             yield _Suspect(place=place, clarity=rise / spread, growth_s=growth_s)
+
+
+def _grown_itself(place: Place, sides: tuple[_Side, _Side], clear: float) -> _Suspect | None:
+    """Returns the function where the share of what it does itself has clearly grown."""
+    base, now = sides
+    before, after = base.own_counts()[place], now.own_counts()[place]
+    rise = after / now.total - before / base.total
+    spread = math.hypot(_spread(after, now.total), _spread(before, base.total))
+    growth_s = min(
+        now.total * now.per_sample_s - base.total * base.per_sample_s,
+        after * now.per_sample_s - before * base.per_sample_s,
+    )
+    if rise < clear * spread or growth_s <= 0:
+        return None
+    return _Suspect(place=place, clarity=rise / spread, growth_s=growth_s, itself=True)
 
 
 def _spread(count: int, total: int) -> float:

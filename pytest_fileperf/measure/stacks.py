@@ -5,6 +5,7 @@ Which functions made a side slower than another one is for `blame`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -170,11 +171,20 @@ def place_of(frame: Frame, root: Path | None) -> Place:
             return Place(function=frame.function, file=match[1], own_code=False)
     if root is None:
         return Place(function=frame.function, file=file, own_code=bool(file))
-    try:
-        inner = PurePath(file).relative_to(_with_slashes(str(root))).as_posix()
-    except ValueError:
+    inner = _inside(file, str(root))
+    if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
+        inner = _inside(os.path.realpath(file), os.path.realpath(root))
+    if inner is None:
         return Place(function=frame.function, file=file, own_code=False)
     return Place(function=frame.function, file=inner, own_code=True)
+
+
+def _inside(file: str, root: str) -> str | None:
+    """Returns a file as seen from the root; None where it is elsewhere."""
+    try:
+        return PurePath(_with_slashes(file)).relative_to(_with_slashes(root)).as_posix()
+    except ValueError:
+        return None
 
 
 def _frame(word: str) -> Frame:

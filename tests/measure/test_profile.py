@@ -171,6 +171,18 @@ def test_what_was_moved_beneath_a_function_is_not_its_growth() -> None:
     assert found.callee is None
 
 
+def test_of_what_lies_around_nearly_everything_only_its_own_part_can_grow() -> None:
+    before = Counter(beneath("middleware", "run_asgi", BASE))
+    own = "boot > run_asgi > middleware"
+
+    (found,) = blamed(before + Counter({own: 200}), before)
+    assert (found.function, found.callee) == ("middleware", None)
+    assert found.growth_s == pytest.approx(20e-6)
+    assert [found.base_self_s, found.now_self_s] == pytest.approx([0, 20e-6])
+    below = blamed(before + Counter({own: 200, f"{own} > route > handler > burn": 200}), before)
+    assert {one.function for one in below} == {"middleware", "burn"}
+
+
 def test_a_growth_is_not_told_twice() -> None:
     found = blamed(with_more({f"{HANDLER} > burn": 200, f"{HANDLER} > load": 200}))
 
@@ -338,6 +350,14 @@ def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code:
     place = place_of(Frame(function="f", file=file, line=1), root)
 
     assert place == Place(function="f", file=where, own_code=own_code)
+
+
+def test_code_that_is_reached_by_way_of_a_link_is_the_project_s_own(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for root, file in (("real", "link/main.py"), ("link", "real/main.py")):
+        found = place_of(Frame(function="f", file=f"{tmp_path}/{file}", line=1), tmp_path / root)
+        assert (found.file, found.own_code) == ("main.py", True)
 
 
 def test_costs_are_those_of_each_function_with_and_without_what_it_calls() -> None:
