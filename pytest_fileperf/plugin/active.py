@@ -94,6 +94,8 @@ class Active:
         self._against = against
         self._held = ExitStack()
         """The checkout of what is compared with, once there is a session."""
+        self._no_base: PlanError | None = None
+        """Why it could not be made: told to every test, tried once."""
         self._session: Session | None = None
         self._results: list[Result] = []
         self._gates = 0
@@ -132,8 +134,14 @@ class Active:
         from pytest_fileperf.serve.dependencies import dependency_notes
         from pytest_fileperf.versus import Base
 
+        if self._no_base is not None:
+            raise self._no_base
         checkout = Checkout(self._against)
-        home = self._held.enter_context(checkout)
+        try:
+            home = self._held.enter_context(checkout)
+        except PlanError as error:
+            self._no_base = error
+            raise
         notes = [*self._against.notes, *checkout.notes]
         if home.root is not None and home.base is not None:
             notes += dependency_notes(home.root, home.base)

@@ -303,6 +303,8 @@ def _against_problems(config: pytest.Config, update: str | None, *, smoke: bool)
             *(f"{name}: it measures two versions, and stores neither: leave out --fileperf-update",)
             * (update is not None),
             *(f"{name}: a few requests compare nothing, leave out --fileperf-smoke",) * smoke,
+            *(f"{name}: it looks where it finds a regression, leave out --fileperf-profile",)
+            * bool(config.getoption("fileperf_profile")),
         )
     )
 

@@ -83,6 +83,8 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
+    except (OSError, RuntimeError) as error:  # names that are too long, directories of others, ~nobody
+        raise PlanError(str(error), where=f"{_WHERE}={text}") from error
 
 
 class Checkout:
@@ -97,8 +99,6 @@ class Checkout:
     def __init__(self, against: Against) -> None:
         self._against = against
         self._directory: Path | None = None
-        self.commit = against.commit
-        """The full hash of the commit, None for what is none."""
         self.notes: tuple[str, ...] = ()
         """Sentences about what could not be had; known within the block."""
 

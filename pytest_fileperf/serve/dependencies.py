@@ -23,8 +23,15 @@ def dependency_notes(root: Path, base: Path) -> tuple[str, ...]:
         f"{name} differs between the sides, and both run with the packages installed here: "
         "use --fileperf-against=python:… to compare dependencies"
         for name in _names(root)
-        if (base / name).is_file() and _content(root / name) != _content(base / name)
+        if (base / name).is_file() and _differs(root / name, base / name)
     )
+
+
+def _differs(path: Path, other: Path) -> bool:
+    try:
+        return _content(path) != _content(other)
+    except OSError:  # it cannot be read, so nothing that is installed came from it
+        return False
 
 
 def _names(root: Path) -> Iterator[str]:

@@ -70,7 +70,7 @@ class Repository:
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
         try:
-            _git("read-tree", commit, directory=tree, where=where)
+            _git("read-tree", commit, directory=tree, where=where, timeout_s=_COPY_S)
             _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S)
             entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
         except GitError as error:

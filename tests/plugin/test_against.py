@@ -147,6 +147,9 @@ def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_apart: R
         (("--fileperf-aa", "--fileperf-update=new"), "--fileperf-aa: it measures two versions, and stores neither"),
         (("--fileperf-aa", "--fileperf-smoke"), "--fileperf-aa: a few requests compare nothing"),
         (("--fileperf-aa", "--fileperf-against=HEAD"), "give one of them"),
+        (("--fileperf-against=HEAD", "--fileperf-profile"), "leave out --fileperf-profile"),
+        (("--fileperf-against=" + "x" * 5000,), "File name too long"),
+        (("--fileperf-against=python:~nobody-of-this-name/bin/python",), "home directory"),
         (("--fileperf-against=HEAD", "--fileperf-max-duration=0s"), "max_duration"),
     ],
 )

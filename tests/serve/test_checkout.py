@@ -84,7 +84,6 @@ def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Pa
             assert sorted(path.name for path in home.base.iterdir()) == ["app.py"]
             assert home.base.name == repo.top.name
             assert home.path(repo.top / "app.py").read_text() == "old"
-            assert checkout.commit == old
             assert checkout.notes == ()
             assert found.notes == ()
 
@@ -280,12 +279,10 @@ def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> N
         pass
 
 
-def test_the_commit_of_nothing_is_none() -> None:
+def test_a_directory_is_left_where_it_is() -> None:
     home = Home(title="../old", root=Path("a"), base=Path("b"))
-    checkout = Checkout(Against(kind=Kind.DIRECTORY, text="../old", home=home))
-    with checkout as found:
+    with Checkout(Against(kind=Kind.DIRECTORY, text="../old", home=home)) as found:
         assert found == home
-    assert checkout.commit is None
 
 
 @pytest.fixture
