@@ -1,11 +1,12 @@
 """Runs the gate on real servers whose difference is known, and counts what it says.
 
-    python benchmarks/gate.py [--results FILE] [--cases aa-tiny,slower5-upload] [--runs 30] [--minutes 60]
+    python benchmarks/gate.py [--results FILE] [--cases aa-tiny,slower5-upload] [--runs 30] [--minutes 60] [--keep DIR]
     python benchmarks/gate.py --table [--results FILE]
 
 Each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in a process of its own.
 Its outcome is added to the results file as a line of JSON at once, so the script can be stopped at any time and goes on
-where it was: cases take turns, so that all of them have seen the same machine. Needs Linux and two cores.
+where it was: cases take turns, so that all of them have seen the same machine. What was measured of the same code is
+kept in a directory, for simulate.py to draw from. Needs Linux and two cores.
 """
 
 from __future__ import annotations
@@ -36,6 +37,21 @@ TESTS = {
 }
 USUAL_S = {"tiny": 0.0024, "upload": 0.006}
 """What a request usually takes here, so that one of 100 can be made to take ten times as long."""
+KEEPING = """
+import gzip, pickle
+from pytest_fileperf.versus import Versus
+
+measure = Versus.measure
+
+def kept(*args, **kwargs):
+    contest = measure(*args, **kwargs)
+    with gzip.open({pairs!r}, "wb", compresslevel=4) as stream:
+        pickle.dump((contest.pairs, contest.seconds), stream)
+    return contest
+
+Versus.measure = kept
+"""
+"""A conftest.py that keeps what was compared, and what it took."""
 LONGEST_S = 180.0
 
 
@@ -49,6 +65,11 @@ class Case:
     """One request of so many takes ten times as long, and nothing else changes."""
     busy: bool = False
     """Another process burns one core half of the time."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both sides are the same code."""
+        return not self.slower and not self.delayed
 
     def changes(self, test: str) -> str:
         """Returns the module that the app reads."""
@@ -71,16 +92,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
     parser.add_argument("--cases", default=",".join(f"{case}-{test}" for case in CASES for test in TESTS))
+    parser.add_argument("--keep", type=Path, help="where to keep the pairs of runs of the same code, for simulate.py")
     parser.add_argument("--runs", type=int, default=30, help="runs of each case")
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
     parser.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
     arguments = parser.parse_args()
     if not arguments.table:
-        run_missing(arguments.results, arguments.cases.split(","), arguments.runs, 60 * arguments.minutes)
+        run_missing(
+            arguments.results, arguments.cases.split(","), arguments.runs, 60 * arguments.minutes, arguments.keep
+        )
     print(table(read(arguments.results)))
 
 
-def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float) -> None:
+def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float, keep: Path | None) -> None:
     """Makes runs until each case has enough of them, or the time is over."""
     ends_s = time.monotonic() + seconds
     while time.monotonic() < ends_s:
@@ -90,14 +114,14 @@ def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float) 
             return
         fewest = min(counts[case] for case in missing)
         case = random.choice([case for case in missing if counts[case] == fewest])
-        row = run(case)
+        row = run(case, keep)
         with results.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
         print(f"{case} {counts[case] + 1}/{runs}: {row['outcomes']} in {row['seconds']:.0f} s", flush=True)
 
 
-def run(name: str) -> dict[str, object]:
-    """Returns what one run said, and the ratios of its cycles."""
+def run(name: str, keep: Path | None) -> dict[str, object]:
+    """Returns what one run said; keeps the pairs of the same code."""
     case_name, _, test = name.partition("-")
     case = CASES[case_name]
     with tempfile.TemporaryDirectory(prefix="fileperf-gate-") as directory:
@@ -109,7 +133,8 @@ def run(name: str) -> dict[str, object]:
             shutil.copy(HERE / "gate_app.py", path)
         (now / "test_gate.py").write_text(TESTS[test], encoding="utf-8")
         (now / "pytest.ini").write_text("[pytest]\nfileperf_app = gate_app:app\npythonpath = .\n", encoding="utf-8")
-        report = Path(directory) / "report.json"
+        report, pairs = Path(directory) / "report.json", Path(directory) / "pairs"
+        (now / "conftest.py").write_text(KEEPING.format(pairs=str(pairs)), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf"]
         command += [f"--fileperf-against={base}", f"--fileperf-json={report}"]
         began_s = time.monotonic()
@@ -118,6 +143,9 @@ def run(name: str) -> dict[str, object]:
         seconds = time.monotonic() - began_s
         if not report.exists():
             sys.exit(f"{name}: no report\n{done.stdout}\n{done.stderr}")
+        if keep is not None and case.is_same:
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copy(pairs, keep / f"{name}-{time.time():.0f}.pickle.gz")
         (result,) = json.loads(report.read_text(encoding="utf-8"))["results"]
     comparisons = result["verdict"]["comparisons"]
     return {
@@ -128,22 +156,9 @@ def run(name: str) -> dict[str, object]:
         "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
         "changes": {item["metric"]: item["change"] for item in comparisons},
         "pairs": comparisons[0]["pairs"],
-        "cycles": cycles(result),
-        "boots": [
-            [[side[name] for name in ("requests", "p50", "p99")] for side in pair]
-            for pair in zip(result["base"]["boots"], result["boots"], strict=True)
-        ],
+        "named": [function["function"] for function in (result["profile"] or {}).get("functions", [])],
+        "compared": round(result["base"]["seconds"], 1),
     }
-
-
-def cycles(result: dict[str, dict[str, list[dict[str, object]]]]) -> list[list[list[float]]]:
-    """Returns, for each pair of boots, the requests/s of base and now in each of its cycles."""
-    sides = [result["base"]["rounds"], result["rounds"]]
-    rows: dict[object, list[list[float]]] = {}
-    for base, now in zip(*sides, strict=True):
-        if base["phase"] == now["phase"] == "round":
-            rows.setdefault(base["boot"], []).append([round(float(str(side["rps"])), 1) for side in (base, now)])
-    return list(rows.values())
 
 
 @contextmanager

@@ -1,175 +1,255 @@
 """Simulates sessions of the gate with a known truth, from the noise of real runs, and counts what it says.
 
-    python benchmarks/simulate.py [--results gate.jsonl] [--sessions 2000] [--pool aa|busy]
+    python benchmarks/simulate.py --kept DIR [--sessions 2000] [--pool aa|busy]
 
-The noise is that of the A/A runs in the results of gate.py. A simulated test draws stretches of two consecutive pairs
-of boots from them, swaps their sides by chance (both are the same code), and draws stretches of cycles within each
-pair: so boots differ, rounds hang together and drift as they really did. Then the known change is put in.
+The noise is that of the runs of the same code that gate.py has kept. A simulated test takes a real run's first three
+pairs of boots, then stretches of two later pairs that followed each other; swaps their sides by chance, as both are the
+same code; and draws stretches of cycles within each pair, with all that they showed, latencies too: so boots differ,
+rounds hang together and drift as they really did. Then the known change is put in. Each worker draws some hundred such
+stretches and puts its sessions together from them. A pair takes as long as it did, boots too.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import gzip
 import multiprocessing
 import os
+import pickle
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
-from gate import HERE, read
 
+from pytest_fileperf.judge import paired, unit
 from pytest_fileperf.judge.gate import CONTEST_ALPHA
+from pytest_fileperf.judge.level import excess_of
 from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.judge.unit import unit_of
+from pytest_fileperf.measure.histogram import Histogram, middle_of
+from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.planning import pair_ns
 
 TESTS = 5
 """Of a session; each has two gates."""
-STRETCH_PAIRS, STRETCH_CYCLES = 2, 6
+FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
+FIRSTS, LATERS = 200, 300
+"""Stretches that a worker draws for each kind of test, each of them once or more from every real run there is."""
 MAX_S = 60.0
-STABILISED = ("addresses", "allocator", "hash seed")
+GATES = ("rps", "p99")
 
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A pair of boots as it was."""
+    """A pair of boots as it was, or as it was drawn, and what it took."""
 
-    cycles: tuple[tuple[float, float], ...]
-    """Requests/s of both sides."""
-    boots: tuple[tuple[int, float, float], ...]
-    """Of both sides: requests, p50 and p99 in seconds."""
+    pair: Pair
     seconds: float
-    """What it took, boots and all."""
+
+
+Stretch: TypeAlias = tuple[Real, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a worker puts the tests of one kind together from."""
+
+    firsts: tuple[Stretch, ...]
+    laters: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A known change of now."""
+
+    title: str
+    slower: float = 0.0
+    """CPU that a request costs more, as a share: all of its latency grows by it, and the rate falls."""
+    delayed: float = 0.0
+    """Share of the requests that take ten times as long."""
+    tests: int = 1
+
+
+TRUTHS = (
+    Truth(f"{TESTS} tests, the same code", tests=TESTS),
+    Truth("3 % slower", slower=0.03),
+    Truth("5 % slower", slower=0.05),
+    Truth("20 % slower", slower=0.20),
+    Truth("5 % faster", slower=-0.05),
+    Truth("1 in 100 takes ten times as long", delayed=0.01),
+)
 
 
 def main() -> None:
-    """Prints a row for each known change."""
+    """Prints a row for each known change and kind of test."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
+    parser.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
     parser.add_argument("--sessions", type=int, default=2000)
     parser.add_argument("--pool", default="aa", help="the case whose noise is used: aa or busy")
     arguments = parser.parse_args()
-    pool = pools(arguments.results, arguments.pool)
-    counted = ", ".join(f"{len(runs)} runs of {name}" for name, runs in pool.items())
-    print(f"noise of {counted}\n")
-    print("| change | simulated | any REGRESSED | rps REGRESSED | rps PASS | rps IMPROVED | p99 REGRESSED | median s |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    changes = ((0.0, 1.0), (0.03, 1.0), (0.05, 1.0), (0.20, 1.0), (-0.05, 1.0), (0.0, 2.0))
-    for slower, tail in changes:
-        row(pool, arguments.sessions, slower, tail)
+    kept = runs_of(arguments.kept, arguments.pool)
+    print(f"noise of {', '.join(f'{len(runs)} runs of {name}' for name, runs in kept.items())}\n")
+    columns = ["REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE"]
+    print(f"| change | test | simulated | any REGRESSED | {' | '.join(f'rps {name}' for name in columns)} ", end="")
+    print("| p99 REGRESSED | median s |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for truth in TRUTHS:
+        kinds = [tuple(kept)] if truth.tests > 1 else [(kind,) for kind in kept]
+        for own in kinds:
+            row({kind: kept[kind] for kind in own}, truth, arguments.sessions)
 
 
-def row(pool: dict[str, list[list[Real]]], sessions: int, slower: float, tail: float) -> None:
-    """Simulates one known change: whole sessions where there is none, else single tests."""
-    tests = TESTS if not slower and tail == 1.0 else 1
-    with multiprocessing.Pool(os.cpu_count()) as workers:
-        work = partial(session, pool, tests, slower, tail)
-        found = workers.map(work, range(sessions), chunksize=20)
+def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, sessions: int) -> None:
+    """Simulates one known change."""
+    with multiprocessing.Pool(os.cpu_count(), initializer=prepare, initargs=(kept, truth)) as workers:
+        found = workers.map(partial(session, truth), range(sessions), chunksize=25)
     gates = [outcomes for tests_found in found for outcomes, _ in tests_found]
     any_regressed = sum(any("REGRESSED" in outcomes for outcomes, _ in tests_found) for tests_found in found)
     seconds = median(time for tests_found in found for _, time in tests_found)
     rps, p99 = (Counter(outcomes[at] for outcomes in gates) for at in (0, 1))
-    title = f"{tests} tests, the same code" if tests > 1 else f"p99 × {tail:g}" if tail != 1.0 else f"{slower:+.0%} CPU"
-    cells = [title, sessions, f"{any_regressed / sessions:.2%}"]
-    cells += [f"{rps[name] / len(gates):.1%}" for name in ("REGRESSED", "PASS", "IMPROVED")]
+    cells = [truth.title, " and ".join(kept), sessions, f"{any_regressed / sessions:.2%}"]
+    cells += [f"{rps[name] / len(gates):.1%}" for name in ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")]
     cells += [f"{p99['REGRESSED'] / len(gates):.1%}", f"{seconds:.0f}"]
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
-def pools(results: Path, case: str) -> dict[str, list[list[Real]]]:
-    """Returns the real pairs of each run, by kind of test."""
-    found: dict[str, list[list[Real]]] = {}
-    for line in read(results):
-        name, _, test = str(line["case"]).partition("-")
-        if name != case:
-            continue
-        pairs = list(zip(line["cycles"], line["boots"], strict=True))  # type: ignore[call-overload]
-        each_s = float(str(line["seconds"])) / len(pairs)
-        found.setdefault(test, []).append(
-            [Real(tuple(map(tuple, cycles)), tuple(map(tuple, boots)), each_s) for cycles, boots in pairs]
+def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
+    """Returns the pairs of each real run, by kind of test."""
+    found: dict[str, list[Stretch]] = {}
+    for path in sorted(directory.glob(f"{case}-*.pickle.gz")):
+        with gzip.open(path) as stream:
+            pairs, seconds = pickle.load(stream)  # gate.py wrote it
+        loads_s = [pair_ns(number) / 1e9 for number in range(len(pairs))]
+        around_s = max(0.0, seconds - sum(loads_s)) / len(pairs)
+        found.setdefault(path.name.split("-")[1], []).append(
+            tuple(Real(pair, around_s + load_s) for pair, load_s in zip(pairs, loads_s, strict=True))
         )
     return found
 
 
-def session(
-    pool: dict[str, list[list[Real]]], tests: int, slower: float, tail: float, seed: int
-) -> list[tuple[tuple[str, str], float]]:
-    """Returns the outcomes (rps, p99) of each test and how long it took."""
-    rng = np.random.default_rng(seed)
-    alpha = CONTEST_ALPHA / (2 * tests)
-    return [one_test(pool[str(rng.choice(list(pool)))], alpha, slower, tail, rng) for _ in range(tests)]
+# --- in the workers
 
 
-def one_test(
-    runs: Sequence[Sequence[Real]], alpha: float, slower: float, tail: float, rng: np.random.Generator
-) -> tuple[tuple[str, str], float]:
-    """Compares until it is decided, as the session does."""
-    gates = Sequential({name: METRICS[name].paired_tolerance for name in ("rps", "p99")}, alpha=alpha, limit_s=MAX_S)
-    pairs: list[Pair] = []
-    elapsed_s = 0.0
-    queue: list[Real] = []
-    while True:
-        if not queue:
-            run = runs[int(rng.integers(len(runs)))]
-            begin = int(rng.integers(max(1, len(run) - STRETCH_PAIRS + 1)))
-            swapped = bool(rng.integers(2))
-            queue = [_swapped(real) if swapped else real for real in run[begin : begin + STRETCH_PAIRS]]
-        real = queue.pop(0)
-        pairs.append(drawn(real, slower, tail, rng))
-        elapsed_s += real.seconds
-        found = gates.look(pairs, elapsed_s=elapsed_s, next_s=real.seconds)
-        if found is not None:
-            return (found[0].outcome.value, found[1].outcome.value), elapsed_s
+DRAWN: dict[str, Drawn] = {}
 
 
-def drawn(real: Real, slower: float, tail: float, rng: np.random.Generator) -> Pair:
-    """Returns the pair with its cycles drawn anew in stretches, and the change put in."""
-    count = len(real.cycles)
+def prepare(kept: Mapping[str, Sequence[Stretch]], truth: Truth) -> None:
+    """Draws what the sessions of this worker are put together from, and makes each unit be worked out once."""
+    rng = np.random.default_rng(os.getpid())
+    known: dict[tuple[object, ...], tuple[float, float] | None] = {}
+
+    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
+        key = (metric.name, total, *map(id, pairs))
+        if key not in known:
+            known[key] = unit_of(metric, pairs, total=total)
+        return known[key]
+
+    seen: dict[tuple[int, float], tuple[float, float]] = {}
+
+    def excess_once(stretches: Sequence[Histogram], percent: float) -> tuple[float, float]:
+        key = (id(stretches), percent)
+        if key not in seen:
+            seen[key] = excess_of(stretches, percent)
+        return seen[key]
+
+    # Levels are shown, and judge nothing.
+    vars(paired).update(unit_of=once, _level=lambda metric, sides: None)
+    vars(unit).update(excess_of=excess_once)
+    for kind, runs in kept.items():
+        lasting = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS]
+        DRAWN[kind] = Drawn(
+            firsts=tuple(drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)),
+            laters=tuple(drawn(_later(lasting[at % len(lasting)], rng), truth, rng) for at in range(LATERS)),
+        )
+
+
+def _later(run: Stretch, rng: np.random.Generator) -> Stretch:
+    begin = int(rng.integers(FIRST_PAIRS, len(run) - STRETCH_PAIRS + 1))
+    return run[begin : begin + STRETCH_PAIRS]
+
+
+def drawn(stretch: Stretch, truth: Truth, rng: np.random.Generator) -> Stretch:
+    """Returns the pairs with their sides swapped by chance, their cycles drawn anew, and the change put in."""
+    swapped = bool(rng.integers(2))
+    return tuple(Real(_drawn(real.pair, truth, swapped=swapped, rng=rng), real.seconds) for real in stretch)
+
+
+def _drawn(pair: Pair, truth: Truth, *, swapped: bool, rng: np.random.Generator) -> Pair:
+    base, now = (pair.now, pair.base) if swapped else (pair.base, pair.now)
+    count = len(base.turns)
     length = min(STRETCH_CYCLES, count)
     starts = rng.integers(0, count - length + 1, size=-(-count // length))
-    cycles = [real.cycles[start + step] for start in starts for step in range(length)][:count]
-    (base_count, base_p50, base_p99), (now_count, now_p50, now_p99) = real.boots
-    return Pair(
-        base=PairSide(
-            turns=tuple({"rps": base} for base, _ in cycles), latency=_latency(base_count, base_p50, base_p99), runs={}
-        ),
-        now=PairSide(
-            turns=tuple({"rps": now / (1 + slower)} for _, now in cycles),
-            latency=_latency(now_count, now_p50 * (1 + slower), now_p99 * (1 + slower) * tail),
-            runs={},
-        ),
-        stabilised=STABILISED,
+    places = [int(start) + step for start in starts for step in range(length)][:count]
+    return Pair(base=_side(base, places), now=_changed(_side(now, places), truth, rng), stabilised=pair.stabilised)
+
+
+def _side(side: PairSide, places: Sequence[int]) -> PairSide:
+    stretches = tuple(side.stretches[place] for place in places)
+    return PairSide(
+        turns=tuple(side.turns[place] for place in places),
+        typical=tuple(side.typical[place] for place in places),
+        latency=Histogram.merged(stretches),
+        stretches=stretches,
+        runs={},
     )
 
 
-def _latency(count: int, p50_s: float, p99_s: float) -> Histogram:
-    """Returns a log-normal distribution with these two percentiles."""
-    from scipy.special import ndtri
+def _changed(side: PairSide, truth: Truth, rng: np.random.Generator) -> PairSide:
+    if not truth.slower and not truth.delayed:
+        return side
+    late_ns = 9.0 * side.latency.percentile_ns(50)
 
-    shares = (np.arange(400) + 0.5) / 400
-    sigma = math.log(max(p99_s / p50_s, 1.001)) / float(ndtri(0.99))
-    values = np.sort((p50_s * np.exp(sigma * ndtri(shares)) * 1e9).astype(np.int64))
-    grid = Histogram.of(values)
-    factor = max(1, round(count / 400))
-    return Histogram(
-        steps=grid.steps,
-        counts=grid.counts * factor,
-        count=grid.count * factor,
-        min_ns=grid.min_ns,
-        max_ns=grid.max_ns,
-        sum_ns=grid.sum_ns * factor,
-        sum_squares=grid.sum_squares * factor,
+    def values(stretch: Histogram) -> Histogram:
+        found = np.repeat(middle_of(stretch.steps), stretch.counts) * (1 + truth.slower)
+        found += late_ns * (rng.random(found.size) < truth.delayed)
+        return Histogram.of(found.astype(np.int64))
+
+    stretches = tuple(values(stretch) if stretch.count else stretch for stretch in side.stretches)
+    return PairSide(
+        turns=_slower(side.turns, truth.slower),
+        typical=_slower(side.typical, truth.slower),
+        latency=Histogram.merged(stretches),
+        stretches=stretches,
+        runs={},
     )
 
 
-def _swapped(real: Real) -> Real:
-    return Real(tuple((now, base) for base, now in real.cycles), real.boots[::-1], real.seconds)
+def _slower(turns: Sequence[Mapping[str, float]], slower: float) -> tuple[dict[str, float], ...]:
+    return tuple({"rps": turn["rps"] / (1 + slower)} if "rps" in turn else {} for turn in turns)
+
+
+def session(truth: Truth, seed: int) -> list[tuple[tuple[str, str], float]]:
+    """Returns the outcomes (rps, p99) of each test and how long it took."""
+    rng = np.random.default_rng(seed)
+    alpha = CONTEST_ALPHA / (len(GATES) * truth.tests)
+    kinds = list(DRAWN)
+    return [one_test(DRAWN[str(rng.choice(kinds))], alpha, rng) for _ in range(truth.tests)]
+
+
+def one_test(pool: Drawn, alpha: float, rng: np.random.Generator) -> tuple[tuple[str, str], float]:
+    """Compares until it is decided, as the session does."""
+    gates = Sequential({name: METRICS[name].paired_tolerance for name in GATES}, alpha=alpha, limit_s=MAX_S)
+
+    def pick(stretches: Sequence[Stretch]) -> list[Real]:
+        return list(stretches[int(rng.integers(len(stretches)))])
+
+    pairs: list[Pair] = []
+    elapsed_s = 0.0
+    queue = pick(pool.firsts)
+    while True:
+        queue = queue or pick(pool.laters)
+        real = queue.pop(0)
+        pairs.append(real.pair)
+        elapsed_s += real.seconds
+        found = gates.look(pairs, elapsed_s=elapsed_s, next_s=(queue or pool.laters[0])[0].seconds)
+        if found is not None:
+            return (found[0].outcome.value, found[1].outcome.value), elapsed_s
 
 
 if __name__ == "__main__":

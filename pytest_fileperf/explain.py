@@ -82,10 +82,10 @@ def _profiles_or_why_not(
     cores: frozenset[int] | None,
     tell: Callable[[Progress], None],
 ) -> list[Profile] | ProfilerUnavailable:
-    """Returns the profiles; a load that fails while it is looked on costs the explanation, never the verdict."""
+    """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
         return _profiles(stints, work, plan, sides, cores, tell)
-    except FilePerfError as error:
+    except (FilePerfError, OSError, ValueError) as error:
         return ProfilerUnavailable(reason=str(error).partition("\n")[0])
 
 

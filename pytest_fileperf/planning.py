@@ -30,14 +30,14 @@ _SMOKE_REQUESTS = 8
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
-_FIRST_PAIR_NS, _PAIR_NS = 1_200 * _MS, 3_000 * _MS
+_FIRST_PAIR_NS, _PAIR_NS = 900 * _MS, 3_000 * _MS
 """For how long a pair of boots is loaded. The first ones are short: a large change shows at once."""
 _PAIR_WARMUP_NS = 200 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
 _HANDOVER_LATENCIES = 2
 """The other side's last answers, and this side's first ones, are over after about two latencies."""
-_TURN_HANDOVERS = 6
+_TURN_HANDOVERS = 5
 """Turns of slow requests are longer, so that the handover stays a small part."""
 _LEAST_TURN_HANDOVERS = 2
 _MOST_TURNS = 12

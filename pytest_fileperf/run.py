@@ -12,12 +12,19 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.errors import LoadError
 from pytest_fileperf.explain import Looked, explain_costs
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget, alpha_each
-from pytest_fileperf.judge.judge import judge, raise_for, raise_for_failed_requests, unless_saturated
+from pytest_fileperf.judge.judge import (
+    judge,
+    raise_for,
+    raise_for_failed_requests,
+    unless_base_failed,
+    unless_saturated,
+)
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
@@ -82,7 +89,11 @@ class Session:
         self._stints = Stints()
         self._store = BaselineStore(options.baselines)
         base = Base(title="itself") if options.aa else options.against
-        self._versus = None if base is None else Versus(base=base, stints=self._stints, progress=progress)
+        self._versus = (
+            None
+            if base is None
+            else Versus(base=base, stints=self._stints, progress=progress, builds=self._fleet.builds)
+        )
         self._budget = ErrorBudget(options.gates)
         self.environment = Environment.current()
         self.results: list[Result] = []
@@ -113,7 +124,7 @@ class Session:
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
-        if self._versus is not None:
+        if self._versus is not None and settings.gate:
             return self._measure_versus(self._versus, work, settings, test)
         self._read_baseline(test, settings)  # a damaged one is told before time is spent on measuring
         smoke = self._options.smoke
@@ -140,13 +151,18 @@ class Session:
                 work, settings, title=test.title, cores=_cores_of(settings), alpha=alpha, to_the_end=aa
             )
         except AbsentError as absent:
-            return self._measure_new(work, settings, test, str(absent))
+            return self._measure_new(work, settings, test, absent)
         alone = measurement_of(contest.limiting)
         measurement = replace(measurement_of(contest.now), limit=alone.limit, busy=alone.busy)
         measurement = replace(
             measurement, server=replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         )
-        comparisons = _unless_base_failed(contest, settings, versus.base.title)
+        comparisons = unless_base_failed(
+            contest.comparisons,
+            contest.base,
+            allowed=settings.limits.get("max_error_rate", 0.0),
+            title=versus.base.title,
+        )
         if measurement.saturated:
             comparisons = tuple(map(unless_saturated, comparisons))
         regressed = sum(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
@@ -166,6 +182,7 @@ class Session:
                 against=versus.base.title,
             ),
             base=contest.base,
+            base_seconds=contest.seconds,
             explanation=contest.explanation,
             noise=_noise(contest, settings, alpha) if aa else (),
         )
@@ -173,7 +190,7 @@ class Session:
         self._raise_for(result, settings, ())
         return measurement
 
-    def _measure_new(self, work: Work, settings: Settings, test: TestId, reason: str) -> Measurement:
+    def _measure_new(self, work: Work, settings: Settings, test: TestId, absent: AbsentError) -> Measurement:
         """Measures what one of the versions has not: every gate is NEW."""
         __tracebackhide__ = True
         servers = self._boots(settings, 1)
@@ -186,14 +203,21 @@ class Session:
                 outcome=Outcome.NEW,
                 tolerance=settings.tolerances.get(name, METRICS[name].paired_tolerance),
                 now=METRICS[name].of_run(recording),
-                reason=reason,
+                reason=str(absent),
             )
             for name in settings.gate
         )
         assert self._versus is not None
         verdict = replace(result.verdict, comparisons=comparisons, against=self._versus.base.title)
         self.results.append(replace(result, verdict=verdict))
-        self._raise_for(self.results[-1], settings, servers)
+        # An endpoint that the base has not is what a change may bring; a base without the app compares nothing at all.
+        self._raise_for(self.results[-1], settings, servers, new_in_ci=absent.app)
+        if absent.here:
+            raise LoadError(
+                f"{test.title}: {absent} on a server that was just booted, while the one of this session has: what the"
+                " test has put there before is missing, as each pair boots anew. Let the app bring it, or leave this"
+                ' test out of comparisons with gate="none"'
+            )
         return result.measurement
 
     def _costs(self, work: Work, settings: Settings, server: RunningServer, measured: Measurement) -> Explanation:
@@ -316,7 +340,9 @@ class Session:
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         self._store.write(result.test.module, result.test.nodeid, entry, self.environment, summary_of=gated)
 
-    def _raise_for(self, result: Result, settings: Settings, servers: tuple[RunningServer, ...]) -> None:
+    def _raise_for(
+        self, result: Result, settings: Settings, servers: tuple[RunningServer, ...], *, new_in_ci: bool = True
+    ) -> None:
         __tracebackhide__ = True
         # What a server says of an answer of 500 is in its log only.
         own_fault = any(status >= 500 for status in result.measurement.statuses)
@@ -329,7 +355,7 @@ class Session:
         raise_for(
             result.verdict,
             strict=self._options.strict,
-            ci=self._options.ci and not judged_by_limits,
+            ci=self._options.ci and new_in_ci and not judged_by_limits,
             title=result.test.title,
             limiting=str(result.measurement.limit),
             explanation="" if result.explanation is None else result.explanation.text,
@@ -346,21 +372,6 @@ def _cores_of(settings: Settings) -> Cores | None:
     """Returns the cores of the server and those of the generator, where there are enough for both."""
     workers = worker_count(settings.server)
     return None if workers is None else split_cores(workers)
-
-
-def _unless_base_failed(contest: Contest, settings: Settings, base: str) -> tuple[Comparison, ...]:
-    """Returns the comparisons; a base that fails more than is allowed can only be better than it seems, not worse."""
-    failed = sum(round_.failed for round_ in contest.base.rounds)
-    made = failed + sum(round_.requests for round_ in contest.base.rounds)
-    if failed <= settings.limits.get("max_error_rate", 0.0) * made:
-        return contest.comparisons
-    reason = f"{failed:,} of {made:,} requests failed on {base}: its good ones alone are no measure"
-    return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
-        else item
-        for item in contest.comparisons
-    )
 
 
 def _noise(contest: Contest, settings: Settings, alpha: float) -> tuple[NoiseFloor, ...]:

@@ -59,6 +59,12 @@ class Base:
 class AbsentError(Exception):
     """One side has not what the test measures: there is nothing to compare. Its text says what is missing."""
 
+    def __init__(self, what: str, *, here: bool = False, app: bool = False) -> None:
+        """`here` says that it is the side of the code here, `app` that all of the app is missing."""
+        super().__init__(what)
+        self.here = here
+        self.app = app
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
@@ -116,7 +122,7 @@ class Versus:
     base: Base
     stints: Stints
     progress: ProgressSink
-    builds: Builds = field(default_factory=Builds)
+    builds: Builds
 
     def measure(
         self,
@@ -225,7 +231,7 @@ class _Run:
             try:
                 other = launches[BASE].ready()
             except AppMissingError as error:
-                raise AbsentError(f"{base.title} has no such app: {error}") from error
+                raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
             try:
                 yield other, now
             except ServerDiedError as error:
@@ -245,7 +251,7 @@ class _Run:
             if not good and failures:
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
                 whose = self._versus.base.title if side == BASE else "the code here"
-                raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}")
+                raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}", here=side == NOW)
             latency = Histogram.merged(round_.latency for round_ in stint.result.rounds)
             self._latency_ns = max(self._latency_ns, latency.percentile_ns(50))
 
@@ -268,6 +274,7 @@ class _Run:
             base=_pair_side(stints[BASE]),
             now=_pair_side(stints[NOW]),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
+            base_boots_anew=self._versus.base.url is None and not isinstance(self._settings.server, Url),
         )
 
     def _alternated(

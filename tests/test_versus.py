@@ -8,12 +8,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from pytest_fileperf.errors import (
     AppLoadError,
     AppMissingError,
+    LoadError,
     NotMeasuredError,
     PerformanceError,
     PlanError,
@@ -109,6 +111,17 @@ HALF_FAILING = source(
         global count
         count += 1
         paths = ("/",) if scope["type"] == "lifespan" or count % 2 else ()
+        await answer(scope, receive, send, paths=paths)
+    """
+)
+
+
+FULL_ONCE_ASKED = source(
+    """
+    paths = ["/put"]
+    async def app(scope, receive, send):
+        if scope["type"] == "http" and scope["path"] == "/put":
+            paths.append("/")
         await answer(scope, receive, send, paths=paths)
     """
 )
@@ -322,6 +335,27 @@ def test_new_fails_where_it_is_asked_to(strict: bool, ci: bool, trees: Trees, tm
         made.measure(GET, QUICK, TEST)
 
 
+def test_an_endpoint_that_is_new_does_not_fail_in_ci(trees: Trees, tmp_path: Path) -> None:
+    home = trees(PLAIN, MORE)
+    with session(Base(title=home.title, home=home), tmp_path, ci=True) as made:
+        made.measure(Operation(method="GET", url="/more"), QUICK, TEST)
+    assert set(outcomes(made.results[0]).values()) == {Outcome.NEW}
+
+
+def test_what_a_test_has_put_on_its_own_server_is_missed_and_that_is_said(trees: Trees, tmp_path: Path) -> None:
+    home = trees(PLAIN, FULL_ONCE_ASKED)
+    with session(Base(title=home.title, home=home), tmp_path) as made:
+        httpx.get(f"{made.server(QUICK).url}/put")
+        with pytest.raises(LoadError, match="what the test has put there before is missing"):
+            made.measure(GET, QUICK, TEST)
+
+
+def test_what_has_no_gate_is_measured_alone(trees: Trees, tmp_path: Path) -> None:
+    result, failed = compared(trees(PLAIN, SLOW), tmp_path, settings=replace(QUICK, gate=()))
+    assert (result.base, outcomes(result), failed) == (None, {}, None)
+    assert result.measurement.requests > 0
+
+
 def test_an_app_that_is_missing_here_is_an_error(trees: Trees, tmp_path: Path) -> None:
     with pytest.raises(AppMissingError):
         compared(trees(PLAIN, OTHER_NAME), tmp_path)
@@ -362,9 +396,12 @@ def test_code_here_that_only_fails_has_failed_at_once(trees: Trees, tmp_path: Pa
     assert "the code here has no good answer to GET /" in result.verdict.comparisons[0].reason
 
 
-def test_a_base_that_fails_in_part_is_no_measure(trees: Trees, tmp_path: Path) -> None:
-    settings = replace(QUICK, gate=("rps",), tolerances={"rps": 4.0})
-    result, _ = compared(trees(base=HALF_FAILING), tmp_path, settings=settings)
+@pytest.mark.parametrize("gate, now, tolerance", [("rps", PLAIN, 4.0), ("p50", SLOW, 0.04)], ids=["rps", "p50"])
+def test_a_base_that_fails_in_part_is_no_measure(
+    gate: str, now: str, tolerance: float, trees: Trees, tmp_path: Path
+) -> None:
+    settings = replace(QUICK, gate=(gate,), tolerances={gate: tolerance})
+    result, _ = compared(trees(HALF_FAILING, now), tmp_path, settings=settings)
 
     (comparison,) = result.verdict.comparisons
     assert comparison.outcome is Outcome.INCONCLUSIVE

@@ -19,6 +19,10 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 __all__ = ("run_alternating",)
 
 
+_LEAST_PACE = 16
+"""Of fewer answers the time that they take is more chance than pace, above all where requests differ."""
+
+
 async def run_alternating(
     work: Work,
     plan: Alternation,
@@ -37,7 +41,12 @@ async def run_alternating(
         for side in SIDES:
             begin = Beginning(work, targets[side], files, stack, timeout_ns=plan.timeout_ns)
             request, why = await begin.replayable()
-            recorder = Recorder(boot=targets[side].boot, stretches=_stretches(plan, side), server_cpu=server_cpu[side])
+            recorder = Recorder(
+                boot=targets[side].boot,
+                stretches=_stretches(plan, side),
+                server_cpu=server_cpu[side],
+                pace_over=max(plan.connections, _LEAST_PACE),
+            )
             load = LoadLoop(pacing=plan.pacing(side), recorder=recorder, timeout_ns=plan.timeout_ns)
             slots.append(await begin.slots(load, recorder, request, plan.connections, opened=plan.connections))
             loads.append(load)

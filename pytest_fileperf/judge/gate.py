@@ -38,12 +38,22 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.level import Level, level_of, spread_of, variance_of_location
+from pytest_fileperf.judge.level import Level, level_of, spread_of, tail_factor, variance_of_location
 from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.metrics import Direction, Metric
+from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_share
 
-__all__ = ("SESSION_ALPHA", "Difference", "ErrorBudget", "alpha_each", "compare", "difference_of")
+__all__ = (
+    "POWER",
+    "SESSION_ALPHA",
+    "STABILISATIONS",
+    "Difference",
+    "ErrorBudget",
+    "alpha_each",
+    "compare",
+    "difference_of",
+)
 
 _BASE, _NOW = "the baseline", "this run"
 SESSION_ALPHA = 0.05
@@ -56,7 +66,7 @@ CLEAR = 3.0
 """PASS needs evidence that would have shown a worsening of this many tolerances (on the log scale): with 5 % on
 requests/s a usual machine's noise shows 12 to 13 %."""
 
-STABILISATIONS = frozenset(("hash seed", "addresses", "allocator"))
+STABILISATIONS = frozenset(STABILISERS)
 BOOT_SD_STABILISED = 0.01
 """Usual deviation of a boot's level with all of `STABILISATIONS`: measured 0.3 to 1.0 %."""
 BOOT_SD_PARTLY = 0.025
@@ -165,7 +175,7 @@ def difference_of(
     metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], sign: float
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`; `sign` is 1.0 where more is worse, else -1.0."""
-    tail = _tail_factor(metric)
+    tail = tail_factor(metric)
     held = set(base.stabilised) & set(now.stabilised)
     free = not held & STABILISATIONS
     boot_sd = BOOT_SD_FREE if free else BOOT_SD_STABILISED if held >= STABILISATIONS else BOOT_SD_PARTLY
@@ -196,16 +206,6 @@ def _within(metric: Metric, levels: tuple[Level, Level], usual_sd: float) -> flo
         return 0.0  # a metric of whole runs: its uncertainty is the boots' alone
     variance, df = spread or (0.0, 0)
     return variance_of_location((ROUND_PRIOR_DF * usual_sd**2 + df * variance) / (ROUND_PRIOR_DF + df), levels)
-
-
-def _tail_factor(metric: Metric) -> float:
-    """Returns how much more a percentile drifts than a rate does: its number of nines squared, at least 1.
-
-    p90 and below 1, p95 1.7, p99 4, p99.9 9. A rule of thumb: where p50 varied by 2 to 10 %, p99 did by 12 to 39 %.
-    """
-    if metric.percentile is None:
-        return 1.0
-    return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
 
 
 def _outcome(difference: Difference, tolerance: float, alpha: float) -> tuple[Outcome, str]:

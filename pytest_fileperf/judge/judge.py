@@ -24,9 +24,10 @@ from pytest_fileperf.judge.message import failures_text, verdict_text
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.measure.metrics import METRICS, Direction, Metric
+from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
+from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("judge", "raise_for", "raise_for_failed_requests", "unless_saturated")
+__all__ = ("judge", "raise_for", "raise_for_failed_requests", "unless_base_failed", "unless_saturated")
 
 _UPDATE = "--fileperf-update"
 _SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
@@ -69,6 +70,27 @@ def unless_saturated(comparison: Comparison) -> Comparison:
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
         return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
     return comparison
+
+
+def unless_base_failed(
+    comparisons: Sequence[Comparison], base: Recording, *, allowed: float, title: str
+) -> tuple[Comparison, ...]:
+    """Returns what comparisons are worth whose base fails more than is allowed.
+
+    Its rates can only be better than they seem, not worse; its latencies are those of the requests it chose to answer.
+    """
+    failed = sum(round_.failed for round_ in base.rounds)
+    made = failed + sum(round_.requests for round_ in base.rounds)
+    if failed <= allowed * made:
+        return tuple(comparisons)
+    reason = f"{failed:,} of {made:,} requests failed on {title}: its good ones alone are no measure"
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
+        or (item.outcome is Outcome.REGRESSED and METRICS[item.metric].unit is Unit.SECONDS)
+        else item
+        for item in comparisons
+    )
 
 
 def _unless_explained(comparison: Comparison, metric: Metric, busy: Busy) -> Comparison:

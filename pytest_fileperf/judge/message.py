@@ -35,7 +35,9 @@ def verdict_text(
         parts.append(explanation)
     if verdict.limits:
         parts.append(_limit_table(verdict.limits))
-    lines = [f"limited by: {limiting}"] if limiting else []
+    pairs = max((comparison.pairs or 0 for comparison in verdict.comparisons), default=0)
+    lines = [f"compared: turns that follow each other, on {pairs} pairs of boots"] if pairs else []
+    lines += [f"limited by: {limiting}"] if limiting else []
     lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
     lines += notes

@@ -39,8 +39,8 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
     limit = math.log1p(tolerance)
     times = {
-        change: seconds * time_to_see(found, math.log1p(change), min(limit, math.log1p(change) / 2), alpha)
+        change: seconds * time_to_see(metric, found, math.log1p(change), min(limit, math.log1p(change) / 2), alpha)
         for change in ASKED
     }
-    smallest = math.expm1(smallest_seen(found, limit, alpha))
+    smallest = math.expm1(smallest_seen(metric, found, limit, alpha))
     return NoiseFloor(metric=metric.name, seconds=seconds, smallest=smallest, seconds_for=times)

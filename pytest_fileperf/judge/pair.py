@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Round
 
@@ -20,6 +20,10 @@ class PairSide:
     """For each turn the metrics it can tell, by name, in SI units; turn i of both sides are cycle i."""
     latency: Histogram
     """Nanoseconds of all successful requests of the boot."""
+    stretches: tuple[Histogram, ...] = ()
+    """The same by when they ended: each turn with the handover before it."""
+    typical: tuple[Mapping[str, float], ...] = ()
+    """The same of rates, by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
     runs: Mapping[str, float]
     """Metrics that only the whole boot can tell, such as `rss`."""
 
@@ -32,16 +36,38 @@ class Pair:
     now: PairSide
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots."""
+    base_boots_anew: bool = True
+    """Whether base is a boot of its own, and not the same one in every pair."""
 
 
 def pair_side(rounds: Iterable[Round], peaks_bytes: Iterable[int]) -> PairSide:
     """Returns a side of a pair from the rounds of a boot, and its peaks of memory if they are known."""
     rounds, peaks = tuple(rounds), tuple(peaks_bytes)
+    turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return PairSide(
-        turns=tuple(_turn_values(round_) for round_ in rounds if round_.phase is Phase.ROUND),
+        turns=tuple(map(_turn_values, turns)),
+        typical=tuple(map(_typical_rates, turns)),
         latency=Histogram.merged(round_.latency for round_ in rounds),
+        stretches=tuple(_stretches(rounds)),
         runs={"rss": float(max(peaks))} if peaks else {},
     )
+
+
+def _stretches(rounds: Iterable[Round]) -> Iterator[Histogram]:
+    handover = EMPTY
+    for round_ in rounds:
+        if round_.phase is Phase.ROUND:
+            yield Histogram.merged((handover, round_.latency))
+        handover = round_.latency if round_.phase is Phase.HANDOVER else EMPTY
+
+
+def _typical_rates(turn: Round) -> dict[str, float]:
+    if turn.typical_rps is None:
+        return {}
+    return {
+        "rps": turn.typical_rps,
+        "throughput": turn.typical_rps * (turn.bytes_sent + turn.bytes_received) / turn.requests,
+    }
 
 
 def _turn_values(round_: Round) -> dict[str, float]:

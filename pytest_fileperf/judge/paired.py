@@ -1,15 +1,7 @@
 """Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
 
 Unit
-    A *pair* is a fresh boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
-    base, as a log ratio, and v is what is uncertain about it:
-    rates        d is the Hodges–Lehmann estimate of the ratios of its cycles. A cycle's two turns follow each other
-                 within a tenth of a second, so that what slows the machine for longer slows both; what slows one of
-                 them is an outlier to it. v comes from the cycles' spread. This is the *typical* ratio.
-                 The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
-                 so are all the machine's.
-    percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
-                 percentile's rank). Where one pair has too few requests for the percentile, neighbours make one unit.
+    What one pair of boots shows, or some together: `unit` says how.
 
 Mean of the units
     Weighted by 1 / (τ² + v), τ being the usual difference of two boots of the same code: pairs of a bad moment count
@@ -28,6 +20,7 @@ Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look'
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
     IMPROVED   the same in the good direction.
     PASS       `worse` is at most L, and its upper bound at `BOUND_ERROR` below `CLEAR` × L.
+               Neither of them while the total says otherwise: its lower bound at `BOUND_ERROR` is above L.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -39,8 +32,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 
-from pytest_fileperf.judge.level import hodges_lehmann, quantile_variance
+from pytest_fileperf.judge.gate import POWER, STABILISATIONS
+from pytest_fileperf.judge.level import tail_factor
 from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.unit import as_share, grouped, unit_of
 from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
@@ -49,8 +44,6 @@ from pytest_fileperf.units import format_share
 __all__ = (
     "LEAST_PAIRS",
     "LOOKS",
-    "Change",
-    "changes",
     "compare_pairs",
     "is_hopeless",
     "share_of_looks",
@@ -65,25 +58,23 @@ BOUND_ERROR = 0.05
 """Probability to take a worsening that is tolerated for one that is not, and the other way round."""
 CLEAR = 2.5
 """PASS excludes a worsening of this many tolerances (on the log scale): of 3.8 % with 1.5 %."""
-POWER = 0.80
-"""Probability that goes with "could have shown"; the usual convention."""
 TOTAL_SHARE = 0.2
 """Part of the gate's alpha that the total has, where there is one; the typical ratio has the rest."""
 PRIOR_DF = 4
 """Weight of the usual spread, as that of five pairs."""
-STABILISATIONS = frozenset(("hash seed", "addresses", "allocator"))
 PAIR_SD_STABILISED = 0.01
 """Usual deviation of the ratio of two boots of the same code with all of `STABILISATIONS`."""
 PAIR_SD_PARTLY = 0.035
 PAIR_SD_FREE = 0.07
 """With some of them, and with none: √2 times what one boot's level deviates."""
 
-_NORMAL_90 = 1.6449
+_CLIFF = 1.7
+"""Ratio of two latencies close to each other in rank that makes a cliff."""
 _STALLS = "the typical turn is not worse, the total over all turns is: it stalls now and then"
 
-LOOKS = ((0.10, 0.04), (0.15, 0.06), (0.20, 0.05), (0.30, 0.10), (0.40, 0.10), (0.55, 0.10), (0.75, 0.15), (1.0, 0.40))
-"""When to look at the evidence, as a share of the time there is, and which share of the error that look may use: early
-ones little, as only large changes can be seen by then."""
+LOOKS = ((0.10, 0.10), (0.15, 0.05), (0.20, 0.05), (0.30, 0.10), (0.40, 0.10), (0.55, 0.10), (0.75, 0.15), (1.0, 0.35))
+"""When to look at the evidence, as a share of the time there is, and which share of the error that look may use: the
+last one most, as small changes can only be seen by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +92,6 @@ class Worse:
         from scipy.special import stdtrit
 
         return -float(stdtrit(self.df, error)) * self.error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a pair of boots, or some together, shows by itself: shares, 0.05 is 5 % more than base."""
-
-    first: int
-    """The first pair's place among all."""
-    pairs: int
-    value: float
-    low: float
-    high: float
-    """Interval at 90 % of what is uncertain within the pair; boots differ by more."""
 
 
 def share_of_looks(before: float, now: float) -> float:
@@ -153,15 +131,16 @@ def compare_pairs(
     comparison = replace(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
-        change=_ratio(sign * shown.value),
-        low=_ratio(low),
-        high=_ratio(high),
+        change=as_share(sign * shown.value),
+        low=as_share(low),
+        high=as_share(high),
         confidence=1 - 2 * BOUND_ERROR,
-        detectable=_ratio(_detectable(found, limit, alpha, split * share)),
+        detectable=as_share(_detectable(found, limit, alpha, split * share)),
         reason=_STALLS if stalls and found.value <= limit else "",
     )
     if outcome is None and last:
-        return replace(comparison, reason=_why_undecided(metric, found, limit, comparison, pairs))
+        vetoes = total if total is not None and _vetoes(total, limit) else None
+        return replace(comparison, reason=_why_undecided(metric, found, limit, comparison, pairs, vetoes))
     return comparison
 
 
@@ -174,90 +153,25 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     if at < 0.5 or found is None:
         return False
     limit, last = math.log1p(tolerance), replace(found, error=found.error * math.sqrt(at))
-    share = LOOKS[-1][1]
+    share = _last_share(metric)
     clear = last.margin(share * BOUND_ERROR) < CLEAR * limit
     return not clear and abs(last.value) + 2 * last.error < _least_shown(last, limit, alpha, share)
 
 
 def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> Worse | None:
     """Returns how much worse now is; None where fewer than `LEAST_PAIRS` units can tell."""
-    units = [unit for group in _grouped(metric, pairs) if (unit := _unit(metric, group, total=total)) is not None]
+    units = [unit for group in grouped(metric, pairs) if (unit := unit_of(metric, group, total=total)) is not None]
     if len(units) < LEAST_PAIRS:
         return None
-    usual = _pair_sd(pairs) * _tail_factor(metric)
+    usual = _pair_sd(pairs) * tail_factor(metric)
     weights = [1 / (usual**2 + variance) for _, variance in units]
     value = sum(weight * d for weight, (d, _) in zip(weights, units, strict=True)) / sum(weights)
     squares = sum(weight * (d - value) ** 2 for weight, (d, _) in zip(weights, units, strict=True))
     df = PRIOR_DF + len(units) - 1
     birge = max(1.0, (PRIOR_DF + squares) / df)
-    return Worse(value=value, error=math.sqrt(birge / sum(weights)), df=df, units=len(units))
-
-
-def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
-    """Returns what each unit shows by itself, in order."""
-    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
-    found, first = [], 0
-    for group in _grouped(metric, pairs):
-        if (unit := _unit(metric, group, total=False)) is not None:
-            ratio, margin = sign * unit[0], _NORMAL_90 * math.sqrt(unit[1])
-            low, high = _ratio(ratio - margin), _ratio(ratio + margin)
-            found.append(Change(first=first, pairs=len(group), value=_ratio(ratio), low=low, high=high))
-        first += len(group)
-    return tuple(found)
-
-
-def _grouped(metric: Metric, pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs."""
-    if metric.percentile is None:
-        return [[pair] for pair in pairs]
-    groups: list[list[Pair]] = []
-    group: list[Pair] = []
-    for pair in pairs:
-        group = [*group, pair]
-        if min(sum(one.base.latency.count for one in group), sum(one.now.latency.count for one in group)) >= (
-            metric.least_requests
-        ):
-            groups.append(group)
-            group = []
-    if group and groups:
-        groups[-1] += group
-    return groups
-
-
-def _unit(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
-    """Returns how much worse now is, as a log ratio, and that value's own variance."""
-    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
-    if metric.percentile is not None:
-        base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
-        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
-        return sign * ratio, sum(quantile_variance(side, metric.percentile) for side in (base, now))
-    (pair,) = pairs
-    cycles = [
-        (base[metric.name], now[metric.name])
-        for base, now in zip(pair.base.turns, pair.now.turns, strict=True)
-        if metric.name in base and metric.name in now
-    ]
-    sums = [sum(values) for values in zip(*cycles, strict=True)]
-    if not cycles or not all(sums):
-        base_run, now_run = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
-        return (sign * math.log(now_run / base_run), 0.0) if base_run > 0 and now_run > 0 else None
-    if total or len(cycles) == 1:
-        variance = sum(_relative_variance(values) for values in zip(*cycles, strict=True))
-        return sign * math.log(sums[1] / sums[0]), variance
-    # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
-    least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
-    ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
-    middle = median(ratios)
-    deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
-    return sign * hodges_lehmann(ratios), math.pi / 3 * deviation**2 / len(ratios)
-
-
-def _relative_variance(values: Sequence[float]) -> float:
-    """Returns the variance of the logarithm of the values' mean."""
-    count, mean = len(values), math.fsum(values) / len(values)
-    if count < 2:
-        return 0.0
-    return math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count / mean**2
+    # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
+    common = 0.0 if all(pair.base_boots_anew for pair in pairs) else usual**2 / 2
+    return Worse(value=value, error=math.sqrt(birge / sum(weights) + common), df=df, units=len(units))
 
 
 def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
@@ -272,6 +186,11 @@ def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
     return median(runs) if runs else None
 
 
+def _last_share(metric: Metric) -> float:
+    """Returns the typical ratio's part of the error at the last look."""
+    return LOOKS[-1][1] * (1.0 - TOTAL_SHARE if metric.percentile is None else 1.0)
+
+
 def _pair_sd(pairs: Sequence[Pair]) -> float:
     held = frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs))
     if held >= STABILISATIONS:
@@ -279,22 +198,22 @@ def _pair_sd(pairs: Sequence[Pair]) -> float:
     return PAIR_SD_PARTLY if held & STABILISATIONS else PAIR_SD_FREE
 
 
-def _tail_factor(metric: Metric) -> float:
-    """Returns how much more a percentile differs between boots than a rate: its number of nines squared, at least 1."""
-    if metric.percentile is None:
-        return 1.0
-    return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
-
-
 def _outcome(judged: Sequence[tuple[Worse, float]], limit: float, alpha: float) -> Outcome | None:
     if any(_is_beyond(worse, share, limit, alpha) for worse, share in judged):
         return Outcome.REGRESSED
     worse, share = judged[0]
+    if any(_vetoes(other, limit) for other, _ in judged[1:]):
+        return None
     if _is_beyond(replace(worse, value=-worse.value), share, limit, alpha):
         return Outcome.IMPROVED
     if worse.value <= limit and worse.value + worse.margin(share * BOUND_ERROR) < CLEAR * limit:
         return Outcome.PASS
     return None
+
+
+def _vetoes(total: Worse, limit: float) -> bool:
+    """Returns whether the total speaks against a PASS."""
+    return total.value - total.margin(BOUND_ERROR) > limit
 
 
 def _is_beyond(worse: Worse, share: float, limit: float, alpha: float) -> bool:
@@ -311,22 +230,18 @@ def _detectable(worse: Worse, limit: float, alpha: float, share: float) -> float
     return _least_shown(worse, limit, alpha, share) + worse.margin(1 - POWER)
 
 
-def smallest_seen(worse: Worse, limit: float, alpha: float) -> float:
+def smallest_seen(metric: Metric, worse: Worse, limit: float, alpha: float) -> float:
     """Returns the true worsening, as a log ratio, that the last look would call REGRESSED with probability `POWER`."""
-    return _detectable(worse, limit, alpha, LOOKS[-1][1])
+    return _detectable(worse, limit, alpha, _last_share(metric))
 
 
-def time_to_see(worse: Worse, change: float, limit: float, alpha: float) -> float:
+def time_to_see(metric: Metric, worse: Worse, change: float, limit: float, alpha: float) -> float:
     """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
-    share = LOOKS[-1][1]
+    share = _last_share(metric)
     power = worse.margin(1 - POWER)
     by_alpha = (worse.margin(share * alpha) + power) / change
     by_limit = (worse.margin(share * BOUND_ERROR) + power) / (change - limit)
     return max(by_alpha, by_limit) ** 2
-
-
-def _ratio(log: float) -> float:
-    return math.expm1(max(-700.0, min(log, 700.0)))
 
 
 def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> str:
@@ -336,19 +251,24 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
     if metric.percentile is not None:
         return (
             f"{metric.title} needs {metric.least_requests} requests a side in each of {LEAST_PAIRS} pairs of boots, or"
-            f" in some together, and had them {len(_grouped(metric, pairs))} times: give it a longer max_duration, or"
+            f" in some together, and had them {len(grouped(metric, pairs))} times: give it a longer max_duration, or"
             " gate a lower percentile"
         )
-    told = sum(_unit(metric, [pair], total=False) is not None for pair in pairs)
+    told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     return (
         f"it takes {LEAST_PAIRS} pairs of boots with answers on both sides, and there were {told}: give it a longer"
         " max_duration"
     )
 
 
-def _why_undecided(metric: Metric, worse: Worse, limit: float, comparison: Comparison, pairs: Sequence[Pair]) -> str:
+def _why_undecided(
+    metric: Metric, worse: Worse, limit: float, comparison: Comparison, pairs: Sequence[Pair], vetoes: Worse | None
+) -> str:
     seen = format_share(comparison.detectable or 0.0)
-    if worse.value > limit:
+    if vetoes is not None:
+        by = format_share(as_share(vetoes.value))
+        what = f"the typical turn is not worse, but the total over all turns may be, by {by}"
+    elif worse.value > limit:
         what = f"may be worse by more than {format_share(comparison.tolerance)}, but the noise hides it"
     else:
         what = f"only a worsening of {seen} could have been seen in the time there was"
@@ -362,13 +282,9 @@ def _cliff(metric: Metric, pairs: Sequence[Pair]) -> str:
     beside = (100 - metric.percentile) / 2
     latency = Histogram.merged(pair.base.latency for pair in pairs)
     low, high = (latency.percentile_ns(metric.percentile + side * beside) / 1e6 for side in (-1, 1))
-    if low <= 0 or high / low < CLIFF:
+    if low <= 0 or high / low < _CLIFF:
         return ""
     return (
         f"latency jumps there, from {low:.3g} ms at p{metric.percentile - beside:g} to {high:.3g} ms at "
         f"p{metric.percentile + beside:g}, so chance decides: gate a percentile beside it"
     )
-
-
-CLIFF = 1.7
-"""Ratio of two latencies close to each other in rank that makes a cliff."""

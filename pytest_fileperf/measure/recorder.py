@@ -1,6 +1,6 @@
 """Collects samples while a load runs: cuts time into rounds, sorts requests into them, hands out frozen rounds.
 
-The hot path is two appends to typed arrays; histograms are made from whole blocks.
+The hot path is two appends to typed arrays, three in turns; histograms are made from whole blocks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = ("Recorder",)
 _BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
 _STEPS = int(step_of(np.array([HIGHEST_NS]))[0]) + 1
+_PACES = 2
+"""A typical rate takes this many times the answers whose time it goes by."""
 _STRETCHES = 500
 """Points of a lead-time series: what a chart can show."""
 
@@ -128,7 +130,7 @@ class Recorder:
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
     away; from there `stretches` follow, each with when it ends (since that instant, ascending) and what it is; what
     ends after the last one is the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of each server process, in ns.
+    time of each server process, in ns. With `pace_over` rounds have a typical rate, by the time so many answers take.
     """
 
     def __init__(
@@ -137,10 +139,13 @@ class Recorder:
         boot: int,
         stretches: Sequence[tuple[int, Phase]],
         server_cpu: Callable[[], Mapping[int, int]],
+        pace_over: int = 0,
     ) -> None:
         self._boot = boot
         self._stretches = stretches
         self._server_cpu = server_cpu
+        self._pace_over = pace_over
+        self._ends = array("q")
         self._done: list[Round] = []
         self._index = -1
         """-1 in the warm-up, then the number of the stretch; their count in the drain."""
@@ -220,6 +225,8 @@ class Recorder:
             self._send_delay.append(started_ns - due_ns)
             self._leads.append(due_ns, ended_ns - due_ns)
             started_ns = due_ns
+        if self._pace_over:
+            self._ends.append(ended_ns)
         self._latency.append(ended_ns - started_ns)
         self._ttfb.append(first_byte_ns - started_ns)
         self._sent += bytes_sent
@@ -303,6 +310,7 @@ class Recorder:
         """Begins the next round, or the drain, with empty counts."""
         for durations in (self._latency, self._ttfb, self._service, self._send_delay):
             durations.take()
+        self._ends = array("q")
         self._sent = self._received = self.requests = 0
         self._statuses = {}
         self._failures = {}
@@ -311,6 +319,13 @@ class Recorder:
         self._boundary_ns = self._measured_from_ns + self._stretches[self._index][0] if ends else _NEVER_NS
         self._server_cpu_mark = self._server_cpu()
         self._client_cpu_mark = process_time_ns()
+
+    def _typical_rps(self) -> float | None:
+        if not self._pace_over or len(self._ends) < _PACES * self._pace_over:
+            return None
+        ends = np.array(self._ends, dtype=np.int64)
+        taken_ns = float(np.median(ends[self._pace_over :] - ends[: -self._pace_over]))
+        return self._pace_over / taken_ns * 1e9 if taken_ns > 0 else None
 
     def _close(self, end_ns: int, phase: Phase) -> None:
         """Turns the current counts into a round."""
@@ -326,6 +341,7 @@ class Recorder:
                 ttfb=self._ttfb.take(),
                 service=self._service.take(),
                 send_delay=self._send_delay.take(),
+                typical_rps=self._typical_rps() if phase is Phase.ROUND else None,
                 bytes_sent=self._sent,
                 bytes_received=self._received,
                 statuses=tuple(sorted(self._statuses.items())),

@@ -68,6 +68,9 @@ class Round:
     latency there."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
+    typical_rps: float | None = None
+    """Requests/s by the median time in which as many answers came as there are connections: a stall has no hold on it.
+    None outside the turns of two servers, and where a turn has few answers."""
 
     @property
     def duration_ns(self) -> int:

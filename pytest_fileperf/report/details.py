@@ -11,6 +11,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Recording
 from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, percent, plain, quantity
+from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_duration, format_share
 
 __all__ = (
@@ -35,8 +36,6 @@ STYLES = {
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
 }
-STABILISERS = ("hash seed", "addresses", "allocator")
-"""What `Boot.stabilised` can name."""
 _INDENT = 2
 
 

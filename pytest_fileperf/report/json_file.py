@@ -39,8 +39,9 @@ Series have a list a column, a list of plain values is on one line.
                        the host of a virtual machine had of the greater of them (host)
       rounds[]        boot, index, phase (round; handover: between the turns of two sides, in no rate; drain: what
                       was in flight at the end, in a rate of open loops only),
-                      duration, requests, failed, rps, p50, p99, mean, bytes_sent, bytes_received, server_cpu,
-                      generator_cpu (s)
+                      duration, requests, failed, rps, typical_rps (by the median time in which as many answers
+                      came as there are connections; null out of turns), p50, p99, mean, bytes_sent, bytes_received,
+                      server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), worker_pids (those that answer)
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
@@ -53,8 +54,8 @@ Series have a list a column, a list of plain values is on one line.
           generator   the same of the load generator, without pid and worker; null where that is this process
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
-      base            the other side where two versions were measured in turn, with its title, rounds[] and boots[];
-                      round i of a boot and phase on both sides are a cycle. Else null
+      base            the other side where two versions were measured in turn: title, rounds[], boots[], and the seconds
+                      that the comparison took; round i of a boot and phase on both sides are a cycle. Else null
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
                       comparison), smallest (worsening, a share), seconds_for (by change, as text)
       profile         what a profiler saw, null where none looked. Where a comparison REGRESSED base, now, growth_s and
@@ -156,7 +157,7 @@ def _result(result: Result) -> dict[str, object]:
         "limit": {"kind": result.measurement.limit.kind, "evidence": result.measurement.limit.evidence},
         "summary": _summary(result.measurement),
         **_measured(recording),
-        "base": None if result.base is None else {"title": result.verdict.against, **_measured(result.base)},
+        "base": _base(result),
         "noise": [_noise(floor) for floor in result.noise],
         "profile": None if result.explanation is None else result.explanation.details,
         "histogram": recording.latency().encode(),
@@ -181,6 +182,12 @@ def _measured(recording: Recording) -> dict[str, object]:
         "rounds": [_round(round_) for round_ in recording.rounds],
         "boots": [_boot(boot, recording) for boot in recording.boots],
     }
+
+
+def _base(result: Result) -> dict[str, object] | None:
+    if result.base is None:
+        return None
+    return {"title": result.verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
 
 
 def _noise(floor: NoiseFloor) -> dict[str, object]:
@@ -258,6 +265,7 @@ def _round(round_: Round) -> dict[str, object]:
         "requests": round_.requests,
         "failed": round_.failed,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
+        "typical_rps": round_.typical_rps,
         "bytes_sent": round_.bytes_sent,
         "bytes_received": round_.bytes_received,
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,

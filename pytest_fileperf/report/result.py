@@ -96,6 +96,8 @@ class Result:
     verdict: Verdict
     base: Recording | None = None
     """What the other side has shown, where two versions were measured in turn."""
+    base_seconds: float | None = None
+    """What measuring both took, boots too."""
     noise: tuple[NoiseFloor, ...] = ()
     """What the gates could see here, where the same code was compared with itself."""
     explanation: Explanation | None = None

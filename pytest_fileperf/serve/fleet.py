@@ -29,7 +29,7 @@ class Fleet:
     def __init__(self) -> None:
         self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
         self._apps: list[AppSpec] = []  # keeps app objects alive, so that their ids stay their own
-        self._builds = Builds()
+        self.builds = Builds()
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +56,7 @@ class Fleet:
         self._end_dead(boots)
         missing = [boot for boot in range(count) if boot not in boots]
         with ExitStack() as on_failure:
-            launches = {boot: prepare(spec, app, boot=boot, cores=cores, builds=self._builds) for boot in missing}
+            launches = {boot: prepare(spec, app, boot=boot, cores=cores, builds=self.builds) for boot in missing}
             for starting in launches.values():
                 on_failure.callback(starting.stop)
                 starting.start()

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from judge.pairs import pair
 
 from pytest_fileperf.judge.pair import pair_side
-from pytest_fileperf.judge.paired import changes, worse_of
+from pytest_fileperf.judge.paired import worse_of
+from pytest_fileperf.judge.unit import changes
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Round
@@ -17,7 +18,9 @@ RPS, P99 = METRICS["rps"], METRICS["p99"]
 MS = 1_000_000
 
 
-def round_of(phase: Phase, requests: int, *, length_ms: int = 50, latency_ms: int = 5) -> Round:
+def round_of(
+    phase: Phase, requests: int, *, length_ms: int = 50, latency_ms: int = 5, typical_rps: float | None = None
+) -> Round:
     latency = Histogram.of([latency_ms * MS] * requests)
     return Round(
         boot=0,
@@ -31,6 +34,7 @@ def round_of(phase: Phase, requests: int, *, length_ms: int = 50, latency_ms: in
         bytes_sent=0,
         bytes_received=requests * 1000,
         server_cpu_ns=requests * MS,
+        typical_rps=typical_rps,
     )
 
 
@@ -56,6 +60,11 @@ def test_what_a_turn_cannot_tell_is_left_out() -> None:
     assert side.runs == {}
 
 
+def test_rates_by_the_typical_pace_of_a_turn() -> None:
+    rounds = [round_of(Phase.HANDOVER, 3), round_of(Phase.ROUND, 100, typical_rps=2500.0), round_of(Phase.ROUND, 1)]
+    assert pair_side(rounds, []).typical == ({"rps": 2500, "throughput": 2_500_000}, {})
+
+
 def test_each_pair_shows_a_change_with_its_own_interval() -> None:
     steady = pair([1000] * 5, [900] * 5)
     noisy = pair([1000] * 5, [1000 * math.exp(at / 10) for at in (-2, -1, 0, 1, 2)])
@@ -63,7 +72,7 @@ def test_each_pair_shows_a_change_with_its_own_interval() -> None:
     assert (first.first, first.pairs, second.first, second.pairs) == (0, 1, 1, 1)
     assert [first.value, first.low, first.high] == pytest.approx([-0.1] * 3)
     assert second.value == pytest.approx(0)
-    margin = 1.6449 * math.sqrt(math.pi / 3 * (1.4826 * 0.1) ** 2 / 5)
+    margin = 1.6449 * math.sqrt(1.1 * (1.4826 * 0.1) ** 2 / 5)
     assert [second.low, second.high] == pytest.approx([math.exp(-margin) - 1, math.exp(margin) - 1])
 
 

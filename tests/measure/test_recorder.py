@@ -3,6 +3,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+import pytest
+
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 
@@ -27,11 +29,11 @@ def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu |
     return made
 
 
-def in_turn() -> Recorder:
+def in_turn(pace_over: int = 0) -> Recorder:
     """Two turns of a second from 10.5 s and from 13 s, the first tenth of each handover."""
     tenths = ((6, Phase.HANDOVER), (15, Phase.ROUND), (31, Phase.HANDOVER), (40, Phase.ROUND))
     stretches = [(tenth * SECOND // 10, phase) for tenth, phase in tenths]
-    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu())
+    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu(), pace_over=pace_over)
     made.begin(10 * SECOND)
     return made
 
@@ -274,6 +276,44 @@ def test_turns_are_rounds_and_what_lies_between_them_is_handover() -> None:
 def test_a_server_that_is_silent_has_its_turns_all_the_same() -> None:
     rounds = in_turn().finish(15 * SECOND)
     assert [(r.phase, r.requests) for r in rounds if r.phase is Phase.ROUND] == [(Phase.ROUND, 0)] * 2
+
+
+def test_a_stall_has_no_hold_on_the_typical_rate_of_a_turn() -> None:
+    taken = in_turn(pace_over=4)
+    steady = [10.61 + 0.01 * place for place in range(40)]
+    for ended_s in (*steady, *(13.11 + 0.01 * place + (0.4 if place > 20 else 0) for place in range(40))):
+        good(taken, ended_s)
+
+    turns = [r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND]
+
+    assert [r.requests for r in turns] == [40, 40]
+    assert [r.typical_rps for r in turns] == pytest.approx([100, 100])
+
+
+def test_requests_that_wait_for_something_else_do_not_change_the_typical_rate() -> None:
+    """One in ten of them takes long, and as many answers come in the same time as before."""
+    taken = in_turn(pace_over=4)
+    for place in range(40):
+        good(taken, 10.61 + 0.01 * place, latency_ns=SECOND if place % 10 == 0 else SECOND // 25)
+
+    assert [r.typical_rps for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND] == [pytest.approx(100), None]
+
+
+@pytest.mark.parametrize("answers, known", [(7, False), (8, True)])
+def test_a_few_answers_have_no_typical_rate(answers: int, known: bool) -> None:
+    taken = in_turn(pace_over=4)
+    for place in range(answers):
+        good(taken, 10.61 + 0.01 * place)
+
+    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
+    assert (turn.typical_rps is not None) is known
+
+
+def test_outside_of_turns_there_is_no_typical_rate() -> None:
+    for taken in (in_turn(), in_turn(pace_over=4)):
+        for place in range(40):
+            good(taken, 10.1 + 0.01 * place)
+        assert all(r.typical_rps is None for r in taken.finish(15 * SECOND))
 
 
 def test_the_newest_round_is_no_handover() -> None:

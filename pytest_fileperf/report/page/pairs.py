@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
-from pytest_fileperf.judge.paired import Change, changes
+from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import Comparison
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
 from pytest_fileperf.measure.recording import Recording

@@ -1,0 +1,135 @@
+"""What pairs of boots show by themselves: how much worse now is than base, and what is uncertain about it.
+
+A *pair* is a fresh boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
+base, as a log ratio, and v is what is uncertain about it:
+rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of
+             a second, so that what slows the machine for longer slows both; what slows one of them is an outlier
+             to it. v comes from the cycles' spread. This is the *typical* ratio.
+             A turn's rate is that of its typical moment, where it has enough answers: of the median time in which
+             as many of them came as there are connections. A stall within the turn has no hold on it.
+             The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
+             so are all the machine's.
+percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
+             percentile's rank, wider by as much as slow requests come together: a pause hits all connections at
+             once). Where one pair has too few requests, or clusters of them, neighbours make one unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pytest_fileperf.judge.level import biweight, clustering_of, excess_of, quantile_variance
+from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import Direction, Metric
+
+__all__ = ("Change", "as_share", "changes", "grouped", "unit_of")
+
+_NORMAL_90 = 1.6449
+_BIWEIGHT_COST = 1.1
+"""Its variance over the mean's for normal values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a pair of boots, or some together, shows by itself: shares, 0.05 is 5 % more than base."""
+
+    first: int
+    """The first pair's place among all."""
+    pairs: int
+    value: float
+    low: float
+    high: float
+    """Interval at 90 % of what is uncertain within the pair; boots differ by more."""
+
+
+def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
+    """Returns what each unit shows by itself, in order."""
+    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
+    found, first = [], 0
+    for group in grouped(metric, pairs):
+        if (unit := unit_of(metric, group, total=False)) is not None:
+            ratio, margin = sign * unit[0], _NORMAL_90 * math.sqrt(unit[1])
+            low, high = as_share(ratio - margin), as_share(ratio + margin)
+            found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
+        first += len(group)
+    return tuple(found)
+
+
+def grouped(metric: Metric, pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs.
+
+    Of requests that go together, a cluster counts as one.
+    """
+    if metric.percentile is None:
+        return [[pair] for pair in pairs]
+    least = metric.least_requests * _clustering(pairs, metric.percentile)
+    groups: list[list[Pair]] = []
+    group: list[Pair] = []
+    for pair in pairs:
+        group = [*group, pair]
+        if min(sum(one.base.latency.count for one in group), sum(one.now.latency.count for one in group)) >= least:
+            groups.append(group)
+            group = []
+    if group and groups:
+        groups[-1] += group
+    return groups
+
+
+def _clustering(pairs: Sequence[Pair], percent: float) -> float:
+    return clustering_of(excess_of(side.stretches, percent) for pair in pairs for side in (pair.base, pair.now))
+
+
+def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
+    """Returns how much worse now is, as a log ratio, and that value's own variance."""
+    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
+    if metric.percentile is not None:
+        base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
+        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
+        together = _clustering(pairs, metric.percentile)
+        variances = (quantile_variance(side, metric.percentile, clustering=together) for side in (base, now))
+        return sign * ratio, sum(variances)
+    (pair,) = pairs
+    cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
+    sides = list(zip(*cycles, strict=True))
+    sums = [sum(values) for values in sides]
+    if total and not cycles:
+        return None
+    if not cycles or not all(sums):
+        base_run, now_run = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
+        return (sign * math.log(now_run / base_run), 0.0) if base_run > 0 and now_run > 0 else None
+    if total or len(cycles) == 1:
+        return sign * math.log(sums[1] / sums[0]), sum(_relative_variance(values) for values in sides)
+    typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
+    if 2 * len(typical) >= len(cycles):
+        cycles = typical
+    # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
+    least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
+    ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
+    middle = median(ratios)
+    deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
+    return sign * biweight(ratios), _BIWEIGHT_COST * deviation**2 / len(ratios)
+
+
+def _cycles(
+    name: str, base: Sequence[Mapping[str, float]], now: Sequence[Mapping[str, float]]
+) -> list[tuple[float, float]]:
+    """Returns the metric's value on both sides in each cycle that can tell it."""
+    both = zip(base, now, strict=True)
+    return [(of_base[name], of_now[name]) for of_base, of_now in both if name in of_base and name in of_now]
+
+
+def _relative_variance(values: Sequence[float]) -> float:
+    """Returns the variance of the logarithm of the values' mean."""
+    count, mean = len(values), math.fsum(values) / len(values)
+    if count < 2:
+        return 0.0
+    return math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count / mean**2
+
+
+def as_share(log: float) -> float:
+    """Returns a log ratio as a share; ratios that no float holds are cut off."""
+    return math.expm1(max(-700.0, min(log, 700.0)))
