@@ -52,6 +52,7 @@ def kept(*args, **kwargs):
 Versus.measure = kept
 """
 """A conftest.py that keeps what was compared, and what it took."""
+OUTCOMES = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")
 LONGEST_S = 180.0
 
 
@@ -193,23 +194,22 @@ def read(results: Path) -> list[dict[str, object]]:
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:
-    """Returns a Markdown table: for each case how often each outcome came, and how long a run took."""
+    """Returns a Markdown table: for each case how often each outcome came, what it saw, and how long it took."""
+    named = ", ".join(outcome.lower() for outcome in OUTCOMES)
     lines = [
-        "| case | runs | any REGRESSED | rps REGRESSED | rps PASS | rps IMPROVED | rps INCONCLUSIVE "
-        "| p99 REGRESSED | p99 PASS | p99 INCONCLUSIVE | median s | longest s |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        f"| case | runs | rps: {named} | p99: the same | rps changed by (median, range) | median s | longest s |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for name in dict.fromkeys(str(row["case"]) for row in rows):
+    for name in (f"{case}-{test}" for case in CASES for test in TESTS):
         own = [row for row in rows if row["case"] == name]
-        outcomes = [dict(row["outcomes"]) for row in own]  # type: ignore[call-overload]
-        seconds = sorted(float(str(row["seconds"])) for row in own)
-        counts = [sum("REGRESSED" in found.values() for found in outcomes)]
-        for metric, wanted in (
-            ("rps", ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")),
-            ("p99", ("REGRESSED", "PASS", "INCONCLUSIVE")),
-        ):
-            counts += [sum(found.get(metric) == outcome for found in outcomes) for outcome in wanted]
-        cells = [name, len(own), *counts, f"{median(seconds):.0f}", f"{seconds[-1]:.0f}"]
+        if not own:
+            continue
+        found = [Counter(dict(row["outcomes"])[metric] for row in own) for metric in ("rps", "p99")]  # type: ignore[call-overload]
+        counts = [" / ".join(str(outcomes[outcome]) for outcome in OUTCOMES) for outcomes in found]
+        changes = sorted(float(dict(row["changes"])["rps"]) for row in own)  # type: ignore[call-overload]
+        seconds = sorted(float(str(row["compared"])) for row in own)
+        changed = f"{median(changes):+.1%} ({changes[0]:+.1%} to {changes[-1]:+.1%})"
+        cells = [name, len(own), *counts, changed, f"{median(seconds):.0f}", f"{seconds[-1]:.0f}"]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 

@@ -192,14 +192,21 @@ def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alter
     handover_ns = max(_LEAST_HANDOVER_NS, _HANDOVER_LATENCIES * latency_ns)
     longest_ns = max(settings.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
     turn_ns = max(_LEAST_TURN_NS, min(_TURN_HANDOVERS * handover_ns, longest_ns))
+    warmup_ns = max(_PAIR_WARMUP_NS, handover_ns)
     return Alternation(
         connections=settings.connections,
-        warmup_ns=max(_PAIR_WARMUP_NS, handover_ns),
+        warmup_ns=warmup_ns,
+        warm_firsts=_drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
         turn_ns=turn_ns,
         handover_ns=handover_ns,
-        firsts=tuple(random.choices((BASE, NOW), k=max(1, round(pair_ns(pair) / (2 * turn_ns))))),  # noqa: S311
+        firsts=_drawn(round(pair_ns(pair) / (2 * turn_ns))),
         timeout_ns=settings.timeout_ns,
     )
+
+
+def _drawn(cycles: int) -> tuple[int, ...]:
+    """Returns whose turn is first in each of so many cycles, at least one."""
+    return tuple(random.choices((BASE, NOW), k=max(1, cycles)))  # noqa: S311
 
 
 def contest_title(settings: Settings, pairs: int, seconds: float) -> str:

@@ -123,7 +123,8 @@ def test_turns_are_as_long_as_requests_need(
     plan = alternation_plan(settings(max_duration=max_duration), pair=0, latency_ns=latency_ms * SECOND // 1000)
     assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
     assert len(plan.firsts) == cycles
-    assert plan.warmup_ns >= plan.handover_ns
+    assert plan.warmup_ns >= plan.handover_ns * len(plan.warm_firsts)
+    assert len(plan.warm_firsts) == max(1, min(4, 200 // handover_ms))
     assert (plan.connections, plan.timeout_ns) == (32, 30 * SECOND)
 
 

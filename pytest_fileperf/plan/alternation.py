@@ -8,6 +8,7 @@ Experiments in Highly Variable Cloud Computing Environments", ICPE 2017.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -36,10 +37,10 @@ class Turns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternation:
-    """Warm-up of both servers, then cycles of one turn each.
+    """Cycles of one turn of each server; the first ones warm up.
 
-    |- warm-up base -|- warm-up now -| base | now | now | base | base | now | …
-                                      cycle 0      cycle 1      cycle 2
+    | base | now | now | base | base | now | now | base | …
+     warm-up                   cycle 0      cycle 1
 
     The first part of each turn is handover: the other server's last answers are still under way then.
     """
@@ -47,7 +48,7 @@ class Alternation:
     connections: int
     """To each server; only one of them is loaded at a time."""
     warmup_ns: int
-    """On each server, before the first cycle."""
+    """Of each server, before the first cycle that counts."""
     turn_ns: int
     handover_ns: int
     """The part of each turn that no rate counts."""
@@ -55,25 +56,24 @@ class Alternation:
     """For each cycle, whose turn is first: `BASE` or `NOW`."""
     timeout_ns: int
     """A request that takes longer counts as failed."""
+    warm_firsts: tuple[int, ...] = (BASE,)
+    """For each cycle of the warm-up, whose turn is first; they share its time. What warms up first warms up the machine
+    and the generator too, so several are fairer than one."""
     _starts: tuple[tuple[int, ...], tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts: tuple[list[int], list[int]] = ([], [])
-        for cycle, first in enumerate(self.firsts):
-            begin_ns = 2 * self.warmup_ns + 2 * cycle * self.turn_ns
-            starts[first].append(begin_ns)
-            starts[1 - first].append(begin_ns + self.turn_ns)
-        object.__setattr__(self, "_starts", (tuple(starts[BASE]), tuple(starts[NOW])))
+        starts = _starts(self.firsts, self.turn_ns, self.measured_from_ns)
+        object.__setattr__(self, "_starts", starts)
 
     @property
     def measured_from_ns(self) -> int:
         """When the first cycle begins."""
-        return 2 * self.warmup_ns
+        return 2 * len(self.warm_firsts) * self._warm_turn_ns
 
     @property
     def duration_ns(self) -> int:
         """Warm-up and cycles together, without the drain."""
-        return 2 * self.warmup_ns + 2 * len(self.firsts) * self.turn_ns
+        return self.measured_from_ns + 2 * len(self.firsts) * self.turn_ns
 
     @property
     def longest_ns(self) -> int:
@@ -82,11 +82,26 @@ class Alternation:
 
     def pacing(self, side: int) -> Turns:
         """Returns when one side sends."""
-        warm_ns = side * self.warmup_ns
-        warm = (warm_ns, warm_ns + self.warmup_ns) if self.warmup_ns else ()
-        return Turns(edges=(*warm, *(at for start in self._starts[side] for at in (start, start + self.turn_ns))))
+        warm_ns = self._warm_turn_ns
+        warm = _starts(self.warm_firsts, warm_ns, 0)[side] if warm_ns else ()
+        edges = [at for start in warm for at in (start, start + warm_ns)]
+        return Turns(edges=(*edges, *(at for start in self._starts[side] for at in (start, start + self.turn_ns))))
 
     def rounds(self, side: int) -> tuple[tuple[int, int], ...]:
         """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
         zero = self.measured_from_ns
         return tuple((start + self.handover_ns - zero, start + self.turn_ns - zero) for start in self._starts[side])
+
+    @property
+    def _warm_turn_ns(self) -> int:
+        return self.warmup_ns // len(self.warm_firsts)
+
+
+def _starts(firsts: Sequence[int], turn_ns: int, begin_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns when the turns of both sides begin."""
+    starts: tuple[list[int], list[int]] = ([], [])
+    for cycle, first in enumerate(firsts):
+        cycle_ns = begin_ns + 2 * cycle * turn_ns
+        starts[first].append(cycle_ns)
+        starts[1 - first].append(cycle_ns + turn_ns)
+    return tuple(starts[BASE]), tuple(starts[NOW])

@@ -9,10 +9,13 @@ from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation, Turn
 MS = 1_000_000
 
 
-def alternation(*firsts: int, warmup_ms: int = 100, turn_ms: int = 50, handover_ms: int = 10) -> Alternation:
+def alternation(
+    *firsts: int, warmup_ms: int = 100, warm: tuple[int, ...] = (BASE,), turn_ms: int = 50, handover_ms: int = 10
+) -> Alternation:
     return Alternation(
         connections=4,
         warmup_ns=warmup_ms * MS,
+        warm_firsts=warm,
         turn_ns=turn_ms * MS,
         handover_ns=handover_ms * MS,
         firsts=firsts,
@@ -21,8 +24,9 @@ def alternation(*firsts: int, warmup_ms: int = 100, turn_ms: int = 50, handover_
 
 
 ALTERNATIONS = st.builds(
-    lambda firsts, warmup_ns, turn_ns, share: Alternation(
+    lambda firsts, warm_firsts, warmup_ns, turn_ns, share: Alternation(
         connections=1,
+        warm_firsts=tuple(warm_firsts),
         warmup_ns=warmup_ns,
         turn_ns=turn_ns,
         handover_ns=int(turn_ns * share),
@@ -30,6 +34,7 @@ ALTERNATIONS = st.builds(
         timeout_ns=MS,
     ),
     firsts=st.lists(st.sampled_from(SIDES), min_size=1, max_size=30),
+    warm_firsts=st.lists(st.sampled_from(SIDES), min_size=1, max_size=5),
     warmup_ns=st.integers(0, 1000),
     turn_ns=st.integers(2, 1000),
     share=st.floats(0, 0.9),
@@ -46,6 +51,7 @@ def edges_ms(plan: Alternation, side: int) -> list[int]:
         (alternation(BASE, NOW), [0, 100, 200, 250, 350, 400], [100, 200, 250, 300, 300, 350]),
         (alternation(NOW), [0, 100, 250, 300], [100, 200, 200, 250]),
         (alternation(BASE, warmup_ms=0), [0, 50], [50, 100]),
+        (alternation(BASE, warm=(NOW, BASE)), [50, 100, 100, 150, 200, 250], [0, 50, 150, 200, 250, 300]),
     ],
 )
 def test_each_side_warms_up_and_then_has_a_turn_in_each_cycle(

@@ -68,6 +68,7 @@ def test_the_message_says_against_what_and_advises_no_update() -> None:
         "rps     2,190/s  2,050/s    −6.4 (−7.1…−5.7)      1.5 %  REGRESSED\n"
         "p99     30.8 ms  31.0 ms    +0.7 (−2.0…+3.3)     10.0 %  PASS\n"
         "\n"
+        "compared: turns that follow each other, on 3 pairs of boots\n"
         "limited by: server CPU"
     )
 
