@@ -241,11 +241,12 @@ class _Look:
 
 
 def _let_run(pid: int) -> None:
-    """Lets a process go on that was paused as its py-spy was killed: the signal that pauses may still be on its way."""
+    """Lets a process go on that was paused as its py-spy was killed.
+
+    Whether it looks paused or not: the signal that pauses may still be on its way, and this one takes it back.
+    """
     with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_STOPPED:
-            process.resume()
+        psutil.Process(pid).resume()
 
 
 def _threads_of(pid: int) -> int:

@@ -237,6 +237,16 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path, monkeypat
     assert [path.name for path in scratch.iterdir()] == [program.name]
 
 
+def is_paused(pid: int, *, wait_s: float = 0) -> bool:
+    """Returns whether a process is paused, at the latest after a time: the signal for it takes a moment to arrive."""
+    deadline_s = time.monotonic() + wait_s
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        if time.monotonic() >= deadline_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 @posix
 def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "_LET_GO_S", 0.2)
@@ -250,8 +260,8 @@ def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pyt
             "time.sleep(60)\n",
         )
         with Profiler([pid], seconds=1):
-            assert psutil.Process(pid).status() == psutil.STATUS_STOPPED
-        assert psutil.Process(pid).status() != psutil.STATUS_STOPPED
+            assert is_paused(pid, wait_s=10)
+        assert not is_paused(pid)
 
 
 # --- where it cannot look
