@@ -251,8 +251,8 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
     if metric.percentile is not None:
         return (
             f"{metric.title} needs {metric.least_requests} requests a side in each of {LEAST_PAIRS} pairs of boots, or"
-            f" in some together, and had them {len(grouped(metric, pairs))} times: give it a longer max_duration, or"
-            " gate a lower percentile"
+            " in some together, and as many times more as slow ones come together; there were enough"
+            f" {len(grouped(metric, pairs))} times: give it a longer max_duration, or gate a lower percentile"
         )
     told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     return (

@@ -84,34 +84,49 @@ def _clustering(pairs: Sequence[Pair], percent: float) -> float:
 
 
 def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
-    """Returns how much worse now is, as a log ratio, and that value's own variance."""
+    """Returns how much worse now is, as a log ratio, and that value's own variance; None where the pairs cannot tell.
+
+    Of a rate it takes one pair, and returns the typical ratio or that of the total.
+    """
     sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     if metric.percentile is not None:
-        base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
-        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
-        together = _clustering(pairs, metric.percentile)
-        variances = (quantile_variance(side, metric.percentile, clustering=together) for side in (base, now))
-        return sign * ratio, sum(variances)
+        ratio, variance = _of_percentile(metric.percentile, pairs)
+        return sign * ratio, variance
     (pair,) = pairs
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
-    sides = list(zip(*cycles, strict=True))
-    sums = [sum(values) for values in sides]
-    if total and not cycles:
+    if cycles and all(map(sum, zip(*cycles, strict=True))):
+        typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
+        enough = len(typical) > 1 and 2 * len(typical) >= len(cycles)
+        ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(typical if enough else cycles)
+        return sign * ratio, variance
+    runs = [side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now)]
+    if (total and not cycles) or min(runs) <= 0:
         return None
-    if not cycles or not all(sums):
-        base_run, now_run = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
-        return (sign * math.log(now_run / base_run), 0.0) if base_run > 0 and now_run > 0 else None
-    if total or len(cycles) == 1:
-        return sign * math.log(sums[1] / sums[0]), sum(_relative_variance(values) for values in sides)
-    typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
-    if 2 * len(typical) >= len(cycles):
-        cycles = typical
+    return sign * math.log(runs[1] / runs[0]), 0.0
+
+
+def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Returns the log ratio of the pooled percentiles, and its variance."""
+    base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
+    together = _clustering(pairs, percent)
+    variance = sum(quantile_variance(side, percent, clustering=together) for side in (base, now))
+    return math.log(now.percentile_ns(percent) / base.percentile_ns(percent)), variance
+
+
+def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the log ratio of the sums over all cycles, and its variance."""
+    base, now = zip(*cycles, strict=True)
+    return math.log(sum(now) / sum(base)), _relative_variance(base) + _relative_variance(now)
+
+
+def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the typical log ratio of a cycle, and its variance."""
     # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
     middle = median(ratios)
     deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
-    return sign * biweight(ratios), _BIWEIGHT_COST * deviation**2 / len(ratios)
+    return biweight(ratios), _BIWEIGHT_COST * deviation**2 / len(ratios)
 
 
 def _cycles(
