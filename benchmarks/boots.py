@@ -49,9 +49,11 @@ TURN_MS = 400
 WARM_MS = 100
 """Of each turn: connections are new in each, and caches hold what another server needed."""
 CONNECTIONS = 32
-ALL = stabilising_env(0)
-SEED = {name: value for name, value in ALL.items() if name == "PYTHONHASHSEED"}
-ALLOCATOR = {name: value for name, value in ALL.items() if name not in SEED}
+SEED = {name: value for name, value in stabilising_env(0).items() if name == "PYTHONHASHSEED"}
+ALLOCATOR = {name: value for name, value in stabilising_env(0).items() if name.startswith("MALLOC_")}
+ALL = SEED | ALLOCATOR
+NUMBERED = "from pytest_fileperf.serve.stability import move_heap; move_heap(); import uvicorn; uvicorn.main()"
+"""What a worker of the plugin does before it loads its app."""
 PR_SET_THP_DISABLE = 41
 NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)
 """The median difference of two values of a normal distribution, in standard deviations."""
@@ -66,8 +68,8 @@ class Variant:
     addresses: bool = False
     """Fixed."""
     no_huge_pages: bool = False
-    padding: bool = False
-    """An environment of a size of its own in each boot, which moves the stack."""
+    numbered: bool = False
+    """As the plugin boots: seed and layout of memory differ from boot to boot, and are known."""
     swapped: bool = False
     """Every other boot on the generator's core, and the generator on its."""
 
@@ -85,7 +87,7 @@ VARIANTS = {
         title="… and huge pages for malloc", env={**ALL, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, addresses=True
     ),
     "no-huge": replace(STABLE, title="… and no huge pages at all", no_huge_pages=True),
-    "padding": replace(STABLE, title="… but an environment of any size", padding=True),
+    "numbered": replace(STABLE, title="… with another seed and layout in each boot", numbered=True),
     "swapped": replace(STABLE, title="… but cores changed about", swapped=True),
 }
 WORK = {
@@ -163,9 +165,10 @@ def boot(app: str, name: str, number: int, cores: tuple[int, int], stack: ExitSt
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     env = {**os.environ, "PYTHONPATH": str(HERE), **variant.env}
-    if variant.padding:
-        env["PADDING"] = "x" * random.randrange(4096)
-    serve = ("-m", "uvicorn", app, f"--port={port}", "--log-level=warning", "--no-access-log")
+    if variant.numbered:
+        env |= stabilising_env(number)
+    program = ("-c", NUMBERED) if variant.numbered else ("-m", "uvicorn")
+    serve = (*program, app, f"--port={port}", "--log-level=warning", "--no-access-log")
     stage = (sys.executable, "-I", "-S", str(STAGES / "settle.py"), str(core), "FIX" if variant.addresses else "KEEP")
     command = [*stage, sys.executable, "-P", *serve]
     process = subprocess.Popen(

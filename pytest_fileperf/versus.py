@@ -44,6 +44,9 @@ from pytest_fileperf.stints import Stint, Stints
 
 __all__ = ("AbsentError", "Base", "Contest", "Versus")
 
+_SEEDS = 1 << 31
+"""PYTHONHASHSEED ends at twice as many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
@@ -182,6 +185,7 @@ class _Run:
         tolerances = {name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate}
         self._gates = Sequential(tolerances, alpha=alpha, limit_s=settings.max_duration_ns / 1e9, to_the_end=to_the_end)
         self._begun_s = monotonic()
+        self._first_boot = random.randrange(_SEEDS)  # noqa: S311 # no secret
         self._sides = (_Side(), _Side())
         self._pairs: list[Pair] = []
         self._requests = 0
@@ -214,12 +218,13 @@ class _Run:
         app = None if settings.app is None else app_spec(settings.app)
         cores = self._cores[0] if self._cores else None
         builds = self._versus.builds
+        boot = self._first_boot + number  # the same on both sides, and with no session the same luck as with the last
         with ExitStack() as stack:
             launches = (
-                prepare(settings.server, app, boot=number, cores=cores, builds=builds, home=base.home)
+                prepare(settings.server, app, boot=boot, cores=cores, builds=builds, home=base.home)
                 if base.url is None
-                else prepare(base.url, None, boot=number, cores=None, builds=builds),
-                prepare(settings.server, app, boot=number, cores=cores, builds=builds),
+                else prepare(base.url, None, boot=boot, cores=None, builds=builds),
+                prepare(settings.server, app, boot=boot, cores=cores, builds=builds),
             )
             for launch in launches:
                 stack.callback(launch.stop)

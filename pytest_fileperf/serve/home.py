@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "Home")
+__all__ = ("HERE", "Home", "is_of_the_interpreter")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that another interpreter is not to take from this one's."""
@@ -86,7 +86,7 @@ class Home:
         found = map(str, self._moved(_found_by_editable_installs()))
         if self.python is None:
             return (*(str(self.path(path)) for path in paths), *found)
-        code = (*(str(self.path(path)) for path in paths if not _is_of_the_interpreter(path)), *found)
+        code = (*(str(self.path(path)) for path in paths if not is_of_the_interpreter(path)), *found)
         return (None, *code) if self.base is None else (*code, None)
 
     def env(self, env: Mapping[str, str], *, asked: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +144,7 @@ class Home:
 
         Paths are compared as they are written, and with links followed: the top of a repository is told without any.
         """
-        if self.root is None or self.base is None or _is_of_the_interpreter(path, top=self.root):
+        if self.root is None or self.base is None or is_of_the_interpreter(path, top=self.root):
             return None
         for written in (_absolute, Path.resolve):
             one, root, base = written(path), written(self.root), written(self.base)
@@ -162,17 +162,7 @@ HERE = Home()
 """The code of the test run."""
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100 # which knows what `..` means; Path.absolute does not
-
-
-def _is_of(path: Path, tree: Path, other: Path) -> bool:
-    """Returns whether the path is of a tree, and not of the other one, which may lie in it."""
-    nested = other != tree and other.is_relative_to(tree)
-    return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
-
-
-def _is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
+def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
     """Returns whether the path belongs to the Python of this process: its library, its packages.
 
     Its whole environment, programs too, where that lies below the given top of a tree.
@@ -182,6 +172,16 @@ def _is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
         return True
     environment = Path(sys.prefix)
     return top is not None and top in environment.parents and path.is_relative_to(environment)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 # which knows what `..` means; Path.absolute does not
+
+
+def _is_of(path: Path, tree: Path, other: Path) -> bool:
+    """Returns whether the path is of a tree, and not of the other one, which may lie in it."""
+    nested = other != tree and other.is_relative_to(tree)
+    return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
 
 
 @cache

@@ -30,9 +30,6 @@ class Job:
     """None stands for the entries that the interpreter has of its own."""
     needs: Mapping[str, str]
     """Modules that another interpreter has to have to serve, and the packages they come from."""
-    root: str | None
-    base: str | None
-    """The trees of a `Home`, where the code is that of another one."""
     target: str | None
     """None: a pickled object is in the run directory, as `app.pickle`."""
     factory: bool
@@ -56,15 +53,13 @@ class Job:
     ) -> Self:
         """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its home has it.
 
-        Before that stands the directory in which this package is lent to another home.
+        Before that stands the directory in which this package is lent.
         """
         sys_path = home.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         return cls(
             server=spec.name,
             sys_path=[*([] if lent is None else [str(lent)]), *sys_path],
             needs=dict(needs or {}),
-            root=None if home.root is None else str(home.root),
-            base=None if home.base is None else str(home.base),
             target=app.target if isinstance(app.target, str) else None,
             factory=app.factory,
             app_name=app.name,
@@ -84,11 +79,6 @@ class Job:
     def write(self, run_directory: Path) -> None:
         """Puts the job into the run directory."""
         (run_directory / "job.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-    @property
-    def home(self) -> Home:
-        """Whose code it is, as far as the trees tell."""
-        return Home(root=_path(self.root), base=_path(self.base))
 
     def app_file(self) -> str | None:
         """Returns where the module that names the app was loaded from, in this process; None for a sent object."""
@@ -113,6 +103,7 @@ def lend_package(run_directory: Path) -> Path:
     """Returns a directory with nothing but this package, for a server that would find another version of it, or none.
 
     It has to come first on `sys.path`: what the test process and the server tell each other is no interface for others.
+    The code here is lent it too, so that both sides of a comparison find everything after equally many steps.
     """
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
@@ -121,7 +112,3 @@ def lend_package(run_directory: Path) -> Path:
     except OSError:  # Windows allows links to few users only
         shutil.copytree(package, lent / package.name)
     return lent
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)

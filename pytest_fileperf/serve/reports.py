@@ -30,8 +30,8 @@ class Ready:
     stabilised: Sequence[str]
     app_file: str | None
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
-    strays: Sequence[str]
-    """Files of the current tree that were loaded though the other side has them too; none where no other is."""
+    files: Sequence[str]
+    """Where the modules that it has loaded came from, without those of this package and of the interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,12 @@ from uvicorn import Config
 from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
+from pytest_fileperf.serve.home import is_of_the_interpreter
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import module_file, takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.settle import allow_profilers
-from pytest_fileperf.serve.stability import stabilised_now
+from pytest_fileperf.serve.stability import move_heap, stabilised_now
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
 
@@ -42,6 +43,7 @@ class WorkerStart:
         write_report(self.run_directory, Started(pid=os.getpid()))
         allow_profilers()
         _show_output_at_once()
+        move_heap()
         try:
             return self.job.load_app(self.run_directory)
         except AppLoadError as error:
@@ -60,7 +62,7 @@ class WorkerStart:
         """Tells the test process that this process serves, and on what; to be called on its event loop."""
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
-        files = (module_file(module) for name, module in tuple(sys.modules.items()) if not _is_ours(name))
+        files = filter(None, (module_file(module) for name, module in tuple(sys.modules.items()) if not _is_ours(name)))
         ready = Ready(
             pid=os.getpid(),
             port=self.port,
@@ -68,7 +70,7 @@ class WorkerStart:
             http=http,
             stabilised=stabilised_now(),
             app_file=self.job.app_file(),
-            strays=self.job.home.strays(filter(None, files)),
+            files=tuple(file for file in files if not is_of_the_interpreter(Path(file))),
         )
         write_report(self.run_directory, ready)
 

@@ -55,14 +55,14 @@ class AsgiProgram:
             raise PlanError(*missing, where=type(self.spec).__name__)
         if not isinstance(self.app.target, str):
             (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
-        lent = None if self.home.is_here else lend_package(run_directory)
-        Job.of(self.spec, self.app, home=self.home, needs=needs, lent=lent).write(run_directory)
+        job = Job.of(self.spec, self.app, home=self.home, needs=needs, lent=lend_package(run_directory))
+        job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (self.home.interpreter, *flags, str(STAGES / "boot.py"), str(run_directory))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
             env=self.home.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env)),
-            cwd=None if self.home.is_here else self.home.cwd(),
+            cwd=self.home.cwd(),
         )
 
     def look(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
@@ -116,7 +116,7 @@ class AsgiProgram:
             return
         if file is None or home.is_only_here(Path(file)):
             raise AppMissingError(f"{home.title}: there is no {name}, which on this side is {file or 'built in'}")
-        stray = next(iter(ready.strays), None)
+        stray = next(iter(home.strays(ready.files)), None)
         if stray is not None or not home.holds(Path(file)):
             module = name if stray in (None, file) else "a module of the project"
             real = str(Path(stray or file).resolve())

@@ -12,6 +12,7 @@ import pytest
 from serve.processes import linux
 
 from pytest_fileperf.serve import stability
+from pytest_fileperf.serve.process import staged
 
 
 def test_the_seed_is_a_function_of_the_boot() -> None:
@@ -20,9 +21,27 @@ def test_the_seed_is_a_function_of_the_boot() -> None:
 
 def test_the_allocator_is_set_only_where_it_is_glibc_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stability, "_is_glibc", lambda: False)
-    assert stability.stabilising_env(0) == {"PYTHONHASHSEED": "1"}
+    assert stability.stabilising_env(0).keys() == {"PYTHONHASHSEED", "PYTEST_FILEPERF_LAYOUT"}
     monkeypatch.setattr(stability, "_is_glibc", lambda: True)
     assert stability.stabilising_env(0)["MALLOC_ARENA_MAX"] == "1"
+
+
+@linux
+def test_memory_is_moved_by_the_number_of_the_boot_and_by_nothing_else() -> None:
+    places = [place(number) for number in (0, 0, 1, 2)]
+    assert places[0] == places[1]
+    assert len(set(places)) == 3
+
+
+def place(boot: int) -> int:
+    """Returns where a new object lies in a process with always the same seed, from the beginning of its memory on."""
+    code = (
+        "from pytest_fileperf.serve.stability import move_heap; first = id(bytes(99)); move_heap();"
+        "print(id(bytes(99)) - first)"
+    )
+    env = {**os.environ, **stability.stabilising_env(boot), "PYTHONHASHSEED": "1"}
+    command = staged((sys.executable, "-c", code), cores=None, stabilise=True)
+    return int(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=30).stdout)
 
 
 STATES = {
