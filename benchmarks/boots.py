@@ -52,7 +52,7 @@ CONNECTIONS = 32
 SEED = {name: value for name, value in stabilising_env(0).items() if name == "PYTHONHASHSEED"}
 ALLOCATOR = {name: value for name, value in stabilising_env(0).items() if name.startswith("MALLOC_")}
 ALL = SEED | ALLOCATOR
-NUMBERED = "from pytest_fileperf.serve.stability import move_heap; move_heap(); import uvicorn; uvicorn.main()"
+NUMBERED = "import uvicorn; from pytest_fileperf.serve.stability import move_heap; move_heap(); uvicorn.main()"
 """What a worker of the plugin does before it loads its app."""
 PR_SET_THP_DISABLE = 41
 NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)

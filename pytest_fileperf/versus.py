@@ -44,6 +44,8 @@ from pytest_fileperf.stints import Stint, Stints
 
 __all__ = ("AbsentError", "Base", "Contest", "Versus")
 
+_CHANCE = random.SystemRandom()
+"""Not the generator that test suites seed: two sessions are not to have the same luck."""
 _SEEDS = 1 << 31
 """PYTHONHASHSEED ends at twice as many."""
 
@@ -185,7 +187,7 @@ class _Run:
         tolerances = {name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate}
         self._gates = Sequential(tolerances, alpha=alpha, limit_s=settings.max_duration_ns / 1e9, to_the_end=to_the_end)
         self._begun_s = monotonic()
-        self._first_boot = random.randrange(_SEEDS)  # noqa: S311 # no secret
+        self._first_boot = _CHANCE.randrange(_SEEDS)
         self._sides = (_Side(), _Side())
         self._pairs: list[Pair] = []
         self._requests = 0
@@ -218,7 +220,7 @@ class _Run:
         app = None if settings.app is None else app_spec(settings.app)
         cores = self._cores[0] if self._cores else None
         builds = self._versus.builds
-        boot = self._first_boot + number  # the same on both sides, and with no session the same luck as with the last
+        boot = self._first_boot + number  # the same on both sides, and another one in each session
         with ExitStack() as stack:
             launches = (
                 prepare(settings.server, app, boot=boot, cores=cores, builds=builds, home=base.home)
@@ -230,7 +232,7 @@ class _Run:
                 stack.callback(launch.stop)
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
-            for launch in random.sample(launches, len(launches)):
+            for launch in _CHANCE.sample(launches, len(launches)):
                 launch.start()
             now = launches[NOW].ready()
             try:
@@ -270,7 +272,7 @@ class _Run:
             stints = ([], [])
             begun_s = monotonic()
             while not stints[BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
-                for side in random.sample(SIDES, 2):
+                for side in _CHANCE.sample(SIDES, 2):
                     stints[side].append(self._stint(turn, number, servers[side]))
         for side in SIDES:
             self._sides[side].stints += stints[side]

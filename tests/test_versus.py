@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -34,12 +36,12 @@ from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.home import Home
-from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
 from pytest_fileperf.versus import Base
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -227,6 +229,26 @@ def test_two_boots_of_a_pair_are_two_servers(trees: Trees, tmp_path: Path) -> No
     assert result.base is not None
     pids = [pid for recording in (result.recording, result.base) for boot in recording.boots for pid in boot.pids]
     assert len(set(pids)) == len(pids)
+
+
+def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
+    trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, numbers = trees(), []
+
+    def noted(*args: Any, boot: int, **kwargs: Any) -> Launch:
+        numbers.append(boot)
+        return prepare(*args, boot=boot, **kwargs)
+
+    monkeypatch.setattr("pytest_fileperf.versus.prepare", noted)
+    firsts = []
+    for _ in range(2):
+        random.seed(0)  # as plugins and fixtures do before each test
+        compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
+        firsts.append(numbers[0])
+        assert numbers == [firsts[-1] + place // 2 for place in range(len(numbers))]
+        numbers.clear()
+    assert firsts[0] != firsts[1]
 
 
 def test_slower_code_regresses_and_says_against_what(trees: Trees, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Job:
         *,
         home: Home = HERE,
         needs: Mapping[str, str] | None = None,
-        lent: Path | None = None,
+        lent: Path,
     ) -> Self:
         """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its home has it.
 
@@ -58,7 +58,7 @@ class Job:
         sys_path = home.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         return cls(
             server=spec.name,
-            sys_path=[*([] if lent is None else [str(lent)]), *sys_path],
+            sys_path=[str(lent), *sys_path],
             needs=dict(needs or {}),
             target=app.target if isinstance(app.target, str) else None,
             factory=app.factory,

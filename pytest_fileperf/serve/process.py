@@ -41,8 +41,7 @@ class Invocation:
 
     command: Sequence[str]
     env: Mapping[str, str]
-    cwd: Path | None = None
-    """None for the working directory of the test run."""
+    cwd: Path
 
 
 class ServerProcess:

@@ -7,6 +7,7 @@ import inspect
 import os
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.home import is_of_the_interpreter
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.loading import module_file, takes
+from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.settle import allow_profilers
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
@@ -62,7 +63,6 @@ class WorkerStart:
         """Tells the test process that this process serves, and on what; to be called on its event loop."""
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
-        files = filter(None, (module_file(module) for name, module in tuple(sys.modules.items()) if not _is_ours(name)))
         ready = Ready(
             pid=os.getpid(),
             port=self.port,
@@ -70,7 +70,7 @@ class WorkerStart:
             http=http,
             stabilised=stabilised_now(),
             app_file=self.job.app_file(),
-            files=tuple(file for file in files if not is_of_the_interpreter(Path(file))),
+            files=_loaded_files(),
         )
         write_report(self.run_directory, ready)
 
@@ -118,6 +118,21 @@ class _Lifespan(LifespanOn):
         await super().startup()
         if self.should_exit:
             self._start.report_failure("lifespan", "the app failed in its lifespan start-up")
+
+
+def _loaded_files() -> tuple[str, ...]:
+    """Returns where the modules came from, but for those of this package and of the interpreter.
+
+    It looks at them without a word to the modules themselves: some load, or raise, when they are asked for anything.
+    """
+    files: dict[Path, set[str]] = {}
+    for name, module in tuple(sys.modules.items()):
+        with suppress(AttributeError):  # anything can be put among the modules
+            file = object.__getattribute__(module, "__dict__").get("__file__")
+            if isinstance(file, str) and not _is_ours(name):
+                path = Path(file).absolute()
+                files.setdefault(path.parent, set()).add(str(path))
+    return tuple(sorted(set().union(*(own for parent, own in files.items() if not is_of_the_interpreter(parent)))))
 
 
 def _is_ours(module_name: str) -> bool:

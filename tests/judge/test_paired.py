@@ -21,6 +21,7 @@ from pytest_fileperf.judge.paired import (
     time_to_see,
     worse_of,
 )
+from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 
@@ -160,6 +161,12 @@ def typical(base: Sequence[float], now: Sequence[float], *, paced: int) -> Pair:
 @pytest.mark.parametrize("paced, outcome", [(6, Outcome.PASS), (3, Outcome.PASS), (2, Outcome.IMPROVED)])
 def test_turns_are_compared_by_their_typical_rate_where_half_of_them_have_one(paced: int, outcome: Outcome) -> None:
     assert compared("rps", [typical(EVEN, [1.2 * value for value in EVEN], paced=paced)] * 8).outcome is outcome
+
+
+def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
+    assert unit_of(METRICS["rps"], [typical([500, 520], [600, 660], paced=1)], total=False) == unit_of(
+        METRICS["rps"], [pair([500, 520], [600, 660])], total=False
+    )
 
 
 def test_no_pass_while_the_total_says_that_it_is_worse() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from judge.pairs import PairNoise
 
 from pytest_fileperf.judge.gate import CONTEST_ALPHA
@@ -12,6 +13,8 @@ from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
+
+pytestmark = pytest.mark.long
 
 TESTS = 5
 GATES = {name: METRICS[name].paired_tolerance for name in ("rps", "p99")}

@@ -62,7 +62,7 @@ def test_a_worker_may_take_as_long_to_start_as_the_server(
 ) -> None:
     from pytest_fileperf.serve.arbiter import Application
 
-    job = Job.of(Gunicorn(start_timeout_s=start_timeout_s), AppSpec("serve.apps:app"))
+    job = Job.of(Gunicorn(start_timeout_s=start_timeout_s), AppSpec("serve.apps:app"), lent=tmp_path)
     start = WorkerStart(job=job, run_directory=tmp_path, port=0)
     assert Application(start, 0).cfg.timeout == timeout_s
 

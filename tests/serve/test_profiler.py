@@ -264,6 +264,17 @@ def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pyt
         assert not is_paused(pid)
 
 
+@posix
+def test_a_process_goes_on_whose_pause_is_still_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    with busy() as pid:
+        os.kill(pid, signal.SIGSTOP)
+        assert is_paused(pid, wait_s=10)
+        with monkeypatch.context() as patched:
+            patched.setattr(psutil.Process, "status", lambda process: psutil.STATUS_RUNNING)
+            profiler._let_run(pid)
+        assert not is_paused(pid)
+
+
 # --- where it cannot look
 
 

@@ -34,14 +34,18 @@ def test_memory_is_moved_by_the_number_of_the_boot_and_by_nothing_else() -> None
 
 
 def place(boot: int) -> int:
-    """Returns where a new object lies in a process with always the same seed, from the beginning of its memory on."""
+    """Returns where a new object lies in a process of always the same seed; skips the test where chance decides it."""
     code = (
-        "from pytest_fileperf.serve.stability import move_heap; first = id(bytes(99)); move_heap();"
-        "print(id(bytes(99)) - first)"
+        "from pytest_fileperf.serve.stability import move_heap, stabilised_now; move_heap();"
+        "print(id(bytes(99)), 'addresses' in stabilised_now())"
     )
     env = {**os.environ, **stability.stabilising_env(boot), "PYTHONHASHSEED": "1"}
     command = staged((sys.executable, "-c", code), cores=None, stabilise=True)
-    return int(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=30).stdout)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=30)
+    address, fixed = done.stdout.split()
+    if fixed == "False":
+        pytest.skip("addresses cannot be fixed here")
+    return int(address)
 
 
 STATES = {

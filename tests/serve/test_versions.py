@@ -25,10 +25,12 @@ from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.checkout import Checkout, parse_against
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.workers import AsgiProgram
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 kinds = pytest.mark.parametrize(
@@ -103,6 +105,24 @@ def test_each_side_runs_its_own_version_in_its_own_directory(workers: int, kind:
 def test_each_side_says_which_file_it_runs(kind: Kind, trees: Home, tmp_path: Path) -> None:
     assert app_file(kind(), trees) == str(tmp_path / "base" / "src" / "versioned_app.py")
     assert app_file(kind(), HERE) == str(tmp_path / "here" / "src" / "versioned_app.py")
+
+
+@kinds
+def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: Home, tmp_path: Path) -> None:
+    made = {}
+    for name, home in (("here", HERE), ("base", trees)):
+        (tmp_path / f"run {name}").mkdir()
+        program = AsgiProgram(spec=kind(), app=APP, boot=3, cores=None, home=home)
+        made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
+
+    def seen(name: str) -> tuple[object, ...]:
+        invocation, job = made[name]
+        env = {key: value for key, value in invocation.env.items() if key != "PWD"}
+        words = [text.replace(f"run {name}", "run") for text in invocation.command]
+        paths = [text and text.replace(f"run {name}", "run").replace(f"/{name}/", "/") for text in job.sys_path]
+        return env, words, paths, invocation.cwd.relative_to(tmp_path / name)
+
+    assert seen("here") == seen("base")
 
 
 def test_an_app_that_is_sent_has_no_file() -> None:
