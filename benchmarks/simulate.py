@@ -39,6 +39,8 @@ from pytest_fileperf.planning import pair_ns
 TESTS = 5
 """Of a session; each has two gates."""
 FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
+WORKERS = 12
+"""The more, the less depends on what one of them has drawn."""
 FIRSTS, LATERS = 200, 300
 """Stretches that a worker draws for each kind of test, each of them once or more from every real run there is."""
 MAX_S = 60.0
@@ -107,7 +109,7 @@ def main() -> None:
 
 def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, sessions: int) -> None:
     """Simulates one known change."""
-    with multiprocessing.Pool(os.cpu_count(), initializer=prepare, initargs=(kept, truth)) as workers:
+    with multiprocessing.Pool(WORKERS, initializer=prepare, initargs=(kept, truth)) as workers:
         found = workers.map(partial(session, truth), range(sessions), chunksize=25)
     gates = [outcomes for tests_found in found for outcomes, _ in tests_found]
     any_regressed = sum(any("REGRESSED" in outcomes for outcomes, _ in tests_found) for tests_found in found)

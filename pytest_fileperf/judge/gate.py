@@ -12,7 +12,9 @@ Variance of `worse`
              the rounds of both sides, and s² is never less than the latter.
              Source: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
              microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3; the prior is a constant here.
-    session  twice the variance of a session's level: a baseline was measured at another time.
+    session  twice the variance of a session's level: a baseline was measured at another time. It is the usual one, and
+             what the boots' variance exceeds `UNREST` times that of a machine at rest by: what moves a machine from
+             second to second moves it no less from one hour to another.
     The sum's degrees of freedom are Welch's and Satterthwaite's (Satterthwaite, Biometrics Bull. 2 (1946) 110–114).
 
 Outcome, with L = log(1 + tolerance)
@@ -83,6 +85,8 @@ ROUND_PRIOR_DF = 4
 """Weight of that: little beside the 18 of two sides of three boots of four rounds."""
 SESSION_SD = 0.015
 """Deviation of a session's level. Measured: up to 4 % within a minute, which spread evenly is 1.2 %; hours are more."""
+UNREST = 12.0
+"""By more than this many times their usual variance boots do not differ by chance, but because the machine does."""
 SESSION_DF = 30
 """Weight of that: found on one machine, so no certainty, yet more than a session can tell about itself."""
 
@@ -179,19 +183,28 @@ def difference_of(
     held = set(base.stabilised) & set(now.stabilised)
     free = not held & STABILISATIONS
     boot_sd = BOOT_SD_FREE if free else BOOT_SD_STABILISED if held >= STABILISATIONS else BOOT_SD_PARTLY
-    within = _within(metric, levels, ROUND_SD_FREE if free else ROUND_SD_STABILISED)
+    usual_round_sd = ROUND_SD_FREE if free else ROUND_SD_STABILISED
+    within = _within(metric, levels, usual_round_sd)
     expected = (boot_sd * tail) ** 2 + within
     squares = sum((value - level.mean) ** 2 for level in levels for value in level.boots)
     observed_df = sum(len(level.boots) - 1 for level in levels)
     df = BOOT_PRIOR_DF + observed_df
     boot_variance = max((BOOT_PRIOR_DF * expected + squares) / df, within)
     boots = boot_variance * sum(1 / len(level.boots) for level in levels)
-    session = 2 * (SESSION_SD * tail) ** 2
+    unrest = max(0.0, boot_variance - UNREST * _usual(metric, levels, boot_sd * tail, usual_round_sd, within))
+    session = 2 * ((SESSION_SD * tail) ** 2 + unrest)
     return Difference(
         worse=sign * (levels[1].mean - levels[0].mean),
         error=math.sqrt(boots + session),
         df=(boots + session) ** 2 / (boots**2 / df + session**2 / SESSION_DF),
     )
+
+
+def _usual(metric: Metric, levels: tuple[Level, Level], boot_sd: float, round_sd: float, within: float) -> float:
+    """Returns the variance of a boot's value on a machine at rest: of a percentile, all that is seen within boots."""
+    if metric.percentile is None and any(rounds for level in levels for rounds in level.rounds):
+        within = variance_of_location(round_sd**2, levels)
+    return boot_sd**2 + within
 
 
 def _within(metric: Metric, levels: tuple[Level, Level], usual_sd: float) -> float:
