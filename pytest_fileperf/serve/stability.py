@@ -49,8 +49,8 @@ def hash_seed(boot: int) -> str:
 def stabilising_env(boot: int) -> dict[str, str]:
     """Returns the environment variables that stabilise a boot on this system.
 
-    Where things lie in memory may be worth something, and with fixed addresses the same in every boot. So it is moved, by
-    the same steps in boot number i of any two runs: then it is noise that further boots average out.
+    Where things lie in memory may be worth something, and with fixed addresses the same in every boot. So it is
+    moved, by the same steps in boot number i of any two runs: then it is noise that further boots average out.
     """
     moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
     return {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved} | (_ALLOCATOR_ENV if _is_glibc() else {})
