@@ -3,13 +3,11 @@
 Unit
     What one pair of boots shows, or some together: `unit` says how.
 
-Mean of the units
-    Weighted by 1 / (τ² + v), τ being the usual difference of two boots of the same code: pairs of a bad moment count
-    less. If the units differ by more than that explains, the error of the mean grows by the ratio (Birge, "The
-    calculation of errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by
-    `PRIOR_DF` degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little
-    about their spread, and never below 1. Blocks that hang together inside (rounds in a boot, requests in a round)
-    so need no model of how: only the spread between units counts, and units are drawn independently.
+Evidence
+    Of a rate the mean of the units (`worse`), of a percentile the share of requests that take longer (`ranks`): either
+    is how much worse now is, with bounds at any probability of error. Blocks that hang together inside (rounds in a
+    boot, requests in a round) need no model of how: only the spread between pairs counts, and pairs are drawn
+    independently.
 
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
@@ -19,7 +17,7 @@ Sequence
 Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look's share of its error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
     IMPROVED   the same in the good direction.
-    PASS       `worse` is at most L, and its upper bound at `BOUND_ERROR` below `CLEAR` × L.
+    PASS       `worse` is at most L, and its upper bound at `BOUND_ERROR` below 2 L + `CLEAR`.
                Neither of them while the total says otherwise: its lower bound at `BOUND_ERROR` is above L.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
@@ -28,21 +26,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from statistics import median
 
 from pytest_fileperf.judge.gate import POWER, STABILISATIONS
 from pytest_fileperf.judge.level import tail_factor
 from pytest_fileperf.judge.pair import Pair, PairSide
-from pytest_fileperf.judge.unit import as_share, grouped, unit_of
+from pytest_fileperf.judge.ranks import worse_by_ranks
+from pytest_fileperf.judge.unit import as_share, clustering, unit_of
 from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.worse import LEAST_PAIRS, Worse, worse_by_units
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
 from pytest_fileperf.units import format_share
 
 __all__ = (
-    "LEAST_PAIRS",
     "LOOKS",
     "compare_pairs",
     "is_hopeless",
@@ -52,16 +51,12 @@ __all__ = (
     "worse_of",
 )
 
-LEAST_PAIRS = 3
-"""Fewer say nothing about how much boots differ."""
 BOUND_ERROR = 0.05
 """Probability to take a worsening that is tolerated for one that is not, and the other way round."""
-CLEAR = 2.5
-"""PASS excludes a worsening of this many tolerances (on the log scale): of 3.8 % with 1.5 %."""
+CLEAR = 0.02
+"""PASS excludes a worsening of twice the tolerance and this (on the log scale): of 4.1 % with 1 %."""
 TOTAL_SHARE = 0.2
 """Part of the gate's alpha that the total has, where there is one; the typical ratio has the rest."""
-PRIOR_DF = 4
-"""Weight of the usual spread, as that of five pairs."""
 PAIR_SD_STABILISED = 0.01
 """Usual deviation of the ratio of two boots of the same code with all of `STABILISATIONS`."""
 PAIR_SD_PARTLY = 0.035
@@ -75,23 +70,6 @@ _STALLS = "the typical turn is not worse, the total over all turns is: it stalls
 LOOKS = ((0.10, 0.10), (0.15, 0.05), (0.20, 0.05), (0.30, 0.10), (0.40, 0.10), (0.55, 0.10), (0.75, 0.15), (1.0, 0.35))
 """When to look at the evidence, as a share of the time there is, and which share of the error that look may use: the
 last one most, as small changes can only be seen by then."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worse:
-    """How much worse now is than base, as a log ratio, and how exactly that is known."""
-
-    value: float
-    error: float
-    """Standard error of `value`."""
-    df: float
-    units: int
-
-    def margin(self, error: float) -> float:
-        """Returns the distance of a one-sided bound from `value`, at this probability of error."""
-        from scipy.special import stdtrit
-
-        return -float(stdtrit(self.df, error)) * self.error
 
 
 def share_of_looks(before: float, now: float) -> float:
@@ -126,8 +104,7 @@ def compare_pairs(
     outcome = _outcome(judged, limit, alpha)
     stalls = outcome is Outcome.REGRESSED and not _is_beyond(found, split * share, limit, alpha)
     shown = total if stalls and total is not None else found
-    margin = shown.margin(BOUND_ERROR)
-    low, high = sorted(sign * (shown.value + side * margin) for side in (-1, 1))
+    low, high = sorted(sign * bound for bound in (shown.low(BOUND_ERROR), shown.high(BOUND_ERROR)))
     comparison = replace(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
@@ -154,24 +131,24 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
         return False
     limit, last = math.log1p(tolerance), replace(found, error=found.error * math.sqrt(at))
     share = _last_share(metric)
-    clear = last.margin(share * BOUND_ERROR) < CLEAR * limit
+    clear = last.margin(share * BOUND_ERROR) < _clear(limit)
     return not clear and abs(last.value) + 2 * last.error < _least_shown(last, limit, alpha, share)
 
 
 def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> Worse | None:
-    """Returns how much worse now is; None where fewer than `LEAST_PAIRS` units can tell."""
-    units = [unit for group in grouped(metric, pairs) if (unit := unit_of(metric, group, total=total)) is not None]
+    """Returns how much worse now is; None where too little tells."""
+    if metric.percentile is not None:
+        usual = _pair_sd(pairs) * tail_factor(metric)
+        return worse_by_ranks(metric, pairs, usual=usual, error=BOUND_ERROR)
+    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=total)) is not None]
     if len(units) < LEAST_PAIRS:
         return None
-    usual = _pair_sd(pairs) * tail_factor(metric)
-    weights = [1 / (usual**2 + variance) for _, variance in units]
-    value = sum(weight * d for weight, (d, _) in zip(weights, units, strict=True)) / sum(weights)
-    squares = sum(weight * (d - value) ** 2 for weight, (d, _) in zip(weights, units, strict=True))
-    df = PRIOR_DF + len(units) - 1
-    birge = max(1.0, (PRIOR_DF + squares) / df)
-    # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
-    common = 0.0 if all(pair.base_boots_anew for pair in pairs) else usual**2 / 2
-    return Worse(value=value, error=math.sqrt(birge / sum(weights) + common), df=df, units=len(units))
+    return worse_by_units(
+        units,
+        usual=_pair_sd(pairs),
+        boots_anew=all(pair.base_boots_anew for pair in pairs),
+        robust=not total,
+    )
 
 
 def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
@@ -204,20 +181,25 @@ def _outcome(judged: Sequence[tuple[Worse, float]], limit: float, alpha: float) 
     worse, share = judged[0]
     if any(_vetoes(other, limit) for other, _ in judged[1:]):
         return None
-    if _is_beyond(replace(worse, value=-worse.value), share, limit, alpha):
+    if worse.high(share * alpha) < 0 and worse.high(share * BOUND_ERROR) < -limit:
         return Outcome.IMPROVED
-    if worse.value <= limit and worse.value + worse.margin(share * BOUND_ERROR) < CLEAR * limit:
+    if worse.value <= limit and worse.high(share * BOUND_ERROR) < _clear(limit):
         return Outcome.PASS
     return None
 
 
+def _clear(limit: float) -> float:
+    """Returns the log ratio that a PASS excludes."""
+    return 2 * limit + CLEAR
+
+
 def _vetoes(total: Worse, limit: float) -> bool:
     """Returns whether the total speaks against a PASS."""
-    return total.value - total.margin(BOUND_ERROR) > limit
+    return total.low(BOUND_ERROR) > limit
 
 
 def _is_beyond(worse: Worse, share: float, limit: float, alpha: float) -> bool:
-    return worse.value > _least_shown(worse, limit, alpha, share)
+    return worse.low(share * alpha) > 0 and worse.low(share * BOUND_ERROR) > limit
 
 
 def _least_shown(worse: Worse, limit: float, alpha: float, share: float) -> float:
@@ -249,10 +231,11 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
         if not value:
             return f"{metric.title} was 0 or not measured on {whose}, and a change from or to 0 has no ratio"
     if metric.percentile is not None:
+        requests = min(sum(getattr(pair, side).latency.count for pair in pairs) for side in ("base", "now"))
         return (
-            f"{metric.title} needs {metric.least_requests} requests a side in each of {LEAST_PAIRS} pairs of boots, or"
-            " in some together, and as many times more as slow ones come together; there were enough"
-            f" {len(grouped(metric, pairs))} times: give it a longer max_duration, or gate a lower percentile"
+            f"{metric.title} needs {LEAST_PAIRS * metric.least_requests} requests a side, and as many times more as"
+            f" slow ones come together ({clustering(pairs, metric.percentile):.2g} here); there were {requests}:"
+            " give it a longer max_duration, or gate a lower percentile"
         )
     told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     return (

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.paired import LEAST_PAIRS, compare_pairs, is_hopeless, share_of_looks
+from pytest_fileperf.judge.paired import compare_pairs, is_hopeless, share_of_looks
 from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.worse import LEAST_PAIRS
 from pytest_fileperf.measure.metrics import METRICS
 
 __all__ = ("Sequential",)

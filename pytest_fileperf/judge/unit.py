@@ -26,7 +26,7 @@ from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
 
-__all__ = ("Change", "as_share", "changes", "grouped", "unit_of")
+__all__ = ("Change", "as_share", "changes", "clustering", "grouped", "unit_of")
 
 _NORMAL_90 = 1.6449
 _BIWEIGHT_COST = 1.1
@@ -59,14 +59,14 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def grouped(metric: Metric, pairs: Sequence[Pair]) -> list[list[Pair]]:
+def grouped(metric: Metric, pairs: Sequence[Pair], *, times: int = 1) -> list[list[Pair]]:
     """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs.
 
     Of requests that go together, a cluster counts as one.
     """
     if metric.percentile is None:
         return [[pair] for pair in pairs]
-    least = metric.least_requests * _clustering(pairs, metric.percentile)
+    least = times * metric.least_requests * clustering(pairs, metric.percentile)
     groups: list[list[Pair]] = []
     group: list[Pair] = []
     for pair in pairs:
@@ -79,7 +79,8 @@ def grouped(metric: Metric, pairs: Sequence[Pair]) -> list[list[Pair]]:
     return groups
 
 
-def _clustering(pairs: Sequence[Pair], percent: float) -> float:
+def clustering(pairs: Sequence[Pair], percent: float) -> float:
+    """Returns how many requests beyond a percentile come together."""
     return clustering_of(excess_of(side.stretches, percent) for pair in pairs for side in (pair.base, pair.now))
 
 
@@ -108,7 +109,7 @@ def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[floa
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:
     """Returns the log ratio of the pooled percentiles, and its variance."""
     base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
-    together = _clustering(pairs, percent)
+    together = clustering(pairs, percent)
     variance = sum(quantile_variance(side, percent, clustering=together) for side in (base, now))
     return math.log(now.percentile_ns(percent) / base.percentile_ns(percent)), variance
 

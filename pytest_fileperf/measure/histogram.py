@@ -211,7 +211,10 @@ def highest_equivalent(step: int) -> int:
 
 def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Returns the middle of each step."""
-    return np.array([low + (width - 1) / 2 for low, width in map(_span, steps.tolist())], dtype=np.float64)
+    bucket = (steps >> (_SUB_BITS - 1)) - 1
+    low = (steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)
+    width = 1 << np.maximum(bucket, 0)
+    return np.asarray(low * width + (width - 1) / 2, dtype=np.float64)
 
 
 def _span(step: int) -> tuple[int, int]:

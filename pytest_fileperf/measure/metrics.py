@@ -117,7 +117,7 @@ _ALL = (
         of_round=_rate,
         of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
         tolerance=0.05,
-        paired_tolerance=0.015,
+        paired_tolerance=0.01,
     ),
     Metric(
         name="throughput",
@@ -127,7 +127,7 @@ _ALL = (
         of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
         of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
         tolerance=0.05,
-        paired_tolerance=0.015,
+        paired_tolerance=0.01,
     ),
     _percentile(50, 0.10, 5),
     _percentile(75, 0.10, 11),
@@ -159,7 +159,7 @@ _ALL = (
         of_round=lambda round_: _cpu_per_request((round_,)),
         of_run=lambda recording: _cpu_per_request(recording.counted()),
         tolerance=0.05,
-        paired_tolerance=0.015,
+        paired_tolerance=0.01,
     ),
     Metric(
         name="rss",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.pairs import latencies, pair, swapped
+from judge.pairs import pair, swapped
 from judge.sides import STABILISED
 
 from pytest_fileperf.judge.pair import Pair
@@ -56,11 +56,11 @@ def compared(metric: str, pairs: Sequence[Pair], *, share: float = 0.4, last: bo
     "ratio, outcome",
     [
         (1.0, Outcome.PASS),
-        (0.99, Outcome.PASS),
+        (0.995, Outcome.PASS),
         (0.95, Outcome.REGRESSED),
         (0.50, Outcome.REGRESSED),
         (1.05, Outcome.IMPROVED),
-        (0.98, Outcome.INCONCLUSIVE),
+        (0.984, Outcome.INCONCLUSIVE),
     ],
 )
 def test_requests_per_second_of_steady_sides(ratio: float, outcome: Outcome) -> None:
@@ -109,14 +109,14 @@ def test_one_pair_of_a_bad_moment_does_not_decide() -> None:
 
 @pytest.mark.parametrize("share, outcome", [(0.04, Outcome.INCONCLUSIVE), (0.4, Outcome.REGRESSED)])
 def test_an_early_look_has_little_of_the_error_and_asks_for_more(share: float, outcome: Outcome) -> None:
-    assert compared("rps", rates(0.974), share=share).outcome is outcome
+    assert compared("rps", rates(0.98), share=share).outcome is outcome
 
 
 def test_what_is_undecided_has_a_reason_at_the_last_look_only() -> None:
-    pairs = rates(0.98)
+    pairs = rates(0.984)
     before, after = compared("rps", pairs, last=False), compared("rps", pairs)
     assert (before.outcome, before.reason) == (Outcome.INCONCLUSIVE, "")
-    assert "may be worse by more than 1.5 %, but the noise hides it" in after.reason
+    assert "may be worse by more than 1.0 %, but the noise hides it" in after.reason
 
 
 def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> None:
@@ -170,10 +170,10 @@ def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
 
 
 def test_no_pass_while_the_total_says_that_it_is_worse() -> None:
-    """By 2 %: too little for the total's part of the error, too much to be nothing."""
-    found = compared("rps", [typical([1000] * 6, [980] * 6, paced=6)] * 20)
+    """By 1.6 %: too little for the total's part of the error, too much to be nothing."""
+    found = compared("rps", [typical([1000] * 6, [984] * 6, paced=6)] * 20)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "the total over all turns may be, by 2" in found.reason
+    assert "the total over all turns may be, by 1.6" in found.reason
 
 
 # --- nothing to compare
@@ -203,40 +203,17 @@ def test_few_pairs_say_nothing() -> None:
     )
 
 
-def test_a_percentile_of_too_few_requests_says_how_many_it_needs() -> None:
-    found = compared("p99", tails(2, requests=90))
+def test_a_percentile_of_too_few_requests_says_what_there_was() -> None:
+    found = compared("p99", tails(2, requests=100))
     assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
     assert found.reason == (
-        "p99 needs 299 requests a side in each of 3 pairs of boots, or in some together, and as many times more as slow"
-        " ones come together; there were enough 2 times: give it a longer max_duration, or gate a lower percentile"
+        "p99 needs 897 requests a side, and as many times more as slow ones come together (1 here); there were 800:"
+        " give it a longer max_duration, or gate a lower percentile"
     )
 
 
 def test_nothing_has_no_reason_while_there_is_time() -> None:
-    assert compared("p99", tails(2, requests=90), last=False).reason == ""
-
-
-@pytest.mark.parametrize(
-    "counts, units",
-    [
-        ([299] * 3, 3),
-        ([150] * 6, 3),
-        ([150] * 7, 3),
-        ([100] * 8, None),
-        ([100, 199, 299, 298, 1], 3),
-        ([1000, 1, 1, 300, 299], 3),
-    ],
-)
-def test_neighbours_make_a_unit_where_one_pair_has_too_few_requests(counts: list[int], units: int | None) -> None:
-    found = worse_of(P99, [pair(EVEN, EVEN, requests=count) for count in counts])
-    assert (None if found is None else found.units) == units
-
-
-def test_the_side_with_fewer_requests_says_what_a_unit_is() -> None:
-    slow = replace(pair(EVEN, EVEN), now=replace(pair(EVEN, EVEN).now, latency=latencies([5], 100)))
-    found = worse_of(P99, [slow] * 9)
-    assert found is not None
-    assert found.units == 3
+    assert compared("p99", tails(2, requests=100), last=False).reason == ""
 
 
 def test_a_cliff_is_named() -> None:
@@ -306,13 +283,6 @@ def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pai
     assert compared("rps", many).outcome is Outcome.INCONCLUSIVE
 
 
-def test_a_percentile_differs_more_between_boots_than_a_rate() -> None:
-    p50, p99 = (worse_of(metric, tails(1.0, count=4)) for metric in (P50, P99))
-    assert p50 is not None
-    assert p99 is not None
-    assert [p50.error, p99.error] == pytest.approx([0.01 / 2, 0.04 / 2])
-
-
 def test_bounds_are_those_of_students_t() -> None:
     found = worse_of(RPS, [single(0.0)] * 6)
     assert found is not None
@@ -336,16 +306,6 @@ MANY_PAIRS = st.lists(
 @given(MANY_PAIRS)
 def test_swapping_the_sides_turns_the_answer_round(pairs: list[Pair]) -> None:
     one, other = worse_of(RPS, pairs), worse_of(RPS, swapped(pairs))
-    assert one is not None
-    assert other is not None
-    assert other.value == pytest.approx(-one.value, abs=1e-9)
-    assert other.error == pytest.approx(one.error)
-
-
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=LEAST_PAIRS, max_size=6))
-def test_so_it_does_for_percentiles(levels: list[tuple[int, int]]) -> None:
-    pairs = [pair((), (), base_ms=[base, base + 1], now_ms=[now, now + 2], requests=300) for base, now in levels]
-    one, other = worse_of(P99, pairs), worse_of(P99, swapped(pairs))
     assert one is not None
     assert other is not None
     assert other.value == pytest.approx(-one.value, abs=1e-9)

@@ -87,7 +87,7 @@ def test_one_regression_ends_it_and_the_others_have_reasons() -> None:
     assert outcomes(found) == ["REGRESSED", "INCONCLUSIVE"]
     assert found is not None
     assert found[0].reason == ""
-    assert "needs 299 requests a side" in found[1].reason
+    assert "needs 897 requests a side" in found[1].reason
 
 
 def test_it_goes_on_for_what_is_undecided() -> None:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judge.pairs import swapped
+from judge.sides import MS, STABILISED
+
+from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.ranks import worse_by_ranks
+from pytest_fileperf.judge.worse import Worse
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import METRICS
+
+P50, P99 = METRICS["p50"], METRICS["p99"]
+RNG_SEED = 4
+
+
+def side(latencies_ms: np.ndarray) -> PairSide:
+    latency = Histogram.of((latencies_ms * MS).astype(np.int64))
+    return PairSide(turns=(), latency=latency, runs={})
+
+
+def usual_ms(rng: np.random.Generator, requests: int) -> np.ndarray:
+    """Smooth, its p99 some 3 times its p50."""
+    return 5.0 * np.exp(0.47 * rng.standard_normal(requests))
+
+
+def paused_ms(rng: np.random.Generator, requests: int, *, share: float = 0.008) -> np.ndarray:
+    """Nearly 1 request of 100 waits for a pause of 50 ms, so that p99 lies where latency jumps."""
+    return usual_ms(rng, requests) * 0.5 + 50.0 * (rng.random(requests) < share)
+
+
+def pairs(made: Sequence[tuple[np.ndarray, np.ndarray]], *, boots_anew: bool = True) -> list[Pair]:
+    return [
+        Pair(base=side(base), now=side(now), stabilised=STABILISED, base_boots_anew=boots_anew) for base, now in made
+    ]
+
+
+def worse(made: Sequence[Pair], *, usual: float = 0.04) -> Worse:
+    found = worse_by_ranks(P99, made, usual=usual, error=0.05)
+    assert found is not None
+    return found
+
+
+def smooth(ratio: float, *, count: int = 8, requests: int = 5000) -> list[Pair]:
+    rng = np.random.default_rng(RNG_SEED)
+    return pairs([(usual_ms(rng, requests), ratio * usual_ms(rng, requests)) for _ in range(count)])
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.1, 1.5, 4.0])
+def test_the_interval_holds_the_ratio_by_which_all_latencies_differ(ratio: float) -> None:
+    found = worse(smooth(ratio))
+    assert found.low(0.05) < math.log(ratio) < found.high(0.05)
+    assert found.low(0.05) <= found.value <= found.high(0.05)
+    assert found.high(0.05) - found.low(0.05) < 0.2
+
+
+def test_the_less_error_is_allowed_the_wider_it_is() -> None:
+    found = worse(smooth(1.0))
+    assert found.low(0.001) < found.low(0.05) < found.high(0.05) < found.high(0.001)
+
+
+def test_more_pairs_make_it_narrower() -> None:
+    few, many = worse(smooth(1.0, count=4)), worse(smooth(1.0, count=32))
+    assert many.error < few.error / 2
+
+
+@pytest.mark.parametrize("share, is_worse", [(0.008, False), (0.016, True)])
+def test_where_latency_jumps_twice_as_many_slow_requests_are_found_and_luck_is_not(
+    share: float, is_worse: bool
+) -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    made = pairs([(paused_ms(rng, 5000), paused_ms(rng, 5000, share=share)) for _ in range(8)])
+    assert (worse(made).low(0.001) > math.log(1.1)) is is_worse
+
+
+def test_a_slow_moment_of_both_sides_changes_nothing() -> None:
+    made = smooth(1.0)
+    rng = np.random.default_rng(RNG_SEED + 1)
+    slow = pairs([(3 * usual_ms(rng, 5000), 3 * usual_ms(rng, 5000))])
+    assert worse([*made, *slow]).error < 1.1 * worse(made).error
+
+
+def test_fewer_than_three_pairs_or_too_few_requests_say_nothing() -> None:
+    assert worse_by_ranks(P99, smooth(4.0, count=2), usual=0.04, error=0.05) is None
+    assert worse_by_ranks(P99, smooth(4.0, requests=100), usual=0.04, error=0.05) is None
+    assert worse_by_ranks(P50, smooth(4.0, requests=100), usual=0.01, error=0.05) is not None
+
+
+def test_where_slow_requests_come_all_at_once_in_one_pair_they_bound_nothing() -> None:
+    steady = np.full(300, 5.0)
+    stopped = np.concatenate((steady[:200], np.full(100, 50.0)))
+    stretches = tuple(side(part).latency for part in (stopped[:100], stopped[100:200], stopped[200:]))
+    made = pairs([(steady, steady)] * 3)
+    paused = replace(made[0], base=replace(side(stopped), stretches=stretches))
+    assert worse_by_ranks(P99, [*made, paused], usual=0.04, error=0.05) is None
+
+
+def test_a_pair_without_answers_on_one_side_is_left_out() -> None:
+    made = smooth(1.0)
+    empty = pairs([(np.array([]), np.full(10, 5.0))])
+    assert worse([*made, *empty]).units == len(made)
+
+
+def test_requests_that_all_take_as_long_differ_by_what_boots_do() -> None:
+    found = worse(pairs([(np.full(1000, 5.0), np.full(1000, 5.5))] * 4))
+    assert found.value == pytest.approx(math.log(1.1), abs=0.002)
+    assert [found.low(5e-4), found.high(5e-4)] == pytest.approx([found.value - 0.04, found.value + 0.04], abs=0.003)
+
+
+def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pairs() -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    made = [(usual_ms(rng, 3000), usual_ms(rng, 3000)) for _ in range(60)]
+    anew, same = (worse(pairs(made, boots_anew=boots_anew), usual=0.2) for boots_anew in (True, False))
+    assert same.error > 0.2 / math.sqrt(2) > 2 * anew.error
+
+
+def test_the_sides_the_other_way_round_are_as_much_better() -> None:
+    made = smooth(1.5)
+    one, other = worse(made), worse(swapped(made))
+    assert other.value == pytest.approx(-one.value, abs=0.02)
+    assert other.high(0.001) < 0 < one.low(0.001)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_fileperf.judge.worse import Worse, worse_by_units
+
+
+def worse(*values: float, robust: bool = True) -> Worse:
+    """Of units that are known as exactly as two boots are alike: by 0.01."""
+    return worse_by_units([(value, 0.0) for value in values], usual=0.01, boots_anew=True, robust=robust)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_units_that_are_near_each_other_have_their_mean(robust: bool) -> None:
+    found = worse(0.01, 0.02, 0.03, robust=robust)
+    assert [found.value, found.error] == pytest.approx([0.02, 0.01 / math.sqrt(3)])
+
+
+@pytest.mark.parametrize("far", [0.1, 1.0, 10.0])
+def test_a_unit_far_off_pulls_as_if_it_were_two_deviations_off(far: float) -> None:
+    """By hand: (8 units of 0, and 2 deviations of 0.01) sum to 8 times the location."""
+    assert worse(*[0.0] * 8, far).value == pytest.approx(2 * 0.01 / 8, abs=1e-8)
+
+
+def test_a_unit_far_off_leaves_the_others_their_error_and_a_little_more() -> None:
+    """It pulls by 1.75 + 0.25 deviations, the others by 0.25 each, and is none of those that hold the location."""
+    found = worse(*[0.0] * 8, 1.0)
+    squares = 2.0**2 + 8 * 0.25**2
+    assert (4 + squares) / (4 + 8) < 1
+    assert found.error == pytest.approx(0.01 * math.sqrt(9) / 8)
+
+
+def test_without_robustness_one_unit_moves_all() -> None:
+    assert worse(*[0.0] * 8, 0.9, robust=False).value == pytest.approx(0.1)
+
+
+def test_two_camps_have_the_middle_and_an_error_as_great_as_their_distance_makes() -> None:
+    found = worse(*[-0.1, 0.1] * 4)
+    assert found.value == pytest.approx(0.0, abs=1e-8)
+    assert found.error == pytest.approx(math.sqrt((4 + 8 * 100) / 11 / 8) * 0.01)
+
+
+def test_bounds_lie_on_both_sides() -> None:
+    found = worse(0.0, 0.0, 0.0)
+    assert [found.low(0.05), found.high(0.05)] == pytest.approx([-found.margin(0.05), found.margin(0.05)])
