@@ -1,13 +1,10 @@
 """Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
 
-Unit
-    What one pair of boots shows, or some together: `unit` says how.
-
 Evidence
-    Of a rate the mean of the units (`worse`), of a percentile the share of requests that take longer (`ranks`): either
-    is how much worse now is, with bounds at any probability of error. Blocks that hang together inside (rounds in a
-    boot, requests in a round) need no model of how: only the spread between pairs counts, and pairs are drawn
-    independently.
+    Of a rate the mean (`worse`) of what pairs show (`unit`), of a percentile the share of requests that take longer
+    (`ranks`): either is how much worse now is, with bounds at any probability of error. Blocks that hang together
+    inside (rounds in a boot, requests in a round) need no model of how: only the spread between pairs counts, and
+    pairs are drawn independently.
 
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
@@ -17,7 +14,7 @@ Sequence
 Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look's share of its error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
     IMPROVED   the same in the good direction.
-    PASS       `worse` is at most L, and its upper bound at `BOUND_ERROR` below 2 L + `CLEAR`.
+    PASS       the estimate is at most L, and its upper bound at `BOUND_ERROR` below 2 L + `CLEAR`.
                Neither of them while the total says otherwise: its lower bound at `BOUND_ERROR` is above L.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
@@ -126,12 +123,11 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
     Errors shrink with the square root of the time. Before half of it is over nothing is given up.
     """
-    found = worse_of(metric, pairs)
-    if at < 0.5 or found is None:
+    if at < 0.5 or (found := worse_of(metric, pairs)) is None:
         return False
-    limit, last = math.log1p(tolerance), replace(found, error=found.error * math.sqrt(at))
-    share = _last_share(metric)
-    clear = last.margin(share * BOUND_ERROR) < _clear(limit)
+    shrunk, share = math.sqrt(at), _last_share(metric)
+    limit, last = math.log1p(tolerance), replace(found, error=found.error * shrunk)
+    clear = (found.high(share * BOUND_ERROR) - found.value) * shrunk < _clear(limit)
     return not clear and abs(last.value) + 2 * last.error < _least_shown(last, limit, alpha, share)
 
 
@@ -147,7 +143,7 @@ def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> W
         units,
         usual=_pair_sd(pairs),
         boots_anew=all(pair.base_boots_anew for pair in pairs),
-        robust=not total,
+        robust=not total and any(metric.name in turn for pair in pairs for turn in pair.base.turns),
     )
 
 
@@ -181,9 +177,9 @@ def _outcome(judged: Sequence[tuple[Worse, float]], limit: float, alpha: float) 
     worse, share = judged[0]
     if any(_vetoes(other, limit) for other, _ in judged[1:]):
         return None
-    if worse.high(share * alpha) < 0 and worse.high(share * BOUND_ERROR) < -limit:
+    if worse.is_below(0.0, share * alpha) and worse.is_below(-limit, share * BOUND_ERROR):
         return Outcome.IMPROVED
-    if worse.value <= limit and worse.high(share * BOUND_ERROR) < _clear(limit):
+    if worse.value <= limit and worse.is_below(_clear(limit), share * BOUND_ERROR):
         return Outcome.PASS
     return None
 
@@ -195,11 +191,11 @@ def _clear(limit: float) -> float:
 
 def _vetoes(total: Worse, limit: float) -> bool:
     """Returns whether the total speaks against a PASS."""
-    return total.low(BOUND_ERROR) > limit
+    return total.is_above(limit, BOUND_ERROR)
 
 
 def _is_beyond(worse: Worse, share: float, limit: float, alpha: float) -> bool:
-    return worse.low(share * alpha) > 0 and worse.low(share * BOUND_ERROR) > limit
+    return worse.is_above(0.0, share * alpha) and worse.is_above(limit, share * BOUND_ERROR)
 
 
 def _least_shown(worse: Worse, limit: float, alpha: float, share: float) -> float:
@@ -230,14 +226,19 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
     for whose, value in (("the base", base), ("this side", now)):
         if not value:
             return f"{metric.title} was 0 or not measured on {whose}, and a change from or to 0 has no ratio"
-    if metric.percentile is not None:
-        requests = min(sum(getattr(pair, side).latency.count for pair in pairs) for side in ("base", "now"))
-        return (
-            f"{metric.title} needs {LEAST_PAIRS * metric.least_requests} requests a side, and as many times more as"
-            f" slow ones come together ({clustering(pairs, metric.percentile):.2g} here); there were {requests}:"
-            " give it a longer max_duration, or gate a lower percentile"
+    counts = [(pair.base.latency.count, pair.now.latency.count) for pair in pairs]
+    if metric.percentile is None:
+        told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
+    else:
+        told = sum(min(requests) > 0 for requests in counts)
+    if metric.percentile is not None and told >= LEAST_PAIRS:
+        requests, needed = min(map(sum, zip(*counts, strict=True))), LEAST_PAIRS * metric.least_requests
+        few = f"{metric.title} needs {needed} requests a side, and there were {requests}"
+        bunched = (
+            f"{metric.title} cannot be told of {requests} requests a side, as"
+            f" {clustering(pairs, metric.percentile):.2g} slow ones come together"
         )
-    told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
+        return f"{few if requests < needed else bunched}: give it a longer max_duration, or gate a lower percentile"
     return (
         f"it takes {LEAST_PAIRS} pairs of boots with answers on both sides, and there were {told}: give it a longer"
         " max_duration"
@@ -269,5 +270,5 @@ def _cliff(metric: Metric, pairs: Sequence[Pair]) -> str:
         return ""
     return (
         f"latency jumps there, from {low:.3g} ms at p{metric.percentile - beside:g} to {high:.3g} ms at "
-        f"p{metric.percentile + beside:g}, so chance decides: gate a percentile beside it"
+        f"p{metric.percentile + beside:g}, and chance decides on which side it is: gate a percentile beside it"
     )

@@ -33,30 +33,47 @@ _STEPS = 1000
 """Of a log ratio of 1: a latency is known to a thousandth."""
 _ROUNDING = 1e-9
 _TIMES = 5
-"""Pairs have base's percentile in common until it lies below about 15 slow requests, or as many that come together:
-fewer say little about it, and many pairs have moments of their own."""
+"""Neighbouring pairs share one percentile of base until about 15 slow requests, or as many bunches of them, lie above
+it: fewer say little about it, and all pairs have moments of their own."""
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
+"""A normal distribution, in seven points."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _WorseByRanks(Worse):
-    """Its `error` is that of a symmetric interval as wide; its bounds are exact."""
+    """Its `error` is that of the lower bound, which a worsening is shown by; the upper one may be farther off."""
 
     ratios: NDArray[np.float64]
-    """Log ratios, ascending: base's percentile times one of them is a latency that now has."""
+    """Log ratios, ascending: base's percentile times one of them is a latency between which and the next none of now's
+    lies, nor enters by what boots usually differ."""
     beyond: NDArray[np.float64]
     """By how much more of now's requests take longer than that, than of base's than its percentile."""
     beyond_error: NDArray[np.float64]
 
     def low(self, error: float) -> float:
         """Returns the ratio below which more of now's requests are slow than can be chance."""
-        slower = np.flatnonzero(self.beyond > standard_errors(error, self.df) * self.beyond_error)
-        # Up to the next latency that now has, as many take longer than that.
-        return float(self.ratios[slower[-1] + 1]) if slower.size else -math.inf
+        return float(self.ratios[np.flatnonzero(~self._slower(error))[0]])
 
     def high(self, error: float) -> float:
         """Returns the ratio above which fewer of them are; infinite where there are too few requests to tell."""
-        faster = np.flatnonzero(self.beyond < -standard_errors(error, self.df) * self.beyond_error)
-        return float(self.ratios[faster[0]]) if faster.size else math.inf
+        last = np.flatnonzero(~self._faster(error))[-1]
+        return float(self.ratios[last + 1]) if last + 1 < len(self.ratios) else math.inf
+
+    def is_above(self, limit: float, error: float) -> bool:
+        return bool(self._slower(error)[self._at(limit)])
+
+    def is_below(self, limit: float, error: float) -> bool:
+        return bool(self._faster(error)[self._at(limit)])
+
+    def _slower(self, error: float) -> NDArray[np.bool_]:
+        return self.beyond > standard_errors(error, self.df) * self.beyond_error
+
+    def _faster(self, error: float) -> NDArray[np.bool_]:
+        return self.beyond < -standard_errors(error, self.df) * self.beyond_error
+
+    def _at(self, limit: float) -> int:
+        return max(0, int(np.searchsorted(self.ratios, limit, side="right")) - 1)
 
 
 def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error: float) -> Worse | None:
@@ -71,31 +88,23 @@ def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error
         return None
     weights = 1 / (1 / counts).sum(axis=0)
     weights /= weights.sum()
-    reach = 1 - metric.percentile / 100
-    # Rows are pairs; of base a column, its percentile, of now one for each latency between which nothing changes.
-    now, base_parts, first = [], [], 0
-    for group in grouped(metric, told, times=_TIMES) or [told]:
-        own = [_Latencies.of_pair(pair) for pair in group]
-        at, shares = _percentile([base for base, _ in own], weights[first : first + len(group)], reach)
-        now += [replace(side, steps=side.steps - at) for _, side in own]
-        base_parts.append(shares)
-        first += len(group)
-    base_shares = np.concatenate(base_parts)
-    steps, usual_steps = np.concatenate([side.steps for side in now]), round(usual * _STEPS)
-    least = steps.min(keepdims=True) - usual_steps - 1  # all of now's requests take longer
-    latencies = np.unique(np.concatenate([least, steps, steps - usual_steps, steps + usual_steps]))
+    together, reach = clustering(told, metric.percentile), 1 - metric.percentile / 100
+    base_shares, now = _aligned(metric, told, weights, together, reach)
+    # Rows are pairs; columns are latencies, between which nothing changes.
+    steps, shifts = np.concatenate([side.steps for side in now]), np.rint(usual * _STEPS * _NODES).astype(np.int64)
+    least = steps.min() + shifts.min() - 1  # all of now's requests take longer
+    latencies = np.unique(np.concatenate([[least], *(steps + shift for shift in shifts)]))
     now_shares = np.array([side.above(latencies) for side in now])
     base_share, now_share = weights @ base_shares, weights @ now_shares
     beyond = now_share - base_share
-    moved = (
-        _at(latencies - usual_steps, latencies, now_share) - _at(latencies + usual_steps, latencies, now_share)
-    ) / 2
     binomial = (base_share * (1 - base_share)) / counts[0][:, None] + (now_share * (1 - now_share)) / counts[1][:, None]
-    expected = clustering(told, metric.percentile) * binomial + moved**2
+    moved = _moved(latencies, now_share, shifts)
+    expected = weights**2 @ (together * binomial + moved)
+    spread = len(told) * (weights**2 @ (now_shares - base_shares - beyond) ** 2) / (len(told) - 1)
     df = PRIOR_DF + len(told) - 1
-    found = (PRIOR_DF + ((now_shares - base_shares - beyond) ** 2 / expected).sum(axis=0)) / df
+    birge = (PRIOR_DF + (len(told) - 1) * spread / expected) / df
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
-    common = 0.0 if all(pair.base_boots_anew for pair in told) else moved**2 / 2
+    common = 0.0 if all(pair.base_boots_anew for pair in told) else moved / 2
     worse = _WorseByRanks(
         value=_percentile(now, weights, reach)[0] / _STEPS,
         error=0.0,
@@ -103,13 +112,38 @@ def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error
         units=len(told),
         ratios=latencies / _STEPS,
         beyond=beyond,
-        beyond_error=np.sqrt(found * (weights**2 @ expected) + common),
+        beyond_error=np.sqrt(birge * expected + common),
     )
-    width = worse.high(error) - worse.low(error)
-    return replace(worse, error=width / 2 / standard_errors(error, df)) if math.isfinite(width) else None
+    if not math.isfinite(worse.high(error)):
+        return None
+    return replace(worse, error=max(0.0, worse.value - worse.low(error)) / standard_errors(error, df))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _aligned(
+    metric: Metric, pairs: Sequence[Pair], weights: NDArray[np.float64], together: float, reach: float
+) -> tuple[NDArray[np.float64], list[_Latencies]]:
+    """Returns for each base the share above its percentile, as a column, and now's latencies as ratios to that.
+
+    As many of other requests lie above the percentile of a sample as above the middle between it and the next one.
+    """
+    now, shares, first = [], [], 0
+    for group in grouped(metric, pairs, times=_TIMES) or [list(pairs)]:
+        own = [_Latencies.of_pair(pair) for pair in group]
+        at, above = _percentile([base for base, _ in own], weights[first : first + len(group)], reach)
+        now += [replace(side, steps=side.steps - at) for _, side in own]
+        shares.append(above + together / 2 / sum(pair.base.latency.count for pair in group))
+        first += len(group)
+    return np.concatenate(shares), now
+
+
+def _moved(steps: NDArray[np.int64], shares: NDArray[np.float64], shifts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the variance that the difference of two boots gives to the share above each step: `shares`, usually."""
+    padded = np.concatenate(([1.0], shares))
+    moved = np.array([padded[np.searchsorted(steps, steps + shift, side="right")] for shift in shifts])
+    return np.asarray(_NODE_WEIGHTS @ (moved - _NODE_WEIGHTS @ moved) ** 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Latencies:
     """One side of a pair, in steps of a log ratio to what a request took in this pair, whichever the side.
 
@@ -120,22 +154,17 @@ class _Latencies:
     """Ascending."""
     reached: NDArray[np.float64]
     """Share of the requests that took at most as long as the first so many of `steps`; begins with 0."""
-    count: int
 
     @classmethod
     def of_pair(cls, pair: Pair) -> tuple[_Latencies, _Latencies]:
         """Returns base and now."""
         sides = [pair.base.latency, pair.now.latency]
         logs = [_STEPS * np.log(np.maximum(middle_of(side.steps), 1.0)) for side in sides]
-        pace = sum(
-            float(log[np.searchsorted(np.cumsum(side.counts), side.count / 2)])
-            for log, side in zip(logs, sides, strict=True)
-        )
+        pace = sum(float(log @ side.counts) / side.count for log, side in zip(logs, sides, strict=True)) / 2
         base, now = (
             cls(
-                steps=np.rint(log - pace / 2).astype(np.int64),
+                steps=np.rint(log - pace).astype(np.int64),
                 reached=np.concatenate(([0.0], np.cumsum(side.counts) / side.count)),
-                count=side.count,
             )
             for log, side in zip(logs, sides, strict=True)
         )
@@ -160,8 +189,3 @@ def _percentile(
     above, with_it = (np.array([side.above(np.array([step])) for side in sides]) for step in (at, at - 1))
     part = (reach - weights @ above) / (weights @ (with_it - above))
     return int(at), above + np.clip(part, 0.0, 1.0) * (with_it - above)
-
-
-def _at(wanted: NDArray[np.int64], steps: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the share above any step, of shares known above `steps`."""
-    return np.concatenate(([1.0], shares))[np.searchsorted(steps, wanted, side="right")]

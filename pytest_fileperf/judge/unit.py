@@ -11,7 +11,8 @@ rates        d is the biweight of the ratios of its cycles. A cycle's two turns 
              so are all the machine's.
 percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
              percentile's rank, wider by as much as slow requests come together: a pause hits all connections at
-             once). Where one pair has too few requests, or clusters of them, neighbours make one unit.
+             once). Where one pair has too few requests, or clusters of them, neighbours make one unit. So a chart
+             shows them; they are judged by `ranks`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
 def grouped(metric: Metric, pairs: Sequence[Pair], *, times: int = 1) -> list[list[Pair]]:
     """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs.
 
-    Of requests that go together, a cluster counts as one.
+    Of requests that go together, a cluster counts as one. With `times` it takes so many times as many.
     """
     if metric.percentile is None:
         return [[pair] for pair in pairs]

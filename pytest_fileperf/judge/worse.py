@@ -55,6 +55,14 @@ class Worse:
         """Returns the one-sided upper bound, at this probability of error."""
         return self.value + self.margin(error)
 
+    def is_above(self, limit: float, error: float) -> bool:
+        """Returns whether it is shown to be above the limit, at this probability of error."""
+        return self.low(error) > limit
+
+    def is_below(self, limit: float, error: float) -> bool:
+        """Returns whether it is shown to be below the limit, at this probability of error."""
+        return self.high(error) < limit
+
 
 def standard_errors(error: float, df: float) -> float:
     """Returns how many standard errors off a one-sided bound is, at this probability of error: Student's t."""
