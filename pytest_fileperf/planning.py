@@ -25,6 +25,9 @@ __all__ = (
     "turn_plan",
 )
 
+_CHANCE = random.SystemRandom()
+"""Not the generator that test suites seed: two sessions are not to have the same luck."""
+
 _SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
 
@@ -206,7 +209,7 @@ def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alter
 
 def _drawn(cycles: int) -> tuple[int, ...]:
     """Returns whose turn is first in each of so many cycles, at least one."""
-    return tuple(random.choices((BASE, NOW), k=max(1, cycles)))  # noqa: S311
+    return tuple(_CHANCE.choices((BASE, NOW), k=max(1, cycles)))
 
 
 def contest_title(settings: Settings, pairs: int, seconds: float) -> str:

@@ -151,8 +151,7 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
 
     The number of samples below the true percentile is binomial, so ranks n·q ± 2 sqrt(n·q·(1-q)) hold it with 95 %
     (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2), and a quarter of the distance of their values is the
-    deviation. Those of 68 % end before a cliff that chance may well put the percentile on: in simulations of real runs
-    more than one session in a hundred then had a false alarm, and with these hardly any.
+    deviation. Those of 68 % end before a cliff that chance may well put the percentile on.
     `clustering` is how many requests go together, as those that wait for the same pause do (`clustering_of`); with 1
     they are taken for independent.
     """

@@ -31,7 +31,7 @@ class Comparison:
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1."""
+    """now / base - 1; where both sides were measured in turn that of moments that follow each other, not of all."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""

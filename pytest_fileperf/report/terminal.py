@@ -118,7 +118,7 @@ def _word(standing: Standing) -> str:
 
 
 def _lacks_baseline(result: Result) -> bool:
-    if result.baseline_written or result.unfit:
+    if result.baseline_written or result.unfit or result.verdict.against:
         return False
     return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
 
