@@ -82,7 +82,8 @@ def worse_by_units(units: Sequence[tuple[float, float]], *, usual: float, boots_
     deviations = _deviations(values, weights, value)
     df = PRIOR_DF + len(units) - 1
     birge = max(1.0, (PRIOR_DF + float((np.clip(deviations, -reach, reach) ** 2).sum())) / df)
-    held = float(weights[np.abs(deviations) <= reach].sum())
+    # Two exact units far apart leave the location to ones that know little: half of the weight holds it all the same.
+    held = max(float(weights[np.abs(deviations) <= reach].sum()), float(weights.sum()) / 2)
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
     common = 0.0 if boots_anew else usual**2 / 2
     return Worse(value=value, error=math.sqrt(birge * weights.sum() / held**2 + common), df=df, units=len(units))

@@ -42,6 +42,13 @@ def test_two_camps_have_the_middle_and_an_error_as_great_as_their_distance_makes
     assert found.error == pytest.approx(math.sqrt((4 + 8 * 100) / 11 / 8) * 0.01)
 
 
+def test_two_exact_units_far_apart_have_an_error_like_their_distance_whatever_inexact_ones_say() -> None:
+    units = [(0.0, 0.0), (0.34, 0.0), (0.16, 0.03), (0.18, 0.03), (0.17, 0.03)]
+    found = worse_by_units(units, usual=0.01, boots_anew=True, robust=True)
+    assert found.value == pytest.approx(0.17, abs=0.01)
+    assert 0.01 < found.error < 0.34
+
+
 def test_bounds_lie_on_both_sides() -> None:
     found = worse(0.0, 0.0, 0.0)
     assert [found.low(0.05), found.high(0.05)] == pytest.approx([-found.margin(0.05), found.margin(0.05)])
