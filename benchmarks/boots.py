@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from gate import read
 from scipy.special import chdtri
@@ -218,7 +219,7 @@ def table(rows: Sequence[dict[str, object]], work: str) -> str:
     ]
     first = None
     for name, variant in VARIANTS.items():
-        own = [dict(row[work]) for row in rows if row["variant"] == name]  # type: ignore[call-overload]
+        own = [cast("Mapping[str, float]", row[work]) for row in rows if row["variant"] == name]
         if len(own) < 2:
             continue
         spread = Spread.of([one["difference"] for one in own], [one["variance"] for one in own])
