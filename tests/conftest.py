@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 pytest_plugins = ["pytester"]
@@ -9,3 +11,6 @@ pytest_plugins = ["pytester"]
 # The same examples in every run, and none judged by its time: a failure is a fault of the code, not of the day.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -281,7 +281,9 @@ def test_it_ends_when_the_time_is_over_with_a_reason(trees: Trees, tmp_path: Pat
     settings = replace(QUICK, gate=("p999",), max_duration_ns=1_000 * MS)
     result, failed = compared(trees(), tmp_path, settings=settings, strict=True)
     assert outcomes(result) == {"p999": Outcome.INCONCLUSIVE}
-    assert "give it a longer max_duration" in result.verdict.comparisons[0].reason
+    reason = result.verdict.comparisons[0].reason
+    # Of some thousand requests a stall may be all of p99.9: then it says that, and not that there are too few.
+    assert "give it a longer max_duration" in reason or reason.endswith("gate a percentile beside it")
     assert isinstance(failed, NotMeasuredError)
 
 

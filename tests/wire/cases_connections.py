@@ -323,18 +323,18 @@ LATE = (
     Case(
         name="read timeout counts silence, not the whole answer",
         scripts=(
-            (Request(), Pause(0.2), Send(HELLO[:-4]), Pause(0.2), Send(HELLO[-4:-2]), Pause(0.2), Send(HELLO[-2:])),
+            (Request(), Pause(0.4), Send(HELLO[:-4]), Pause(0.4), Send(HELLO[-4:-2]), Pause(0.4), Send(HELLO[-2:])),
         ),
-        asks=(Ask(timeout=httpx.Timeout(5, read=0.5)),),
+        asks=(Ask(timeout=httpx.Timeout(5, read=1.0)),),
         expect=(Answer(200, b"hello"),),
         served=(1,),
     ),
     Case(
         name="read timeout counts silence in the head too",
         scripts=(
-            (Request(), *(step for part in (HELLO[:9], HELLO[9:20], HELLO[20:]) for step in (Pause(0.2), Send(part)))),
+            (Request(), *(step for part in (HELLO[:9], HELLO[9:20], HELLO[20:]) for step in (Pause(0.4), Send(part)))),
         ),
-        asks=(Ask(timeout=httpx.Timeout(5, read=0.5)),),
+        asks=(Ask(timeout=httpx.Timeout(5, read=1.0)),),
         expect=(Answer(200, b"hello"),),
         served=(1,),
     ),
@@ -458,7 +458,7 @@ PLACES = (
     Case(
         name="errors give their place back",
         scripts=((Request(), Send(b"garbage\r\n\r\n")), (Request(),), (Request(), Reset()), (Request(), Send(HELLO))),
-        asks=(Ask(), Ask(timeout=SILENT), Ask(), Ask(timeout=1)),
+        asks=(Ask(), Ask(timeout=SILENT), Ask(), Ask()),
         expect=(BROKEN, httpx.ReadTimeout, httpx.ReadError, Answer(200, b"hello")),
         served=(1, 1, 1, 1),
         max_connections=1,
@@ -509,7 +509,7 @@ async def _read_late(client: httpx.AsyncClient, server: ScriptedServer) -> list[
     async with client.stream("GET", "/") as response:
         await asyncio.sleep(0.05)
         await response.aread()
-    return [seen(response), await observe(client, Ask(timeout=1))]
+    return [seen(response), await observe(client, Ask())]
 
 
 def _late(size: int, over: Over) -> Case:
