@@ -153,7 +153,7 @@ def measured(app: str, name: str, number: int, stints: Stints) -> dict[str, obje
             if unit is None:
                 sys.exit(f"{work}: there were no answers")
             level = statistics.median(turn["rps"] for side in sides for turn in side.turns)
-            found[work] = {"difference": unit[0], "variance": unit[1], "rps": round(level)}
+            found[work] = {"difference": unit.value, "variance": unit.variance, "rps": round(level)}
     return found
 
 

@@ -31,7 +31,7 @@ from pytest_fileperf.judge.gate import CONTEST_ALPHA
 from pytest_fileperf.judge.level import excess_of
 from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.judge.unit import unit_of
+from pytest_fileperf.judge.unit import Unit, unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.planning import pair_ns
@@ -144,9 +144,9 @@ DRAWN: dict[str, Drawn] = {}
 def prepare(kept: Mapping[str, Sequence[Stretch]], truth: Truth) -> None:
     """Draws what the sessions of this worker are put together from, and makes each unit be worked out once."""
     rng = np.random.default_rng(os.getpid())
-    known: dict[tuple[object, ...], tuple[float, float] | None] = {}
+    known: dict[tuple[object, ...], Unit | None] = {}
 
-    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
+    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | None:
         key = (metric.name, total, *map(id, pairs))
         if key not in known:
             known[key] = unit_of(metric, pairs, total=total)

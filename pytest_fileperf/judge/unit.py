@@ -27,11 +27,22 @@ from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
 
-__all__ = ("Change", "as_share", "changes", "clustering", "grouped", "unit_of")
+__all__ = ("Change", "Unit", "as_share", "changes", "clustering", "grouped", "unit_of")
 
 _NORMAL_90 = 1.6449
 _BIWEIGHT_COST = 1.1
 """Its variance over the mean's for normal values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """How much worse now is, as a log ratio, by one pair of boots or some together."""
+
+    value: float
+    variance: float
+    """Of the value, by what is seen within the pair."""
+    cycles: int = 0
+    """How many cycles of alternating turns there are to tell `variance`, 1 tells none; 0 where it is not by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +64,7 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     found, first = [], 0
     for group in grouped(metric, pairs):
         if (unit := unit_of(metric, group, total=False)) is not None:
-            ratio, margin = sign * unit[0], _NORMAL_90 * math.sqrt(unit[1])
+            ratio, margin = sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
             low, high = as_share(ratio - margin), as_share(ratio + margin)
             found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
         first += len(group)
@@ -85,26 +96,29 @@ def clustering(pairs: Sequence[Pair], percent: float) -> float:
     return clustering_of(excess_of(side.stretches, percent) for pair in pairs for side in (pair.base, pair.now))
 
 
-def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> tuple[float, float] | None:
-    """Returns how much worse now is, as a log ratio, and that value's own variance; None where the pairs cannot tell.
+def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | None:
+    """Returns what the pairs show; None where they cannot tell.
 
     Of a rate it takes one pair, and returns the typical ratio or that of the total.
     """
     sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     if metric.percentile is not None:
         ratio, variance = _of_percentile(metric.percentile, pairs)
-        return sign * ratio, variance
+        return Unit(value=sign * ratio, variance=variance)
     (pair,) = pairs
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if cycles and all(map(sum, zip(*cycles, strict=True))):
         typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
-        enough = len(typical) > 1 and 2 * len(typical) >= len(cycles)
-        ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(typical if enough else cycles)
-        return sign * ratio, variance
+        told = typical if len(typical) > 1 and 2 * len(typical) >= len(cycles) else cycles
+        if total or len(cycles) == 1:
+            ratio, variance = _of_total(cycles)
+            return Unit(value=sign * ratio, variance=variance, cycles=0 if total else 1)
+        ratio, variance = _of_cycles(told)
+        return Unit(value=sign * ratio, variance=variance, cycles=len(told))
     runs = [side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now)]
     if (total and not cycles) or min(runs) <= 0:
         return None
-    return sign * math.log(runs[1] / runs[0]), 0.0
+    return Unit(value=sign * math.log(runs[1] / runs[0]), variance=0.0)
 
 
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:

@@ -2,12 +2,14 @@
 
 Mean of the units
     Weighted by 1 / (τ² + v), τ being the usual difference of two boots of the same code, v what is uncertain about a
-    unit by itself: pairs of a bad moment count less. Of typical rates it is Huber's location ("Robust Estimation of a
-    Location Parameter", Ann. Math. Statist. 35 (1964) 73–101): a unit that is more than two deviations off pulls no
-    harder than one that is two off, as now and then a pair of the same code differs by a tenth. If the units differ by
-    more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of errors by the
-    method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of freedom (Smyth,
-    Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and never below 1.
+    unit by itself: pairs of a bad moment count less. Where a pair's cycles tell v, it is moderated by what is usual in
+    the comparison, as a few that happen to agree make no pair exact. Of typical rates it is Huber's location ("Robust
+    Estimation of a Location Parameter", Ann. Math. Statist. 35 (1964) 73–101): a unit that is more than two deviations
+    off pulls no harder than one that is two off, as now and then a pair of the same code differs by a tenth. If the
+    units differ by more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of
+    errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of
+    freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and
+    never below 1.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_fileperf.judge.unit import Unit
+
 __all__ = ("LEAST_PAIRS", "PRIOR_DF", "Worse", "standard_errors", "worse_by_units")
 
 LEAST_PAIRS = 3
@@ -26,6 +30,8 @@ LEAST_PAIRS = 3
 PRIOR_DF = 4
 """Weight of the usual spread, as that of five pairs."""
 
+_PRIOR_CYCLES = 10
+"""Weight of what a pair's cycles usually deviate by, as that of so many: its own nine or thirty say little about it."""
 _REACH = 2.0
 """Deviations from which on a unit pulls no harder."""
 _NORMAL_MAD = 1.4826
@@ -71,12 +77,12 @@ def standard_errors(error: float, df: float) -> float:
     return -float(stdtrit(df, error))
 
 
-def worse_by_units(units: Sequence[tuple[float, float]], *, usual: float, boots_anew: bool, robust: bool) -> Worse:
-    """Returns the mean of units, each a log ratio with its own variance; `usual` is by how much two boots differ.
+def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, robust: bool) -> Worse:
+    """Returns the mean of units; `usual` is by how much two boots differ, as a log ratio.
 
     With `robust` none of them pulls harder than one that is two deviations off; else it is their plain weighted mean.
     """
-    values, variances = np.array(units).T
+    values, variances = np.array([unit.value for unit in units]), _moderated(units)
     weights = 1 / (usual**2 + variances)
     value, reach = _location(values, weights) if robust else (float(np.average(values, weights=weights)), math.inf)
     deviations = _deviations(values, weights, value)
@@ -87,6 +93,18 @@ def worse_by_units(units: Sequence[tuple[float, float]], *, usual: float, boots_
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
     common = 0.0 if boots_anew else usual**2 / 2
     return Worse(value=value, error=math.sqrt(birge * weights.sum() / held**2 + common), df=df, units=len(units))
+
+
+def _moderated(units: Sequence[Unit]) -> NDArray[np.float64]:
+    """Returns their variances; where cycles told them, as if `_PRIOR_CYCLES` more had deviated as the units' do."""
+    variances = np.array([unit.variance for unit in units])
+    cycles = np.array([unit.cycles for unit in units])
+    if (cycles > 1).any():
+        usual = float(np.median((variances * cycles)[cycles > 1]))
+        told = cycles > 0
+        many, own = cycles[told], variances[told]
+        variances[told] = (_PRIOR_CYCLES * usual / many + many * own) / (_PRIOR_CYCLES + many)
+    return variances
 
 
 def _location(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:

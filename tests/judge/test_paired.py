@@ -268,15 +268,18 @@ def test_the_usual_difference_of_boots_depends_on_what_is_held_equal(held: tuple
 
 
 def test_units_count_by_how_exactly_they_are_known() -> None:
-    """Logs of the cycles' ratios of the noisy one: -0.3 to 0.1, by hand its estimate -0.1 and its MAD 0.1."""
-    steady = [single(0.0)] * 3
-    cycles = [0.3, 0.2, 0.1, 0.0, -0.1]
+    """Logs of the cycles' ratios of the noisy one: -0.25 to 0.15, by hand its estimate -0.05 and its MAD 0.1.
+
+    The steady ones' variance is 0, and that of the noisy one is that of five cycles, and ten that do not vary.
+    """
+    steady = [pair([1000] * 5, [1000] * 5)] * 3
+    cycles = [0.25, 0.15, 0.05, -0.05, -0.15]
     noisy = pair([1000] * 5, [1000 * math.exp(-worse) for worse in cycles])
     found = worse_of(RPS, [*steady, noisy])
-    variance = 1.1 * (1.4826 * 0.1) ** 2 / 5
+    variance = 1.1 * (1.4826 * 0.1) ** 2 / 15
     weights = (3 / 0.01**2, 1 / (0.01**2 + variance))
     assert found is not None
-    assert found.value == pytest.approx(0.1 * weights[1] / sum(weights))
+    assert found.value == pytest.approx(0.05 * weights[1] / sum(weights))
 
 
 def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pairs() -> None:

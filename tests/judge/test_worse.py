@@ -4,12 +4,15 @@ import math
 
 import pytest
 
+from pytest_fileperf.judge.unit import Unit
 from pytest_fileperf.judge.worse import Worse, worse_by_units
 
 
 def worse(*values: float, robust: bool = True) -> Worse:
     """Of units that are known as exactly as two boots are alike: by 0.01."""
-    return worse_by_units([(value, 0.0) for value in values], usual=0.01, boots_anew=True, robust=robust)
+    return worse_by_units(
+        [Unit(value=value, variance=0.0) for value in values], usual=0.01, boots_anew=True, robust=robust
+    )
 
 
 @pytest.mark.parametrize("robust", [True, False])
@@ -43,7 +46,8 @@ def test_two_camps_have_the_middle_and_an_error_as_great_as_their_distance_makes
 
 
 def test_two_exact_units_far_apart_have_an_error_like_their_distance_whatever_inexact_ones_say() -> None:
-    units = [(0.0, 0.0), (0.34, 0.0), (0.16, 0.03), (0.18, 0.03), (0.17, 0.03)]
+    known = [(0.0, 0.0), (0.34, 0.0), (0.16, 0.03), (0.18, 0.03), (0.17, 0.03)]
+    units = [Unit(value=value, variance=variance) for value, variance in known]
     found = worse_by_units(units, usual=0.01, boots_anew=True, robust=True)
     assert found.value == pytest.approx(0.17, abs=0.01)
     assert 0.01 < found.error < 0.34
@@ -52,3 +56,28 @@ def test_two_exact_units_far_apart_have_an_error_like_their_distance_whatever_in
 def test_bounds_lie_on_both_sides() -> None:
     found = worse(0.0, 0.0, 0.0)
     assert [found.low(0.05), found.high(0.05)] == pytest.approx([-found.margin(0.05), found.margin(0.05)])
+
+
+def test_how_much_a_unit_s_cycles_deviate_is_moderated_by_how_much_those_of_all_do() -> None:
+    """As if ten cycles more had deviated as usual: a unit whose own say that it is exact is not taken for that."""
+    known = [(0.00, 40e-4 / 20), (0.00, 40e-4 / 20), (0.03, 0.0)]
+    units = [Unit(value=value, variance=variance, cycles=20) for value, variance in known]
+    found = worse_by_units(units, usual=0.01, boots_anew=True, robust=True)
+    moderated = (10 * 40e-4 + 20 * 0.0) / 30 / 20
+    weights = [1 / (1e-4 + 2e-4), 1 / (1e-4 + 2e-4), 1 / (1e-4 + moderated)]
+    assert found.value == pytest.approx(0.03 * weights[2] / sum(weights))
+
+
+def test_a_unit_of_one_cycle_is_as_uncertain_as_a_cycle_usually_is() -> None:
+    """Ten elevenths of it: as if ten more had told it, and its own had deviated by nothing."""
+    several = [Unit(value=0.0, variance=33e-4 / 3, cycles=3)] * 2
+    one = Unit(value=0.03, variance=0.0, cycles=1)
+    found = worse_by_units([*several, one], usual=0.01, boots_anew=True, robust=False)
+    weights = [1 / (1e-4 + 11e-4), 1 / (1e-4 + 11e-4), 1 / (1e-4 + 30e-4)]
+    assert found.value == pytest.approx(0.03 * weights[2] / sum(weights))
+
+
+def test_variances_that_no_cycles_told_are_left_alone() -> None:
+    units = [Unit(value=0.0, variance=0.0), Unit(value=0.03, variance=3e-4), Unit(value=0.03, variance=3e-4)]
+    found = worse_by_units(units, usual=0.01, boots_anew=True, robust=False)
+    assert found.value == pytest.approx(0.03 * 2 / (4 + 2))
