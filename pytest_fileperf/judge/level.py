@@ -6,14 +6,16 @@ On the log scale a change is a ratio, whatever the unit, and noise that grows wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from operator import mul
 from statistics import fmean, median
 
+import numpy as np
+
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.histogram import Histogram, step_of
 from pytest_fileperf.measure.metrics import Metric
 
 __all__ = (
@@ -164,16 +166,25 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
     return (math.log(max(high, 1) / max(low, 1)) / (2 * _RANK_ERRORS)) ** 2
 
 
-def excess_of(stretches: Sequence[Histogram], percent: float) -> tuple[float, float]:
+def excess_of(
+    stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
+) -> tuple[float, float]:
     """Returns how much the number of requests beyond a percentile varies between stretches of time: sums of squares.
 
-    The one found, and the one expected if every request were slow by chance of its own. For `clustering_of`.
+    The one found, and the one expected if every request were slow by chance of its own. For `clustering_of`. With
+    `most`, given the requests of a stretch, no more than so many of them count as slow.
     """
-    value_ns = Histogram.merged(stretches).percentile_ns(percent)
-    counted = [(stretch.count, stretch.count_above(value_ns)) for stretch in stretches]
-    share = sum(above for _, above in counted) / max(1, sum(count for count, _ in counted))
-    found = math.fsum((above - share * count) ** 2 for count, above in counted)
-    return found, math.fsum(share * (1 - share) * count for count, _ in counted)
+    if not stretches:
+        return 0.0, 0.0
+    counts = np.array([stretch.count for stretch in stretches], dtype=np.float64)
+    (slow,) = step_of(np.array([Histogram.merged(stretches).percentile_ns(percent)]))
+    which = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
+    beyond = np.concatenate([stretch.counts * (stretch.steps > slow) for stretch in stretches])
+    above = np.bincount(which, weights=beyond, minlength=len(stretches))
+    if most is not None:
+        above = np.minimum(above, [most(stretch.count) for stretch in stretches])
+    share = float(above.sum() / max(1.0, counts.sum()))
+    return float(((above - share * counts) ** 2).sum()), share * (1 - share) * float(counts.sum())
 
 
 def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:

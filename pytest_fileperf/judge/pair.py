@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -21,7 +21,7 @@ class PairSide:
     latency: Histogram
     """Nanoseconds of all successful requests of the boot."""
     stretches: tuple[Histogram, ...] = ()
-    """The same by when they ended: each turn with the handover before it."""
+    """The same by turns: each with the handover before it, the last one with what was in flight when it ended."""
     typical: tuple[Mapping[str, float], ...] = ()
     """The same of rates, by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
     runs: Mapping[str, float]
@@ -48,17 +48,21 @@ def pair_side(rounds: Iterable[Round], peaks_bytes: Iterable[int]) -> PairSide:
         turns=tuple(map(_turn_values, turns)),
         typical=tuple(map(_typical_rates, turns)),
         latency=Histogram.merged(round_.latency for round_ in rounds),
-        stretches=tuple(_stretches(rounds)),
+        stretches=_stretches(rounds),
         runs={"rss": float(max(peaks))} if peaks else {},
     )
 
 
-def _stretches(rounds: Iterable[Round]) -> Iterator[Histogram]:
+def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
+    found: list[Histogram] = []
     handover = EMPTY
     for round_ in rounds:
         if round_.phase is Phase.ROUND:
-            yield Histogram.merged((handover, round_.latency))
+            found.append(Histogram.merged((handover, round_.latency)))
+        elif round_.phase is Phase.DRAIN and found:
+            found[-1] = Histogram.merged((found[-1], round_.latency))
         handover = round_.latency if round_.phase is Phase.HANDOVER else EMPTY
+    return tuple(found)
 
 
 def _typical_rates(turn: Round) -> dict[str, float]:

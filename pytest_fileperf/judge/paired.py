@@ -5,6 +5,9 @@ Evidence
     (`ranks`): either is how much worse now is, with bounds at any probability of error. Blocks that hang together
     inside (rounds in a boot, requests in a round) need no model of how: only the spread between pairs counts, and
     pairs are drawn independently.
+    Either has something judged beside it, for a part of the error: beside a typical rate the total, in which stalls
+    are that are too rare to be typical; beside a percentile the slow requests between stalls, as a few stalls in which
+    all connections wait at once are most of a percentile's chance.
 
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
@@ -15,7 +18,9 @@ Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look'
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
     IMPROVED   the same in the good direction.
     PASS       the estimate is at most L, and its upper bound at `BOUND_ERROR` below 2 L + `CLEAR`.
-               Neither of them while the total says otherwise: its lower bound at `BOUND_ERROR` is above L.
+               Not while what is judged beside it says otherwise: its lower bound at `BOUND_ERROR` is above L; nor is
+               a rate IMPROVED then. It may be REGRESSED by that alone; a percentile only if it is itself above L,
+               at `CALM_GUARD_ERROR`.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -23,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 
@@ -40,11 +45,13 @@ from pytest_fileperf.units import format_share
 
 __all__ = (
     "LOOKS",
+    "Told",
     "compare_pairs",
     "is_hopeless",
     "share_of_looks",
     "smallest_seen",
     "time_to_see",
+    "told_of",
     "worse_of",
 )
 
@@ -54,6 +61,10 @@ CLEAR = 0.02
 """PASS excludes a worsening of twice the tolerance and this (on the log scale): of 4.1 % with 1 %."""
 TOTAL_SHARE = 0.2
 """Part of the gate's alpha that the total has, where there is one; the typical ratio has the rest."""
+CALM_SHARE = 0.5
+"""Part of the gate's alpha that a percentile between stalls has; that of all requests has the rest."""
+CALM_GUARD_ERROR = 0.2
+"""Probability to take the percentile of all requests for beyond the tolerance, where those between stalls are worse."""
 PAIR_SD_STABILISED = 0.01
 """Usual deviation of the ratio of two boots of the same code with all of `STABILISATIONS`."""
 PAIR_SD_PARTLY = 0.035
@@ -90,18 +101,18 @@ def compare_pairs(
     levels = Comparison(
         metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
     )
-    found = worse_of(metric, pairs)
-    if found is None:
+    told = told_of(metric, pairs)
+    if told is None:
         return replace(levels, reason=_why_nothing(metric, pairs, base, now) if last else "")
     sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     limit = math.log1p(tolerance)
-    total = None if metric.percentile is not None else worse_of(metric, pairs, total=True)
-    split = 1.0 if total is None else 1.0 - TOTAL_SHARE
-    judged = [(found, split * share)] + ([(total, TOTAL_SHARE * share)] if total is not None else [])
-    outcome = _outcome(judged, limit, alpha)
-    stalls = outcome is Outcome.REGRESSED and not _is_beyond(found, split * share, limit, alpha)
-    shown = total if stalls and total is not None else found
+    outcome, by_beside = _outcome(told, limit, alpha, share)
+    # Slow requests between stalls say that a percentile is worse, and not by how much.
+    shown = told.beside if by_beside and told.beside is not None and not told.is_calm else told.first
     low, high = sorted(sign * bound for bound in (shown.low(BOUND_ERROR), shown.high(BOUND_ERROR)))
+    detectable = _detectable(told, limit, alpha, share)
+    if outcome is Outcome.REGRESSED:
+        detectable = min(detectable, shown.value)  # what has been seen can be seen
     comparison = replace(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
@@ -109,12 +120,11 @@ def compare_pairs(
         low=as_share(low),
         high=as_share(high),
         confidence=1 - 2 * BOUND_ERROR,
-        detectable=as_share(_detectable(found, limit, alpha, split * share)),
-        reason=_STALLS if stalls and found.value <= limit else "",
+        detectable=as_share(detectable),
+        reason=_why_beside(told, limit) if by_beside else "",
     )
     if outcome is None and last:
-        vetoes = total if total is not None and _vetoes(total, limit) else None
-        return replace(comparison, reason=_why_undecided(metric, found, limit, comparison, pairs, vetoes))
+        return replace(comparison, reason=_why_undecided(metric, told, limit, comparison, pairs))
     return comparison
 
 
@@ -123,27 +133,63 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
     Errors shrink with the square root of the time. Before half of it is over nothing is given up.
     """
-    if at < 0.5 or (found := worse_of(metric, pairs)) is None:
+    if at < 0.5 or (told := told_of(metric, pairs)) is None:
         return False
-    shrunk, share = math.sqrt(at), _last_share(metric)
-    limit, last = math.log1p(tolerance), replace(found, error=found.error * shrunk)
-    clear = (found.high(share * BOUND_ERROR) - found.value) * shrunk < _clear(limit)
-    return not clear and abs(last.value) + 2 * last.error < _least_shown(last, limit, alpha, share)
+    shrunk, limit, share = math.sqrt(at), math.log1p(tolerance), LOOKS[-1][1]
+    first = told.first
+    passes = (first.high(share * BOUND_ERROR) - first.value) * shrunk < _clear(limit) and not told.vetoes(limit)
+    values = (abs(first.value), told.beside.value if told.beside is not None else 0.0)  # what is beside is never better
+    return not passes and all(
+        value + 2 * worse.error * shrunk < _least_shown(replace(worse, error=worse.error * shrunk), limit, alpha, part)
+        for value, (worse, part) in zip(values, told.parts(share), strict=False)
+    )
 
 
-def worse_of(metric: Metric, pairs: Sequence[Pair], *, total: bool = False) -> Worse | None:
-    """Returns how much worse now is; None where too little tells."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What pairs tell of a metric."""
+
+    first: Worse
+    beside: Worse | None
+    """What is judged beside it: the total beside a typical rate, and beside a percentile what is between stalls."""
+    is_calm: bool
+    """Whether `beside` is between stalls."""
+
+    def parts(self, share: float) -> list[tuple[Worse, float]]:
+        """Returns `first`, and `beside` if there is one, each with its part of this share of the error."""
+        if self.beside is None:
+            return [(self.first, share)]
+        beside = CALM_SHARE if self.is_calm else TOTAL_SHARE
+        return [(self.first, (1.0 - beside) * share), (self.beside, beside * share)]
+
+    def vetoes(self, limit: float) -> bool:
+        """Returns whether what is judged beside speaks against a PASS."""
+        return self.beside is not None and self.beside.is_above(limit, BOUND_ERROR)
+
+
+def told_of(metric: Metric, pairs: Sequence[Pair]) -> Told | None:
+    """Returns what the pairs tell; None where it is too little."""
+    if (first := worse_of(metric, pairs)) is None:
+        return None
+    return Told(first=first, beside=worse_of(metric, pairs, beside=True), is_calm=metric.percentile is not None)
+
+
+def worse_of(metric: Metric, pairs: Sequence[Pair], *, beside: bool = False) -> Worse | None:
+    """Returns how much worse now is; None where too little tells.
+
+    With `beside` by what is judged beside a typical rate, the total, or beside a percentile, what is between stalls.
+    """
     if metric.percentile is not None:
         usual = _pair_sd(pairs) * tail_factor(metric)
-        return worse_by_ranks(metric, pairs, usual=usual, error=BOUND_ERROR)
-    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=total)) is not None]
+        return worse_by_ranks(metric, pairs, usual=usual, error=BOUND_ERROR, calm=beside)
+    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=beside)) is not None]
     if len(units) < LEAST_PAIRS:
         return None
     return worse_by_units(
         units,
         usual=_pair_sd(pairs),
         boots_anew=all(pair.base_boots_anew for pair in pairs),
-        robust=not total and any(metric.name in turn for pair in pairs for turn in pair.base.turns),
+        robust=not beside and any(metric.name in turn for pair in pairs for turn in pair.base.turns),
     )
 
 
@@ -159,11 +205,6 @@ def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
     return median(runs) if runs else None
 
 
-def _last_share(metric: Metric) -> float:
-    """Returns the typical ratio's part of the error at the last look."""
-    return LOOKS[-1][1] * (1.0 - TOTAL_SHARE if metric.percentile is None else 1.0)
-
-
 def _pair_sd(pairs: Sequence[Pair]) -> float:
     held = frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs))
     if held >= STABILISATIONS:
@@ -171,12 +212,22 @@ def _pair_sd(pairs: Sequence[Pair]) -> float:
     return PAIR_SD_PARTLY if held & STABILISATIONS else PAIR_SD_FREE
 
 
-def _outcome(judged: Sequence[tuple[Worse, float]], limit: float, alpha: float) -> Outcome | None:
-    if any(_is_beyond(worse, share, limit, alpha) for worse, share in judged):
-        return Outcome.REGRESSED
-    worse, share = judged[0]
-    if any(_vetoes(other, limit) for other, _ in judged[1:]):
-        return None
+def _outcome(told: Told, limit: float, alpha: float, share: float) -> tuple[Outcome | None, bool]:
+    """Returns the outcome, None where it is undecided, and whether what is judged beside decided it."""
+    first, *beside = (
+        worse.is_above(0.0, part * alpha) and worse.is_above(limit, part * BOUND_ERROR)
+        for worse, part in told.parts(share)
+    )
+    if first:
+        return Outcome.REGRESSED, False
+    # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
+    if any(beside) and (not told.is_calm or told.first.is_above(limit, CALM_GUARD_ERROR)):
+        return Outcome.REGRESSED, True
+    good, vetoed = _good(told.first, limit, alpha, share), told.vetoes(limit)
+    return (None if vetoed and (good is Outcome.PASS or not told.is_calm) else good), False
+
+
+def _good(worse: Worse, limit: float, alpha: float, share: float) -> Outcome | None:
     if worse.is_below(0.0, share * alpha) and worse.is_below(-limit, share * BOUND_ERROR):
         return Outcome.IMPROVED
     if worse.value <= limit and worse.is_below(_clear(limit), share * BOUND_ERROR):
@@ -189,37 +240,38 @@ def _clear(limit: float) -> float:
     return 2 * limit + CLEAR
 
 
-def _vetoes(total: Worse, limit: float) -> bool:
-    """Returns whether the total speaks against a PASS."""
-    return total.is_above(limit, BOUND_ERROR)
-
-
-def _is_beyond(worse: Worse, share: float, limit: float, alpha: float) -> bool:
-    return worse.is_above(0.0, share * alpha) and worse.is_above(limit, share * BOUND_ERROR)
-
-
 def _least_shown(worse: Worse, limit: float, alpha: float, share: float) -> float:
     """Returns the least observed worsening that is REGRESSED at this look."""
     return max(worse.margin(share * alpha), limit + worse.margin(share * BOUND_ERROR))
 
 
-def _detectable(worse: Worse, limit: float, alpha: float, share: float) -> float:
+def _detectable(told: Told, limit: float, alpha: float, share: float) -> float:
     """Returns the true worsening that this look would call REGRESSED with probability `POWER`."""
-    return _least_shown(worse, limit, alpha, share) + worse.margin(1 - POWER)
+    seen = [_least_shown(worse, limit, alpha, part) + worse.margin(1 - POWER) for worse, part in told.parts(share)]
+    if not told.is_calm or len(seen) < 2:
+        return seen[0]
+    guard = limit + told.first.margin(CALM_GUARD_ERROR) + told.first.margin(1 - POWER)
+    return min(seen[0], max(seen[1], guard))
 
 
-def smallest_seen(metric: Metric, worse: Worse, limit: float, alpha: float) -> float:
+def smallest_seen(told: Told, limit: float, alpha: float) -> float:
     """Returns the true worsening, as a log ratio, that the last look would call REGRESSED with probability `POWER`."""
-    return _detectable(worse, limit, alpha, _last_share(metric))
+    return _detectable(told, limit, alpha, LOOKS[-1][1])
 
 
-def time_to_see(metric: Metric, worse: Worse, change: float, limit: float, alpha: float) -> float:
+def time_to_see(told: Told, change: float, limit: float, alpha: float) -> float:
     """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
-    share = _last_share(metric)
-    power = worse.margin(1 - POWER)
-    by_alpha = (worse.margin(share * alpha) + power) / change
-    by_limit = (worse.margin(share * BOUND_ERROR) + power) / (change - limit)
-    return max(by_alpha, by_limit) ** 2
+    needed = [
+        max(
+            (worse.margin(part * alpha) + worse.margin(1 - POWER)) / change,
+            (worse.margin(part * BOUND_ERROR) + worse.margin(1 - POWER)) / (change - limit),
+        )
+        for worse, part in told.parts(LOOKS[-1][1])
+    ]
+    if not told.is_calm or len(needed) < 2:
+        return needed[0] ** 2
+    guard = (told.first.margin(CALM_GUARD_ERROR) + told.first.margin(1 - POWER)) / (change - limit)
+    return min(needed[0], max(needed[1], guard)) ** 2
 
 
 def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> str:
@@ -245,16 +297,25 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
     )
 
 
-def _why_undecided(
-    metric: Metric, worse: Worse, limit: float, comparison: Comparison, pairs: Sequence[Pair], vetoes: Worse | None
-) -> str:
-    seen = format_share(comparison.detectable or 0.0)
-    if vetoes is not None:
-        by = format_share(as_share(vetoes.value))
-        what = f"the typical turn is not worse, but the total over all turns may be, by {by}"
-    elif worse.value > limit:
+def _why_beside(told: Told, limit: float) -> str:
+    """Returns why it is REGRESSED, where what is judged first does not show it."""
+    if told.is_calm and told.beside is not None:
+        least = format_share(as_share(told.beside.low(BOUND_ERROR)))
+        return f"shown by the requests that do not wait together with many others: worse by at least {least}"
+    return _STALLS if told.first.value <= limit else ""
+
+
+def _why_undecided(metric: Metric, told: Told, limit: float, comparison: Comparison, pairs: Sequence[Pair]) -> str:
+    if told.beside is not None and told.vetoes(limit):
+        by = format_share(as_share(told.beside.value))
+        if told.is_calm:
+            what = f"not shown to be worse, but requests that do not wait together with many others may be, by {by}"
+        else:
+            what = f"the typical turn is not worse, but the total over all turns may be, by {by}"
+    elif told.first.value > limit:
         what = f"may be worse by more than {format_share(comparison.tolerance)}, but the noise hides it"
     else:
+        seen = format_share(comparison.detectable or 0.0)
         what = f"only a worsening of {seen} could have been seen in the time there was"
     return f"{what}: {_cliff(metric, pairs) or 'give it a longer max_duration, or a quieter machine'}"
 

@@ -7,6 +7,10 @@ apart are the interval (Woodruff, "Confidence intervals for medians and other po
 the requests that a pause hits, as anywhere; a percentile's value is chance there, and an interval around it is as wide
 as the jump.
 
+*Between stalls* the same is told of fewer: of a stretch of time, a turn, no more slow requests count than chance has. A
+stall makes all connections wait at once, so some thousands of requests hold but a few of them, and a percentile is as
+uncertain as their number; that single requests take longer shows with a fraction of the load.
+
 What is expected of the shares in a pair: binomial, times how many slow requests come together (`clustering`), and what
 the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by `PRIOR_DF`
 degrees of freedom, and may be less: pauses that come at equal distances differ less than by chance.
@@ -15,8 +19,9 @@ degrees of freedom, and may be less: pauses that come at equal distances differ 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +29,7 @@ from numpy.typing import NDArray
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.judge.worse import LEAST_PAIRS, PRIOR_DF, Worse, standard_errors
-from pytest_fileperf.measure.histogram import middle_of
+from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 __all__ = ("worse_by_ranks",)
@@ -35,6 +40,8 @@ _ROUNDING = 1e-9
 _TIMES = 5
 """Neighbouring pairs share one percentile of base until about 15 slow requests, or as many bunches of them, lie above
 it: fewer say little about it, and all pairs have moments of their own."""
+_MOST_DEVIATIONS = 3.0
+"""So many deviations of a Poisson number above the usual one, and 1 more, are the most that chance has in a stretch."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """A normal distribution, in seven points."""
@@ -45,8 +52,7 @@ class _WorseByRanks(Worse):
     """Its `error` is that of the lower bound, which a worsening is shown by; the upper one may be farther off."""
 
     ratios: NDArray[np.float64]
-    """Log ratios, ascending: base's percentile times one of them is a latency between which and the next none of now's
-    lies, nor enters by what boots usually differ."""
+    """Log ratios to base's percentile, ascending: all at which `beyond` or its error changes."""
     beyond: NDArray[np.float64]
     """By how much more of now's requests take longer than that, than of base's than its percentile."""
     beyond_error: NDArray[np.float64]
@@ -76,20 +82,29 @@ class _WorseByRanks(Worse):
         return max(0, int(np.searchsorted(self.ratios, limit, side="right")) - 1)
 
 
-def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error: float) -> Worse | None:
+def worse_by_ranks(
+    metric: Metric, pairs: Sequence[Pair], *, usual: float, error: float, calm: bool = False
+) -> Worse | None:
     """Returns how much worse a percentile of now is; None where too few requests are slow to bound it at this `error`.
 
-    `usual` is by how much the percentiles of two boots differ, as a log ratio.
+    `usual` is by how much the percentiles of two boots differ, as a log ratio. With `calm` it is told between stalls;
+    None too where there are no stretches of time.
     """
     assert metric.percentile is not None
     told = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
     counts = np.array([[pair.base.latency.count, pair.now.latency.count] for pair in told], dtype=np.float64).T
     if len(told) < LEAST_PAIRS or min(counts.sum(axis=1)) < LEAST_PAIRS * metric.least_requests:
         return None
+    if calm and not all(side.stretches for pair in told for side in (pair.base, pair.now)):
+        return None
     weights = 1 / (1 / counts).sum(axis=0)
     weights /= weights.sum()
-    together, reach = clustering(told, metric.percentile), 1 - metric.percentile / 100
-    base_shares, now = _aligned(metric, told, weights, together, reach)
+    reach, together = 1 - metric.percentile / 100, clustering(told, metric.percentile)
+    groups = grouped(told, _TIMES * metric.least_requests * together) or [told]
+    most = partial(_most, reach=reach) if calm else None
+    if most is not None:
+        together = clustering(told, metric.percentile, most=most)
+    base_shares, now = _aligned(groups, weights, reach, together, most)
     # Rows are pairs; columns are latencies, between which nothing changes.
     steps, shifts = np.concatenate([side.steps for side in now]), np.rint(usual * _STEPS * _NODES).astype(np.int64)
     least = steps.min() + shifts.min() - 1  # all of now's requests take longer
@@ -106,7 +121,7 @@ def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
     common = 0.0 if all(pair.base_boots_anew for pair in told) else moved / 2
     worse = _WorseByRanks(
-        value=_percentile(now, weights, reach)[0] / _STEPS,
+        value=float(latencies[np.flatnonzero(beyond <= 0)[0]]) / _STEPS,
         error=0.0,
         df=df,
         units=len(told),
@@ -120,25 +135,41 @@ def worse_by_ranks(metric: Metric, pairs: Sequence[Pair], *, usual: float, error
 
 
 def _aligned(
-    metric: Metric, pairs: Sequence[Pair], weights: NDArray[np.float64], together: float, reach: float
+    groups: Sequence[Sequence[Pair]],
+    weights: NDArray[np.float64],
+    reach: float,
+    together: float,
+    most: Callable[[float], float] | None,
 ) -> tuple[NDArray[np.float64], list[_Latencies]]:
     """Returns for each base the share above its percentile, as a column, and now's latencies as ratios to that.
 
     As many of other requests lie above the percentile of a sample as above the middle between it and the next one.
     """
     now, shares, first = [], [], 0
-    for group in grouped(metric, pairs, times=_TIMES) or [list(pairs)]:
-        own = [_Latencies.of_pair(pair) for pair in group]
-        at, above = _percentile([base for base, _ in own], weights[first : first + len(group)], reach)
+    for group in groups:
+        own = [_both_sides(pair) for pair in group]
+        of_base = [base for base, _ in own]
+        at, part = _percentile(of_base, weights[first : first + len(group)], reach)
+        if most is not None:
+            own = [_both_sides(pair, most) for pair in group]
+            of_base = [base for base, _ in own]
+        above, with_it = (np.array([base.above(np.array([step])) for base in of_base]) for step in (at, at - 1))
         now += [replace(side, steps=side.steps - at) for _, side in own]
-        shares.append(above + together / 2 / sum(pair.base.latency.count for pair in group))
+        between = together / 2 / sum(pair.base.latency.count for pair in group)
+        shares.append(above + part * (with_it - above) + between)
         first += len(group)
     return np.concatenate(shares), now
 
 
+def _most(requests: float, *, reach: float) -> float:
+    """Returns how many of a stretch's requests are slow by chance at most; of more, so many count."""
+    usual = reach * requests
+    return usual + _MOST_DEVIATIONS * math.sqrt(usual) + 1
+
+
 def _moved(steps: NDArray[np.int64], shares: NDArray[np.float64], shifts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Returns the variance that the difference of two boots gives to the share above each step: `shares`, usually."""
-    padded = np.concatenate(([1.0], shares))
+    padded = np.concatenate((shares[:1], shares))
     moved = np.array([padded[np.searchsorted(steps, steps + shift, side="right")] for shift in shifts])
     return np.asarray(_NODE_WEIGHTS @ (moved - _NODE_WEIGHTS @ moved) ** 2)
 
@@ -152,33 +183,45 @@ class _Latencies:
 
     steps: NDArray[np.int64]
     """Ascending."""
-    reached: NDArray[np.float64]
-    """Share of the requests that took at most as long as the first so many of `steps`; begins with 0."""
-
-    @classmethod
-    def of_pair(cls, pair: Pair) -> tuple[_Latencies, _Latencies]:
-        """Returns base and now."""
-        sides = [pair.base.latency, pair.now.latency]
-        logs = [_STEPS * np.log(np.maximum(middle_of(side.steps), 1.0)) for side in sides]
-        pace = sum(float(log @ side.counts) / side.count for log, side in zip(logs, sides, strict=True)) / 2
-        base, now = (
-            cls(
-                steps=np.rint(log - pace).astype(np.int64),
-                reached=np.concatenate(([0.0], np.cumsum(side.counts) / side.count)),
-            )
-            for log, side in zip(logs, sides, strict=True)
-        )
-        return base, now
+    beyond: NDArray[np.float64]
+    """Share of the requests that took longer than the first so many of `steps`; begins with that of all that count."""
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the share of the requests above each of the steps."""
-        return np.asarray(1 - self.reached[np.searchsorted(self.steps, steps, side="right")])
+        return np.asarray(self.beyond[np.searchsorted(self.steps, steps, side="right")])
 
 
-def _percentile(
-    sides: Sequence[_Latencies], weights: NDArray[np.float64], reach: float
-) -> tuple[int, NDArray[np.float64]]:
-    """Returns the step that a share `reach` of the weighted requests lies above, and how much of each side does.
+def _both_sides(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Latencies, _Latencies]:
+    """Returns base and now; with `most`, given the requests of a stretch, no more than so many of them count."""
+    sides = [pair.base, pair.now]
+    logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
+    paces = [float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)]
+    base, now = (
+        _Latencies(
+            steps=np.rint(log - sum(paces) / 2).astype(np.int64),
+            beyond=_beyond(side.latency, side.stretches if most else (side.latency,), most),
+        )
+        for log, side in zip(logs, sides, strict=True)
+    )
+    return base, now
+
+
+def _beyond(
+    latency: Histogram, stretches: Sequence[Histogram], most: Callable[[float], float] | None
+) -> NDArray[np.float64]:
+    """Returns the share of the requests beyond the first so many of all steps, of each stretch no more than `most`."""
+    rows = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
+    columns = np.searchsorted(latency.steps, np.concatenate([stretch.steps for stretch in stretches]))
+    hit = np.zeros((len(stretches), len(latency.steps) + 1))
+    hit[rows, columns] = np.concatenate([stretch.counts for stretch in stretches])
+    beyond = hit[:, ::-1].cumsum(axis=1)[:, ::-1]
+    if most is not None:
+        beyond = np.minimum(beyond, [[most(stretch.count)] for stretch in stretches])
+    return np.asarray(beyond.sum(axis=0) / max(1, sum(stretch.count for stretch in stretches)))
+
+
+def _percentile(sides: Sequence[_Latencies], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
+    """Returns the step that a share `reach` of the weighted requests lies above, and which part of those at it counts.
 
     Many requests may lie at it: of those, as many count as lying above as make up the share.
     """
@@ -186,6 +229,5 @@ def _percentile(
     weights = weights / weights.sum()
     shares = weights @ np.array([side.above(steps) for side in sides])
     at = steps[np.flatnonzero(shares <= reach + _ROUNDING)[0]]
-    above, with_it = (np.array([side.above(np.array([step])) for side in sides]) for step in (at, at - 1))
-    part = (reach - weights @ above) / (weights @ (with_it - above))
-    return int(at), above + np.clip(part, 0.0, 1.0) * (with_it - above)
+    above, with_it = (weights @ np.array([side.above(np.array([step])) for side in sides]) for step in (at, at - 1))
+    return int(at), float(np.clip((reach - above) / (with_it - above), 0.0, 1.0)[0])

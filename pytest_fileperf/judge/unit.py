@@ -18,7 +18,7 @@ percentiles  d comes from the pooled latencies of each side, v from order statis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -62,7 +62,13 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     """Returns what each unit shows by itself, in order."""
     sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     found, first = [], 0
-    for group in grouped(metric, pairs):
+    # A cluster of requests that go together tells as much as one.
+    groups = (
+        [[pair] for pair in pairs]
+        if metric.percentile is None
+        else grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
+    )
+    for group in groups:
         if (unit := unit_of(metric, group, total=False)) is not None:
             ratio, margin = sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
             low, high = as_share(ratio - margin), as_share(ratio + margin)
@@ -71,14 +77,8 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def grouped(metric: Metric, pairs: Sequence[Pair], *, times: int = 1) -> list[list[Pair]]:
-    """Returns the pairs one by one, or, for a percentile, as many together as have the requests that it needs.
-
-    Of requests that go together, a cluster counts as one. With `times` it takes so many times as many.
-    """
-    if metric.percentile is None:
-        return [[pair] for pair in pairs]
-    least = times * metric.least_requests * clustering(pairs, metric.percentile)
+def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
+    """Returns as many neighbours together as have so many requests on both sides; none where all of them have fewer."""
     groups: list[list[Pair]] = []
     group: list[Pair] = []
     for pair in pairs:
@@ -91,9 +91,10 @@ def grouped(metric: Metric, pairs: Sequence[Pair], *, times: int = 1) -> list[li
     return groups
 
 
-def clustering(pairs: Sequence[Pair], percent: float) -> float:
-    """Returns how many requests beyond a percentile come together."""
-    return clustering_of(excess_of(side.stretches, percent) for pair in pairs for side in (pair.base, pair.now))
+def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
+    """Returns how many requests beyond a percentile come together, of those that count (`excess_of`)."""
+    sides = [side for pair in pairs for side in (pair.base, pair.now)]
+    return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
 
 
 def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | None:

@@ -181,10 +181,6 @@ class Histogram:
             sum_squares=float(np.dot(middles * middles, counts)),
         )
 
-    def count_above(self, value_ns: int) -> int:
-        """Returns the number of samples above the value, to the precision of a step."""
-        return int(self.counts[self.steps > step_of(np.array([value_ns]))[0]].sum())
-
     def share_within(self, low_ns: float, high_ns: float) -> float:
         """Returns the share of samples between the two values, to the precision of a step; 0 when empty."""
         if self.count == 0:

@@ -46,6 +46,23 @@ def swapped(pairs: Sequence[Pair]) -> list[Pair]:
     return [replace(each, base=each.now, now=each.base) for each in pairs]
 
 
+def stalling(seed: int = 4, *, base_stalls: float = 0.012, stalls: float = 0.012, slow: float = 0.0) -> list[Pair]:
+    """Returns eight pairs: in so many stretches of 50 requests half of them wait for 50 ms together.
+
+    Of now's, the share `slow` of all waits for 100 ms by itself. With the defaults 0.6 % of either side wait.
+    """
+    rng = np.random.default_rng(seed)
+
+    def side(stalls: float, slow: float) -> PairSide:
+        stalled = (rng.random((30, 1)) < stalls) & (np.arange(50) < 25)
+        taken_ms = 2.5 * np.exp(0.47 * rng.standard_normal((30, 50)))
+        taken_ms += 50 * stalled + 100 * (rng.random((30, 50)) < slow)
+        stretches = tuple(Histogram.of((stretch * MS).astype(np.int64)) for stretch in taken_ms)
+        return PairSide(turns=(), latency=Histogram.merged(stretches), stretches=stretches, runs={})
+
+    return [Pair(base=side(base_stalls, 0.0), now=side(stalls, slow), stabilised=STABILISED) for _ in range(8)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairNoise:
     """How pairs of boots of the same code differ, as logarithms."""
@@ -77,9 +94,14 @@ class PairNoise:
         now = np.exp(7.6 + common - boot - ratios - hit[1])
         tails = np.exp(self.tail_sd * rng.standard_normal(2) + (0.0, boot))
         return Pair(
-            base=PairSide(turns=turns(base.tolist(), "rps"), latency=self._latency(float(tails[0])), runs={}),
-            now=PairSide(turns=turns(now.tolist(), "rps"), latency=self._latency(float(tails[1])), runs={}),
-            stabilised=self.stabilised,
+            base=self._side(base, float(tails[0])), now=self._side(now, float(tails[1])), stabilised=self.stabilised
+        )
+
+    def _side(self, rates: NDArray[np.float64], factor: float) -> PairSide:
+        """Returns a side with a stretch for every hundred requests."""
+        stretches = (self._latency(factor),) * (self.requests // 100)
+        return PairSide(
+            turns=turns(rates.tolist(), "rps"), latency=Histogram.merged(stretches), stretches=stretches, runs={}
         )
 
     def _course(self, rng: np.random.Generator, sd: float, hang_together: float) -> NDArray[np.float64]:
@@ -90,14 +112,6 @@ class PairNoise:
         return values
 
     def _latency(self, factor: float) -> Histogram:
-        """Returns a smooth distribution around 5 ms whose every percentile is so many times the usual."""
+        """Returns a hundred requests around 5 ms whose every percentile is so many times the usual."""
         shares = (np.arange(100) + 0.5) / 100
-        grid = Histogram.of(np.sort(5 * MS * factor * (1 - np.log1p(-shares) / 4)).astype(np.int64))
-        times = self.requests // 100
-        return replace(
-            grid,
-            counts=grid.counts * times,
-            count=grid.count * times,
-            sum_ns=grid.sum_ns * times,
-            sum_squares=grid.sum_squares * times,
-        )
+        return Histogram.of(np.sort(5 * MS * factor * (1 - np.log1p(-shares) / 4)).astype(np.int64))

@@ -50,6 +50,7 @@ def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> 
     assert [turn["cpu_per_request"] for turn in side.turns] == pytest.approx([0.001, 0.001])
     assert all("p99" not in turn for turn in side.turns)
     assert side.latency.count == 311
+    assert [stretch.count for stretch in side.stretches] == [107, 204]
     assert side.runs == {"rss": 30.0}
 
 

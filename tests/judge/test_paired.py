@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.pairs import pair, swapped
+from judge.pairs import pair, stalling, swapped
 from judge.sides import STABILISED
 
 from pytest_fileperf.judge.pair import Pair
@@ -18,6 +19,7 @@ from pytest_fileperf.judge.paired import (
     share_of_looks,
     smallest_seen,
     time_to_see,
+    told_of,
     worse_of,
 )
 from pytest_fileperf.judge.unit import unit_of
@@ -230,6 +232,58 @@ def test_a_cliff_is_named() -> None:
     assert "gate a percentile beside it" in found.reason
 
 
+# --- a percentile between stalls
+
+
+def test_slow_requests_between_stalls_regress_where_chance_decides_how_many_stalls_there_are() -> None:
+    found, whole = compared("p99", stalling(slow=0.01)), worse_of(P99, stalling(slow=0.01))
+    assert found.outcome is Outcome.REGRESSED
+    assert whole is not None
+    assert found.change == pytest.approx(math.expm1(whole.value))
+    reason = re.fullmatch(
+        r"shown by the requests that do not wait together with many others: worse by at least ([\d.]+) %", found.reason
+    )
+    assert reason is not None
+    assert float(reason[1]) >= 10
+    assert (found.detectable or math.inf) <= (found.change or 0.0)
+
+
+def test_where_all_requests_show_it_nothing_is_said_of_stalls() -> None:
+    found = compared("p99", stalling(slow=0.05))
+    assert (found.outcome, found.reason) == (Outcome.REGRESSED, "")
+
+
+def test_slow_requests_between_stalls_do_not_regress_a_percentile_that_fewer_stalls_make_no_worse() -> None:
+    """Nor does it pass: which of the two goes on is not known."""
+    found = compared("p99", stalling(stalls=0.0, base_stalls=0.03, slow=0.008))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.reason.startswith("not shown to be worse, but requests that do not wait together with many others may")
+
+
+def test_fewer_stalls_improve_whatever_is_between_them() -> None:
+    made = stalling(base_stalls=0.03, stalls=0.0, slow=0.005) * 16
+    calm = worse_of(P99, made, beside=True)
+    assert calm is not None
+    assert calm.is_above(math.log1p(0.1), 0.05)
+    assert compared("p99", made).outcome is Outcome.IMPROVED
+
+
+def test_what_the_requests_between_stalls_may_still_show_is_not_given_up() -> None:
+    made = stalling(base_stalls=0.025, stalls=0.025, slow=0.008)
+    calm = [replace(each, base=replace(each.base, stretches=())) for each in made]  # so that nothing is known of it
+    assert is_hopeless(P99, calm, tolerance=0.1, alpha=ALPHA, at=0.6)
+    assert not is_hopeless(P99, made, tolerance=0.1, alpha=ALPHA, at=0.6)
+
+
+def test_the_smallest_change_that_can_be_seen_is_smaller_between_stalls() -> None:
+    made = stalling(base_stalls=0.025, stalls=0.025)
+    whole = [replace(each, base=replace(each.base, stretches=())) for each in made]
+    with_calm, without = (compared("p99", pairs).detectable for pairs in (made, whole))
+    assert with_calm is not None
+    assert without is not None
+    assert with_calm < without / 2
+
+
 # --- the mean of the units
 
 
@@ -405,20 +459,21 @@ def test_what_cannot_be_told_yet_is_not_given_up() -> None:
 
 
 def test_the_smallest_change_seen_is_what_a_comparison_calls_detectable() -> None:
-    pairs = tails(1.0)
-    found = worse_of(P99, pairs)
+    pairs = stalling()
+    found = told_of(P99, pairs)
     assert found is not None
-    smallest = math.expm1(smallest_seen(P99, found, math.log1p(0.1), ALPHA))
+    smallest = math.expm1(smallest_seen(found, math.log1p(0.1), ALPHA))
     last = compare_pairs(P99, pairs, tolerance=0.1, alpha=ALPHA, share=LOOKS[-1][1], last=True)
+    assert smallest > 0.1
     assert last.detectable == pytest.approx(smallest)
 
 
 @given(st.floats(0.005, 0.5), st.floats(0.02, 0.3))
 def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, change: float) -> None:
     """Errors shrink with the square root of the time; the degrees of freedom are left as they are."""
-    found = worse_of(RPS, [single(-sd), single(0.0), single(sd)])
+    found = told_of(RPS, [single(-sd), single(0.0), single(sd)])
     assert found is not None
     limit = change / 3
-    times = time_to_see(RPS, found, change, limit, ALPHA)
-    later = replace(found, error=found.error / math.sqrt(times))
-    assert smallest_seen(RPS, later, limit, ALPHA) == pytest.approx(change)
+    times = time_to_see(found, change, limit, ALPHA)
+    later = replace(found, first=replace(found.first, error=found.first.error / math.sqrt(times)))
+    assert smallest_seen(later, limit, ALPHA) == pytest.approx(change)

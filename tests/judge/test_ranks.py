@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.pairs import swapped
+from judge.pairs import stalling, swapped
 from judge.sides import MS, STABILISED
 
 from pytest_fileperf.judge.pair import Pair, PairSide
@@ -42,8 +42,8 @@ def pairs(made: Sequence[tuple[np.ndarray, np.ndarray]], *, boots_anew: bool = T
     ]
 
 
-def worse(made: Sequence[Pair], *, usual: float = 0.04) -> Worse:
-    found = worse_by_ranks(P99, made, usual=usual, error=0.05)
+def worse(made: Sequence[Pair], *, usual: float = 0.04, calm: bool = False) -> Worse:
+    found = worse_by_ranks(P99, made, usual=usual, error=0.05, calm=calm)
     assert found is not None
     return found
 
@@ -100,6 +100,32 @@ def test_where_slow_requests_come_all_at_once_in_one_pair_they_bound_nothing() -
     made = pairs([(steady, steady)] * 3)
     paused = replace(made[0], base=replace(side(stopped), stretches=stretches))
     assert worse_by_ranks(P99, [*made, paused], usual=0.04, error=0.05) is None
+
+
+# --- between stalls
+
+
+def test_one_slow_request_of_a_hundred_is_found_between_stalls_and_hardly_with_them() -> None:
+    found = [worse(stalling(seed, slow=0.01), calm=calm).low(0.001) for seed in range(10) for calm in (True, False)]
+    assert all(low > math.log(1.1) for low in found[::2])
+    assert sum(low > math.log(1.1) for low in found[1::2]) <= 3
+
+
+def test_more_stalls_are_found_by_all_requests() -> None:
+    assert worse(stalling(stalls=0.12)).low(0.001) > math.log(1.1)
+
+
+def test_without_stalls_both_say_the_same() -> None:
+    made = stalling(stalls=0.0, base_stalls=0.0)
+    calm, whole = worse(made, calm=True), worse(made)
+    bounds = [[found.value, found.low(0.05), found.high(0.05)] for found in (calm, whole)]
+    assert bounds[0] == pytest.approx(bounds[1], abs=0.02)
+
+
+def test_what_is_between_stalls_needs_stretches_of_both_sides() -> None:
+    whole = [replace(each, base=replace(each.base, stretches=())) for each in stalling()]
+    assert worse_by_ranks(P99, whole, usual=0.04, error=0.05, calm=True) is None
+    assert worse_by_ranks(P99, whole, usual=0.04, error=0.05) is not None
 
 
 def test_a_pair_without_answers_on_one_side_is_left_out() -> None:
@@ -180,5 +206,15 @@ def test_an_error_of_one_in_a_hundred_is_at_most_that(
         boots = np.exp(boot_sd * rng.standard_normal(5))
         made = pairs([(latencies(rng, requests), boot * latencies(rng, requests)) for boot in boots])
         found = worse_by_ranks(P99, made, usual=usual, error=0.05)
+        wrong += found is not None and found.is_above(0.0, 0.01)
+    assert wrong <= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("calm", [True, False])
+def test_so_it_is_where_requests_stall_together(calm: bool) -> None:
+    wrong = 0
+    for seed in range(1000):
+        found = worse_by_ranks(P99, stalling(seed), usual=0.04, error=0.05, calm=calm)
         wrong += found is not None and found.is_above(0.0, 0.01)
     assert wrong <= 20
