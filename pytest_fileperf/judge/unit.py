@@ -110,11 +110,8 @@ def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | Non
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if cycles and all(map(sum, zip(*cycles, strict=True))):
         typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
-        told = typical if len(typical) > 1 and 2 * len(typical) >= len(cycles) else cycles
-        if total or len(cycles) == 1:
-            ratio, variance = _of_total(cycles)
-            return Unit(value=sign * ratio, variance=variance, cycles=0 if total else 1)
-        ratio, variance = _of_cycles(told)
+        told = typical if not total and len(typical) > 1 and 2 * len(typical) >= len(cycles) else cycles
+        ratio, variance = _of_total(told) if total or len(told) == 1 else _of_cycles(told)
         return Unit(value=sign * ratio, variance=variance, cycles=len(told))
     runs = [side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now)]
     if (total and not cycles) or min(runs) <= 0:

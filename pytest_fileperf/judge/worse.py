@@ -9,7 +9,7 @@ Mean of the units
     units differ by more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of
     errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of
     freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and
-    never below 1.
+    never below 1. Pairs of one cycle each, of slow requests or under much noise, have their own spread only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRIOR_DF = 4
 """Weight of the usual spread, as that of five pairs."""
 
 _PRIOR_CYCLES = 10
-"""Weight of what a pair's cycles usually deviate by, as that of so many: its own nine or thirty say little about it."""
+"""Weight of what a pair's cycles usually deviate by, as that of so many: its own one to thirty say little about it."""
 _REACH = 2.0
 """Deviations from which on a unit pulls no harder."""
 _NORMAL_MAD = 1.4826
@@ -81,13 +81,16 @@ def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, rob
     """Returns the mean of units; `usual` is by how much two boots differ, as a log ratio.
 
     With `robust` none of them pulls harder than one that is two deviations off; else it is their plain weighted mean.
+    Where all are of one cycle, nothing but their own spread tells how uncertain they are: Student's t of their mean.
     """
+    known = max(unit.cycles for unit in units) != 1
+    prior, robust = PRIOR_DF if known else 0, robust and known
     values, variances = np.array([unit.value for unit in units]), _moderated(units)
     weights = 1 / (usual**2 + variances)
     value, reach = _location(values, weights) if robust else (float(np.average(values, weights=weights)), math.inf)
     deviations = _deviations(values, weights, value)
-    df = PRIOR_DF + len(units) - 1
-    birge = max(1.0, (PRIOR_DF + float((np.clip(deviations, -reach, reach) ** 2).sum())) / df)
+    df = prior + len(units) - 1
+    birge = max(1.0, (prior + float((np.clip(deviations, -reach, reach) ** 2).sum())) / df)
     # Two exact units far apart leave the location to ones that know little: half of the weight holds it all the same.
     held = max(float(weights[np.abs(deviations) <= reach].sum()), float(weights.sum()) / 2)
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.

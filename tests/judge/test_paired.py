@@ -176,6 +176,14 @@ def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
     )
 
 
+def test_the_total_of_a_pair_of_one_cycle_is_not_taken_for_exact() -> None:
+    """Three short pairs that agree by chance, and five longer ones whose cycles differ by as much."""
+    cycles = [1000.0, 300.0, 3000.0, 800.0]
+    later = pair(cycles, cycles[::-1])
+    found = compared("rps", [*[pair([1000], [300])] * 3, *[later] * 5])
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+
 def test_no_pass_while_the_total_says_that_it_is_worse() -> None:
     """By 1.6 %: too little for the total's part of the error, too much to be nothing."""
     found = compared("rps", [typical([1000] * 6, [984] * 6, paced=6)] * 20)
@@ -287,20 +295,20 @@ def test_the_smallest_change_that_can_be_seen_is_smaller_between_stalls() -> Non
 # --- the mean of the units
 
 
-def single(worse: float, stabilised: tuple[str, ...] = STABILISED) -> Pair:
-    """A pair of one cycle: its value is known as exactly as two boots are alike."""
-    return pair([1000], [1000 * math.exp(-worse)], stabilised=stabilised)
+def steady(worse: float, stabilised: tuple[str, ...] = STABILISED) -> Pair:
+    """A pair whose cycles do not differ: its value is known as exactly as two boots are alike."""
+    return pair([1000] * 2, [1000 * math.exp(-worse)] * 2, stabilised=stabilised)
 
 
 def test_units_that_differ_as_boots_do_have_the_error_of_boots() -> None:
-    found = worse_of(RPS, [single(worse) for worse in (0.01, 0.02, 0.03)])
+    found = worse_of(RPS, [steady(worse) for worse in (0.01, 0.02, 0.03)])
     assert found is not None
     assert [found.value, found.df, found.units] == pytest.approx([0.02, 6, 3])
     assert found.error == pytest.approx(0.01 / math.sqrt(3))
 
 
 def test_units_that_differ_by_more_have_a_greater_error_by_birge_s_ratio() -> None:
-    found = worse_of(RPS, [single(worse) for worse in (0.0, 0.03, 0.06)])
+    found = worse_of(RPS, [steady(worse) for worse in (0.0, 0.03, 0.06)])
     assert found is not None
     assert found.value == pytest.approx(0.03)
     squares = (0.03**2 + 0.03**2) / 0.01**2
@@ -309,14 +317,14 @@ def test_units_that_differ_by_more_have_a_greater_error_by_birge_s_ratio() -> No
 
 
 def test_units_that_differ_less_are_not_taken_for_better_than_boots_are() -> None:
-    found = worse_of(RPS, [single(0.02)] * 4)
+    found = worse_of(RPS, [steady(0.02)] * 4)
     assert found is not None
     assert found.error == pytest.approx(0.01 / 2)
 
 
 @pytest.mark.parametrize("held, sd", [(STABILISED, 0.01), (("addresses",), 0.035), ((), 0.07)])
 def test_the_usual_difference_of_boots_depends_on_what_is_held_equal(held: tuple[str, ...], sd: float) -> None:
-    found = worse_of(RPS, [single(0.0, held)] * 4)
+    found = worse_of(RPS, [steady(0.0, held)] * 4)
     assert found is not None
     assert found.error == pytest.approx(sd / 2)
 
@@ -326,10 +334,10 @@ def test_units_count_by_how_exactly_they_are_known() -> None:
 
     The steady ones' variance is 0, and that of the noisy one is that of five cycles, and ten that do not vary.
     """
-    steady = [pair([1000] * 5, [1000] * 5)] * 3
+    exact = [pair([1000] * 5, [1000] * 5)] * 3
     cycles = [0.25, 0.15, 0.05, -0.05, -0.15]
     noisy = pair([1000] * 5, [1000 * math.exp(-worse) for worse in cycles])
-    found = worse_of(RPS, [*steady, noisy])
+    found = worse_of(RPS, [*exact, noisy])
     variance = 1.1 * (1.4826 * 0.1) ** 2 / 15
     weights = (3 / 0.01**2, 1 / (0.01**2 + variance))
     assert found is not None
@@ -337,7 +345,7 @@ def test_units_count_by_how_exactly_they_are_known() -> None:
 
 
 def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pairs() -> None:
-    many = [replace(single(0.05, ()), base_boots_anew=False)] * 400
+    many = [replace(steady(0.05, ()), base_boots_anew=False)] * 400
     found = worse_of(RPS, many)
     assert found is not None
     assert found.error == pytest.approx(0.07 * math.sqrt(1 / 2 + 1 / 400))
@@ -345,7 +353,7 @@ def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pai
 
 
 def test_bounds_are_those_of_students_t() -> None:
-    found = worse_of(RPS, [single(0.0)] * 6)
+    found = worse_of(RPS, [steady(0.0)] * 6)
     assert found is not None
     assert found.df == 9
     assert found.margin(0.05) == pytest.approx(1.8331 * found.error, rel=1e-4)
@@ -471,7 +479,7 @@ def test_the_smallest_change_seen_is_what_a_comparison_calls_detectable() -> Non
 @given(st.floats(0.005, 0.5), st.floats(0.02, 0.3))
 def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, change: float) -> None:
     """Errors shrink with the square root of the time; the degrees of freedom are left as they are."""
-    found = told_of(RPS, [single(-sd), single(0.0), single(sd)])
+    found = told_of(RPS, [steady(-sd), steady(0.0), steady(sd)])
     assert found is not None
     limit = change / 3
     times = time_to_see(found, change, limit, ALPHA)
