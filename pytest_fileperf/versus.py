@@ -192,7 +192,7 @@ class _Run:
         self._pairs: list[Pair] = []
         self._requests = 0
         self._latency_ns = 0
-        """What a request takes, at most of both sides; 0 until it is known."""
+        """What a request takes as the probe saw it, at most of both sides."""
 
     def made(self) -> Contest:
         """Makes pairs until it is enough."""
@@ -265,7 +265,7 @@ class _Run:
     def _pair(self, number: int, servers: tuple[RunningServer, RunningServer]) -> Pair:
         turn = turn_plan(self._settings)
         if turn is None:
-            plan = alternation_plan(self._settings, pair=number, latency_ns=self._latency_ns)
+            plan = alternation_plan(self._settings, pair=number, latency_ns=self._typical_latency_ns())
             made = self._alternated(plan, number, servers)
             stints = ([made[BASE]], [made[NOW]])
         else:
@@ -283,6 +283,11 @@ class _Run:
             stabilised=tuple(sorted(set.intersection(*stabilised))),
             base_boots_anew=self._versus.base.url is None and not isinstance(self._settings.server, Url),
         )
+
+    def _typical_latency_ns(self) -> int:
+        """Returns what a request takes in all pairs so far, at most of both sides: the probe may have met a stall."""
+        sides = [Histogram.merged(getattr(pair, side).latency for pair in self._pairs) for side in ("base", "now")]
+        return max(side.percentile_ns(50) for side in sides) or self._latency_ns
 
     def _alternated(
         self, plan: Alternation, number: int, servers: tuple[RunningServer, RunningServer]

@@ -28,7 +28,9 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Operation, Work
+from pytest_fileperf.planning import alternation_plan
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import Result, Standing, TestId
@@ -118,6 +120,16 @@ HALF_FAILING = source(
 )
 
 
+SLOW_AT_FIRST = source(
+    """
+    import pathlib
+    settled = pathlib.Path(__file__).with_name("settled")
+    sleep_s = 0.0 if settled.exists() else 0.1
+    async def app(scope, receive, send):
+        await answer(scope, receive, send, sleep_s=sleep_s)
+        settled.touch()
+    """
+)
 FULL_ONCE_ASKED = source(
     """
     paths = ["/put"]
@@ -249,6 +261,25 @@ def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
         assert numbers == [firsts[-1] + place // 2 for place in range(len(numbers))]
         numbers.clear()
     assert firsts[0] != firsts[1]
+
+
+def test_turns_are_not_for_ever_as_long_as_a_bad_first_moment_asks(
+    trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first boot takes 100 ms for a request, all others hardly any time."""
+    turns_ns: list[int] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Alternation:
+        plan = alternation_plan(*args, **kwargs)
+        turns_ns.append(plan.turn_ns)
+        return plan
+
+    monkeypatch.setattr("pytest_fileperf.versus.alternation_plan", noted)
+    settings = replace(QUICK, gate=("rps",), max_duration_ns=30_000 * MS)
+    compared(trees(SLOW_AT_FIRST, SLOW_AT_FIRST), tmp_path, settings=settings)
+    assert len(turns_ns) >= 3
+    assert min(turns_ns[:2]) > 900 * MS
+    assert turns_ns[2] < 300 * MS
 
 
 def test_slower_code_regresses_and_says_against_what(trees: Trees, tmp_path: Path) -> None:
