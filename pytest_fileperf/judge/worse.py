@@ -9,7 +9,8 @@ Mean of the units
     units differ by more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of
     errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of
     freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and
-    never below 1. Pairs of one cycle each, of slow requests or under much noise, have their own spread only.
+    never below 1. Pairs of one cycle each, of slow requests or under much noise, have only their own spread once that
+    is beyond what boots differ by.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ class Worse:
         return self.high(error) < limit
 
 
+def _usual_squares(df: int) -> float:
+    """Returns what squares of so many standard deviations sum to, at most, in 95 of 100 cases."""
+    from scipy.special import chdtri
+
+    return float(chdtri(df, 0.05))
+
+
 def standard_errors(error: float, df: float) -> float:
     """Returns how many standard errors off a one-sided bound is, at this probability of error: Student's t."""
     from scipy.special import stdtrit
@@ -81,16 +89,19 @@ def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, rob
     """Returns the mean of units; `usual` is by how much two boots differ, as a log ratio.
 
     With `robust` none of them pulls harder than one that is two deviations off; else it is their plain weighted mean.
-    Where all are of one cycle, nothing but their own spread tells how uncertain they are: Student's t of their mean.
+    Where all are of one cycle, nothing but their own spread tells how uncertain they are: if it is beyond what boots
+    differ by, it is Student's t of their mean.
     """
-    known = max(unit.cycles for unit in units) != 1
-    prior, robust = PRIOR_DF if known else 0, robust and known
+    alone = max(unit.cycles for unit in units) == 1
     values, variances = np.array([unit.value for unit in units]), _moderated(units)
     weights = 1 / (usual**2 + variances)
-    value, reach = _location(values, weights) if robust else (float(np.average(values, weights=weights)), math.inf)
+    average = float(np.average(values, weights=weights))
+    value, reach = _location(values, weights) if robust and not alone else (average, math.inf)
     deviations = _deviations(values, weights, value)
+    squares = float((np.clip(deviations, -reach, reach) ** 2).sum())
+    prior = 0 if alone and squares > _usual_squares(len(units) - 1) else PRIOR_DF
     df = prior + len(units) - 1
-    birge = max(1.0, (prior + float((np.clip(deviations, -reach, reach) ** 2).sum())) / df)
+    birge = max(1.0, (prior + squares) / df)
     # Two exact units far apart leave the location to ones that know little: half of the weight holds it all the same.
     held = max(float(weights[np.abs(deviations) <= reach].sum()), float(weights.sum()) / 2)
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.

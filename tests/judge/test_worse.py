@@ -91,6 +91,13 @@ def test_units_of_one_cycle_each_are_as_uncertain_as_they_differ() -> None:
     assert [found.value, found.df, found.error] == pytest.approx([0.3, 2, math.sqrt(0.14 / 2 / 3)])
 
 
+@pytest.mark.parametrize("apart, df", [(0.0172, 4 + 2), (0.0174, 2)])
+def test_they_are_moderated_while_they_differ_no_more_than_boots_do(apart: float, df: float) -> None:
+    """By hand: two of the squares, each of 1.73 deviations, are 6; the 95 % quantile of chi squared is 5.99."""
+    units = [Unit(value=value, variance=0.0, cycles=1) for value in (-apart, 0.0, apart)]
+    assert worse_by_units(units, usual=0.01, boots_anew=True, robust=True).df == df
+
+
 @pytest.mark.parametrize("robust", [True, False])
 @pytest.mark.parametrize("later", [1, 2, 4])
 def test_noise_that_is_far_beyond_the_usual_is_not_taken_for_a_change(later: int, robust: bool) -> None:

@@ -58,7 +58,7 @@ def state_of(repo: Repo) -> dict[str, object]:
     return {name: fact for name, fact in repo.state().items() if name != "files"}
 
 
-def make_slower(repo: Repo, seconds: float = 0.05) -> None:
+def make_slower(repo: Repo, seconds: float = 0.02) -> None:
     app = repo.top / "server_app.py"
     slow = app.read_text().replace(
         "    status = ", f"    import asyncio; await asyncio.sleep({seconds})\n    status = "

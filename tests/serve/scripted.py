@@ -90,6 +90,9 @@ def scripted() -> Iterator[Scripted]:
         try:
             found = Scripted(process)
             found.read("here")
+            watch = ThreadWatch(found.pid)
+            until(lambda: watch.look().places[:1] != (RUNNING,))  # it has said so, and may not wait for orders yet
+            watch.close()
             yield found
         finally:
             process.kill()
