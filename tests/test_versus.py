@@ -43,7 +43,7 @@ from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
 from pytest_fileperf.versus import Base
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

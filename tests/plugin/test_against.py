@@ -16,7 +16,7 @@ import psutil
 import pytest
 from serve.repositories import Repo, needs_git
 
-pytestmark = [needs_git, pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [needs_git, pytest.mark.long, pytest.mark.timeout(300)]
 
 Run = Callable[..., pytest.RunResult]
 
