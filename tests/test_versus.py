@@ -86,7 +86,7 @@ def source(code: str) -> str:
 
 
 PLAIN = source("app = answer")
-SLOW = source("async def app(scope, receive, send): await answer(scope, receive, send, sleep_s=0.01)")
+SLOW = source("async def app(scope, receive, send): await answer(scope, receive, send, sleep_s=0.005)")
 MORE = source("async def app(scope, receive, send): await answer(scope, receive, send, paths=('/', '/more'))")
 OTHER_NAME = source("application = answer")
 CRASHING = source("import a_module_that_is_not_there")

@@ -9,7 +9,7 @@ Mean of the units
     units differ by more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of
     errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of
     freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and
-    never below 1. Pairs of one cycle each, of slow requests or under much noise, have only their own spread once that
+    never below 1. Pairs of one cycle (of slow requests, or loads made as a whole) have only their own spread once that
     is beyond what boots differ by.
 """
 
@@ -72,10 +72,10 @@ class Worse:
 
 
 def _usual_squares(df: int) -> float:
-    """Returns what squares of so many standard deviations sum to, at most, in 95 of 100 cases."""
+    """Returns what squares of so many standard deviations sum to, at most, in half of all cases."""
     from scipy.special import chdtri
 
-    return float(chdtri(df, 0.05))
+    return float(chdtri(df, 0.5))
 
 
 def standard_errors(error: float, df: float) -> float:
@@ -89,11 +89,13 @@ def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, rob
     """Returns the mean of units; `usual` is by how much two boots differ, as a log ratio.
 
     With `robust` none of them pulls harder than one that is two deviations off; else it is their plain weighted mean.
-    Where all are of one cycle, nothing but their own spread tells how uncertain they are: if it is beyond what boots
-    differ by, it is Student's t of their mean.
+    Where units are of one cycle, and not two of more tell how uncertain they are, it is their plain mean; once they
+    differ by more than boots do, by Student's t.
     """
-    alone = max(unit.cycles for unit in units) == 1
-    values, variances = np.array([unit.value for unit in units]), _moderated(units)
+    cycles = [unit.cycles for unit in units]
+    alone = 1 in cycles and sum(count > 1 for count in cycles) < 2
+    values = np.array([unit.value for unit in units])
+    variances = np.zeros_like(values) if alone else _moderated(units)
     weights = 1 / (usual**2 + variances)
     average = float(np.average(values, weights=weights))
     value, reach = _location(values, weights) if robust and not alone else (average, math.inf)

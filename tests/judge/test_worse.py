@@ -91,22 +91,29 @@ def test_units_of_one_cycle_each_are_as_uncertain_as_they_differ() -> None:
     assert [found.value, found.df, found.error] == pytest.approx([0.3, 2, math.sqrt(0.14 / 2 / 3)])
 
 
-@pytest.mark.parametrize("apart, df", [(0.0172, 4 + 2), (0.0174, 2)])
+@pytest.mark.parametrize("apart, df", [(0.0083, 4 + 2), (0.0084, 2)])
 def test_they_are_moderated_while_they_differ_no_more_than_boots_do(apart: float, df: float) -> None:
-    """By hand: two of the squares, each of 1.73 deviations, are 6; the 95 % quantile of chi squared is 5.99."""
+    """By hand: two of the squares, each of 0.833 deviations, are 1.386, the median of chi squared."""
     units = [Unit(value=value, variance=0.0, cycles=1) for value in (-apart, 0.0, apart)]
     assert worse_by_units(units, usual=0.01, boots_anew=True, robust=True).df == df
 
 
+def test_one_unit_of_two_cycles_does_not_tell_how_uncertain_the_others_are() -> None:
+    units = [Unit(value=value, variance=0.0, cycles=1) for value in (0.1, 0.2, 0.6)]
+    found = worse_by_units([*units, Unit(value=0.3, variance=1e-9, cycles=2)], usual=0.01, boots_anew=True, robust=True)
+    assert [found.value, found.df, found.error] == pytest.approx([0.3, 3, math.sqrt(0.14 / 3 / 4)])
+
+
 @pytest.mark.parametrize("robust", [True, False])
-@pytest.mark.parametrize("later", [1, 2, 4])
-def test_noise_that_is_far_beyond_the_usual_is_not_taken_for_a_change(later: int, robust: bool) -> None:
-    """Three units of one cycle each, and two of some, whose cycles deviate by half: few more than 1 % are wrong."""
-    rng, times, wrong = np.random.default_rng(later), 400, 0
+@pytest.mark.parametrize("later", [(), (1, 1), (2,), (2, 2), (4, 4)])
+@pytest.mark.parametrize("sd", [0.03, 0.1, 0.5])
+def test_noise_beyond_the_usual_is_not_taken_for_a_change(sd: float, later: tuple[int, ...], robust: bool) -> None:
+    """Three units of one cycle each, then some of more, whose cycles deviate by so much: few more than 1 % err."""
+    rng, times, wrong = np.random.default_rng(1), 400, 0
     for _ in range(times):
         units = []
-        for cycles in (1, 1, 1, later, later):
-            deviations = rng.normal(0, 0.5, cycles)
+        for cycles in (1, 1, 1, *later):
+            deviations = rng.normal(0, sd, cycles)
             variance = float(deviations.var(ddof=1)) / cycles if cycles > 1 else 0.0
             units.append(Unit(value=float(deviations.mean()), variance=variance, cycles=cycles))
         wrong += worse_by_units(units, usual=0.01, boots_anew=True, robust=robust).is_above(0.0, 0.01)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from pytest_fileperf.serve.threads import RUNNING, Look, ThreadWatch
 
@@ -90,9 +90,8 @@ def scripted() -> Iterator[Scripted]:
         try:
             found = Scripted(process)
             found.read("here")
-            watch = ThreadWatch(found.pid)
-            until(lambda: watch.look().places[:1] != (RUNNING,))  # it has said so, and may not wait for orders yet
-            watch.close()
+            with closing(ThreadWatch(found.pid)) as watch:  # it has said so, and may not wait for orders yet
+                until(lambda: watch.look().places[:1] != (RUNNING,))
             yield found
         finally:
             process.kill()
