@@ -71,13 +71,6 @@ class Worse:
         return self.high(error) < limit
 
 
-def _usual_squares(df: int) -> float:
-    """Returns what squares of so many standard deviations sum to, at most, in half of all cases."""
-    from scipy.special import chdtri
-
-    return float(chdtri(df, 0.5))
-
-
 def standard_errors(error: float, df: float) -> float:
     """Returns how many standard errors off a one-sided bound is, at this probability of error: Student's t."""
     from scipy.special import stdtrit
@@ -121,6 +114,13 @@ def _moderated(units: Sequence[Unit]) -> NDArray[np.float64]:
         many, own = cycles[told], variances[told]
         variances[told] = (_PRIOR_CYCLES * usual / many + many * own) / (_PRIOR_CYCLES + many)
     return variances
+
+
+def _usual_squares(df: int) -> float:
+    """Returns what squares of so many standard deviations sum to, at most, in half of all cases."""
+    from scipy.special import chdtri
+
+    return float(chdtri(df, 0.5))
 
 
 def _location(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
