@@ -5,8 +5,8 @@
 
 Each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in a process of its own.
 Its outcome is added to the results file as a line of JSON at once, so the script can be stopped at any time and goes on
-where it was: cases take turns, so that all of them have seen the same machine. What was measured of the same code is
-kept in a directory, for simulate.py to draw from. Needs Linux and two cores.
+where it was: cases take turns, so that all of them have seen the same machine. What was measured is kept in a
+directory, for simulate.py to draw from that of the same code. Needs Linux and two cores.
 """
 
 from __future__ import annotations
@@ -67,11 +67,6 @@ class Case:
     busy: bool = False
     """Another process burns one core half of the time."""
 
-    @property
-    def is_same(self) -> bool:
-        """Whether both sides are the same code."""
-        return not self.slower and not self.delayed
-
     def changes(self, test: str) -> str:
         """Returns the module that the app reads."""
         return f"SLOWER = {self.slower}\nDELAYED = {self.delayed}\nDELAY_S = {9 * USUAL_S[test]}\n"
@@ -93,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
     parser.add_argument("--cases", default=",".join(f"{case}-{test}" for case in CASES for test in TESTS))
-    parser.add_argument("--keep", type=Path, help="where to keep the pairs of runs of the same code, for simulate.py")
+    parser.add_argument("--keep", type=Path, help="where to keep the pairs of each run, for simulate.py")
     parser.add_argument("--runs", type=int, default=30, help="runs of each case")
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
     parser.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
@@ -122,7 +117,7 @@ def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float, 
 
 
 def run(name: str, keep: Path | None) -> dict[str, object]:
-    """Returns what one run said; keeps the pairs of the same code."""
+    """Returns what one run said; keeps its pairs."""
     case_name, _, test = name.partition("-")
     case = CASES[case_name]
     with tempfile.TemporaryDirectory(prefix="fileperf-gate-") as directory:
@@ -144,7 +139,7 @@ def run(name: str, keep: Path | None) -> dict[str, object]:
         seconds = time.monotonic() - began_s
         if not report.exists():
             sys.exit(f"{name}: no report\n{done.stdout}\n{done.stderr}")
-        if keep is not None and case.is_same:
+        if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(pairs, keep / f"{name}-{time.time():.0f}.pickle.gz")
         (result,) = json.loads(report.read_text(encoding="utf-8"))["results"]
