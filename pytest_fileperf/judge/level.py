@@ -19,6 +19,7 @@ from pytest_fileperf.measure.histogram import Histogram, step_of
 from pytest_fileperf.measure.metrics import Metric
 
 __all__ = (
+    "HODGES_LEHMANN_COST",
     "Level",
     "biweight",
     "clustering_of",
@@ -31,7 +32,7 @@ __all__ = (
     "variance_of_location",
 )
 
-_HODGES_LEHMANN_COST = math.pi / 3
+HODGES_LEHMANN_COST = math.pi / 3
 """Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
 _NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)
 """The median absolute difference of two values of a normal distribution, in standard deviations."""
@@ -144,7 +145,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
     """Returns the mean variance that the boots' values have from the finite number of their rounds."""
     return fmean(
-        _HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
+        HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
     )
 
 

@@ -4,7 +4,8 @@ A *pair* is a fresh boot of each side, loaded in turn for some seconds. Its valu
 base, as a log ratio, and v is what is uncertain about it:
 rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of
              a second, so that what slows the machine for longer slows both; what slows one of them is an outlier
-             to it. v comes from the cycles' spread. This is the *typical* ratio.
+             to it. v comes from the cycles' median deviation. This is the *typical* ratio. Of a few cycles two may
+             lie close together by chance: of these it is the Hodges–Lehmann estimate, and v from their variance.
              A turn's rate is that of its typical moment, where it has enough answers: of the median time in which
              as many of them came as there are connections. A stall within the turn has no hold on it.
              The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
@@ -20,9 +21,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, variance
 
-from pytest_fileperf.judge.level import biweight, clustering_of, excess_of, quantile_variance
+from pytest_fileperf.judge.level import (
+    HODGES_LEHMANN_COST,
+    biweight,
+    clustering_of,
+    excess_of,
+    hodges_lehmann,
+    quantile_variance,
+)
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
@@ -32,6 +40,8 @@ __all__ = ("Change", "Unit", "as_share", "changes", "clustering", "grouped", "un
 _NORMAL_90 = 1.6449
 _BIWEIGHT_COST = 1.1
 """Its variance over the mean's for normal values."""
+_FEW_CYCLES = 10
+"""Of fewer a median deviation says too little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +148,8 @@ def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
+    if len(ratios) < _FEW_CYCLES:
+        return hodges_lehmann(ratios), HODGES_LEHMANN_COST * variance(ratios) / len(ratios)
     middle = median(ratios)
     deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
     return biweight(ratios), _BIWEIGHT_COST * deviation**2 / len(ratios)

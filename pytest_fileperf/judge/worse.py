@@ -9,8 +9,8 @@ Mean of the units
     units differ by more than their weights say, the error of the mean grows by the ratio (Birge, "The calculation of
     errors by the method of least squares", Phys. Rev. 40 (1932) 207–227), which is moderated by `PRIOR_DF` degrees of
     freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and
-    never below 1. Pairs of one cycle (of slow requests, or loads made as a whole) have only their own spread once that
-    is beyond what boots differ by.
+    never below 1. Pairs of one or two cycles (of slow requests, or loads made as a whole) do not tell v: they have
+    their own spread, hardly moderated as long as that is no more than what boots differ by, and not at all beyond.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ LEAST_PAIRS = 3
 PRIOR_DF = 4
 """Weight of the usual spread, as that of five pairs."""
 
+_ALONE_PRIOR_DF = 1
+"""The same where no cycles tell what is uncertain about a pair: then pairs that agree by chance look exact."""
+_LEAST_CYCLES = 3
+"""Fewer do not tell what is uncertain about a pair: two may agree by chance."""
 _PRIOR_CYCLES = 10
 """Weight of what a pair's cycles usually deviate by, as that of so many: its own one to thirty say little about it."""
 _REACH = 2.0
@@ -82,11 +86,11 @@ def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, rob
     """Returns the mean of units; `usual` is by how much two boots differ, as a log ratio.
 
     With `robust` none of them pulls harder than one that is two deviations off; else it is their plain weighted mean.
-    Where units are of one cycle, and not two of more tell how uncertain they are, it is their plain mean; once they
-    differ by more than boots do, by Student's t.
+    Where units are of one or two cycles, and not two of more tell how uncertain they are, it is their plain mean; once
+    they differ by more than boots do, by Student's t.
     """
     cycles = [unit.cycles for unit in units]
-    alone = 1 in cycles and sum(count > 1 for count in cycles) < 2
+    alone = any(0 < count < _LEAST_CYCLES for count in cycles) and sum(count >= _LEAST_CYCLES for count in cycles) < 2
     values = np.array([unit.value for unit in units])
     variances = np.zeros_like(values) if alone else _moderated(units)
     weights = 1 / (usual**2 + variances)
@@ -94,7 +98,7 @@ def worse_by_units(units: Sequence[Unit], *, usual: float, boots_anew: bool, rob
     value, reach = _location(values, weights) if robust and not alone else (average, math.inf)
     deviations = _deviations(values, weights, value)
     squares = float((np.clip(deviations, -reach, reach) ** 2).sum())
-    prior = 0 if alone and squares > _usual_squares(len(units) - 1) else PRIOR_DF
+    prior = PRIOR_DF if not alone else _ALONE_PRIOR_DF if squares <= _usual_squares(len(units) - 1) else 0
     df = prior + len(units) - 1
     birge = max(1.0, (prior + squares) / df)
     # Two exact units far apart leave the location to ones that know little: half of the weight holds it all the same.

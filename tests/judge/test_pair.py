@@ -73,7 +73,7 @@ def test_each_pair_shows_a_change_with_its_own_interval() -> None:
     assert (first.first, first.pairs, second.first, second.pairs) == (0, 1, 1, 1)
     assert [first.value, first.low, first.high] == pytest.approx([-0.1] * 3)
     assert second.value == pytest.approx(0)
-    margin = 1.6449 * math.sqrt(1.1 * (1.4826 * 0.1) ** 2 / 5)
+    margin = 1.6449 * math.sqrt(math.pi / 3 * 0.025 / 5)
     assert [second.low, second.high] == pytest.approx([math.exp(-margin) - 1, math.exp(margin) - 1])
 
 
