@@ -38,11 +38,14 @@ _FIRST_PAIR_NS, _PAIR_NS = 900 * _MS, 3_000 * _MS
 _PAIR_WARMUP_NS = 200 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
-_HANDOVER_LATENCIES = 2
-"""The other side's last answers, and this side's first ones, are over after about two latencies."""
-_TURN_HANDOVERS = 5
-"""Turns of slow requests are longer, so that the handover stays a small part."""
-_LEAST_TURN_HANDOVERS = 2
+_HANDOVER_LATENCIES = 1.25
+"""Most of the other side's last requests, sent just before its turn ended, are answered a latency later; where both
+sides share a core a few take longer, and slow the other side's turns alike."""
+_TURN_HANDOVERS = 8.4
+"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies:
+answers to requests that were sent together come together, and are not to be in a turn or out of it by chance."""
+_LEAST_TURN_HANDOVERS = 3
+"""Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
 _RATE_TURN_NS = 1_000 * _MS
@@ -192,9 +195,9 @@ def pair_ns(pair: int) -> int:
 
 def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alternation:
     """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
-    handover_ns = max(_LEAST_HANDOVER_NS, _HANDOVER_LATENCIES * latency_ns)
+    handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
     longest_ns = max(settings.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
-    turn_ns = max(_LEAST_TURN_NS, min(_TURN_HANDOVERS * handover_ns, longest_ns))
+    turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
     warmup_ns = max(_PAIR_WARMUP_NS, handover_ns)
     return Alternation(
         connections=settings.connections,

@@ -110,21 +110,21 @@ def test_a_rate_too_low_for_a_single_request_is_told() -> None:
     [
         (0, "60s", 50, 5, 9),
         (1, "60s", 50, 5, 9),
-        (6, "60s", 60, 12, 8),
-        (50, "60s", 500, 100, 1),
-        (1000, "60s", 5000, 2000, 1),  # three pairs fit into the time
-        (200, "6s", 800, 400, 1),
-        (5000, "60s", 20_000, 10_000, 1),  # or as few as there can be
+        (6, "60s", 63, 7.5, 7),
+        (50, "60s", 525, 62.5, 1),
+        (1000, "60s", 5000, 1250, 1),  # three pairs fit into the time
+        (200, "6s", 750, 250, 1),
+        (5000, "60s", 18_750, 6250, 1),  # or as few as there can be
     ],
 )
 def test_turns_are_as_long_as_requests_need(
-    latency_ms: int, max_duration: str, turn_ms: int, handover_ms: int, cycles: int
+    latency_ms: int, max_duration: str, turn_ms: int, handover_ms: float, cycles: int
 ) -> None:
     plan = alternation_plan(settings(max_duration=max_duration), pair=0, latency_ns=latency_ms * SECOND // 1000)
     assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
     assert len(plan.firsts) == cycles
     assert plan.warmup_ns >= plan.handover_ns * len(plan.warm_firsts)
-    assert len(plan.warm_firsts) == max(1, min(4, 200 // handover_ms))
+    assert len(plan.warm_firsts) == max(1, min(4, int(200 / handover_ms)))
     assert (plan.connections, plan.timeout_ns) == (32, 30 * SECOND)
 
 
