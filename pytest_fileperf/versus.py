@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import monotonic
 
 from pytest_fileperf.drive.stint import Progress
-from pytest_fileperf.errors import AppMissingError, PlanError, ServerDiedError
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.explain import Looked, explain_growth
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
@@ -33,42 +32,17 @@ from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.planning import alternation_plan, limiting_plan, pair_ns, probe_plan, profile_plan, turn_plan
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.report.result import Explanation
-from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.home import HERE, Home
-from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
+from pytest_fileperf.sides import AbsentError, Base, Sides
 from pytest_fileperf.stints import Stint, Stints
 
-__all__ = ("AbsentError", "Base", "Contest", "Versus")
+__all__ = ("Contest", "Versus")
 
 _CHANCE = random.SystemRandom()
 """Not the generator that test suites seed: two sessions are not to have the same luck."""
-_SEEDS = 1 << 31
-"""PYTHONHASHSEED ends at twice as many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """What the code here is compared with."""
-
-    title: str
-    """`origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`."""
-    home: Home = HERE
-    url: Url | None = None
-    """A server that runs already, in place of a home."""
-
-
-class AbsentError(Exception):
-    """One side has not what the test measures: there is nothing to compare. Its text says what is missing."""
-
-    def __init__(self, what: str, *, here: bool = False, app: bool = False) -> None:
-        """`here` says that it is the side of the code here, `app` that all of the app is missing."""
-        super().__init__(what)
-        self.here = here
-        self.app = app
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +79,8 @@ class _Side:
             rounds += (replace(round_, index=offset + place) for place, round_ in enumerate(result.rounds))
         boots: dict[int, Boot] = {}
         for stint in self.stints:
-            boots[stint.boot.index] = _joined(boots.get(stint.boot.index), stint.boot)
+            known = boots.get(stint.boot.index)
+            boots[stint.boot.index] = stint.boot if known is None else known.and_then(stint.boot)
         return Recording(
             rounds=tuple(rounds),
             boots=tuple(boots.values()),
@@ -187,7 +162,7 @@ class _Run:
         tolerances = {name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate}
         self._gates = Sequential(tolerances, alpha=alpha, limit_s=settings.max_duration_ns / 1e9, to_the_end=to_the_end)
         self._begun_s = monotonic()
-        self._first_boot = _CHANCE.randrange(_SEEDS)
+        self._booting = Sides(versus.base, settings, cores=self._cores and self._cores[0], builds=versus.builds)
         self._sides = (_Side(), _Side())
         self._pairs: list[Pair] = []
         self._requests = 0
@@ -198,7 +173,7 @@ class _Run:
         """Makes pairs until it is enough."""
         while True:
             number, pair_begun_s = len(self._pairs), monotonic()
-            with self._booted(number) as servers:
+            with self._booting.booted(number) as servers:
                 if number == 0:
                     self._probe(servers)
                 self._pairs.append(self._pair(number, servers))
@@ -210,41 +185,6 @@ class _Run:
                 )
                 if verdict is not None:
                     return self._contest(verdict, servers)
-
-    # --- boots
-
-    @contextmanager
-    def _booted(self, number: int) -> Iterator[tuple[RunningServer, RunningServer]]:
-        """Boots both sides side by side; they end together."""
-        settings, base = self._settings, self._versus.base
-        app = None if settings.app is None else app_spec(settings.app)
-        cores = self._cores[0] if self._cores else None
-        builds = self._versus.builds
-        boot = self._first_boot + number  # the same on both sides, and another one in each session
-        with ExitStack() as stack:
-            launches = (
-                prepare(settings.server, app, boot=boot, cores=cores, builds=builds, home=base.home)
-                if base.url is None
-                else prepare(base.url, None, boot=boot, cores=None, builds=builds),
-                prepare(settings.server, app, boot=boot, cores=cores, builds=builds),
-            )
-            for launch in launches:
-                stack.callback(launch.stop)
-            for launch in launches:
-                stack.callback(launch.ask_to_stop)
-            for launch in _CHANCE.sample(launches, len(launches)):
-                launch.start()
-            now = launches[NOW].ready()
-            try:
-                other = launches[BASE].ready()
-            except AppMissingError as error:
-                raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
-            try:
-                yield other, now
-            except ServerDiedError as error:
-                if base.url is None and _has_died(other):
-                    raise ServerDiedError(f"{base.title}: {error}") from error
-                raise
 
     # --- loading
 
@@ -363,29 +303,8 @@ class _Run:
         )
 
 
-def _has_died(server: RunningServer) -> bool:
-    try:
-        server.check()
-    except ServerDiedError:
-        return True
-    return False
-
-
 def _pair_side(stints: Sequence[Stint]) -> PairSide:
     return pair_side(
         (round_ for stint in stints for round_ in stint.result.rounds),
         (stint.boot.peak_rss_bytes for stint in stints if stint.boot.peak_rss_bytes is not None),
-    )
-
-
-def _joined(known: Boot | None, more: Boot) -> Boot:
-    """Returns what is known of a boot after another stint on it."""
-    if known is None:
-        return more
-    peaks = [peak for peak in (known.peak_rss_bytes, more.peak_rss_bytes) if peak is not None]
-    return replace(
-        more,
-        peak_rss_bytes=max(peaks, default=None),
-        samples=known.samples + more.samples,
-        first=Histogram.merged((known.first, more.first)),
     )

@@ -37,6 +37,7 @@ STAGES = (
     "planning",
     "stints",
     "explain",
+    "sides",
     "versus",
     "run",
     "plugin",

@@ -41,7 +41,7 @@ from pytest_fileperf.serve.home import Home
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
-from pytest_fileperf.versus import Base
+from pytest_fileperf.sides import Base
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -252,7 +252,7 @@ def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
         numbers.append(boot)
         return prepare(*args, boot=boot, **kwargs)
 
-    monkeypatch.setattr("pytest_fileperf.versus.prepare", noted)
+    monkeypatch.setattr("pytest_fileperf.sides.prepare", noted)
     firsts = []
     for _ in range(2):
         random.seed(0)  # as plugins and fixtures do before each test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -123,6 +123,16 @@ class Boot:
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
     """What the threads of each of its processes did over the rounds."""
+
+    def and_then(self, later: Boot) -> Boot:
+        """Returns what is known of it after another stint."""
+        peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
+        return replace(
+            later,
+            peak_rss_bytes=max(peaks, default=None),
+            samples=self.samples + later.samples,
+            first=Histogram.merged((self.first, later.first)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.report.result import Result
     from pytest_fileperf.run import Session
     from pytest_fileperf.serve.checkout import Against
-    from pytest_fileperf.versus import Base
+    from pytest_fileperf.sides import Base
 
 __all__ = ("ACTIVE", "Active", "activate")
 
@@ -132,7 +132,7 @@ class Active:
             return None
         from pytest_fileperf.serve.checkout import Checkout
         from pytest_fileperf.serve.dependencies import dependency_notes
-        from pytest_fileperf.versus import Base
+        from pytest_fileperf.sides import Base
 
         if self._no_base is not None:
             raise self._no_base
