@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -11,10 +11,11 @@ from pytest_fileperf.errors import AppMissingError, ServerDiedError
 from pytest_fileperf.plan.alternation import BASE, NOW
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.cores import boot_cores, keep_to
 from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.serve.spec import Gunicorn, Url, Uvicorn
 from pytest_fileperf.settings import Settings
 
 __all__ = ("AbsentError", "Base", "Sides")
@@ -49,45 +50,80 @@ class AbsentError(Exception):
 class Sides:
     """Both sides of one comparison, booted in pairs."""
 
-    def __init__(self, base: Base, settings: Settings, *, cores: frozenset[int] | None, builds: Builds) -> None:
-        """`cores` are those of each server; None for any."""
+    def __init__(
+        self,
+        base: Base,
+        settings: Settings,
+        *,
+        cores: tuple[frozenset[int], frozenset[int]] | None,
+        builds: Builds,
+    ) -> None:
+        """`cores` are those of each server and those of the generator; None for any."""
         self._base = base
         self._settings = settings
         self._cores = cores
         self._builds = builds
         self._first_boot = _CHANCE.randrange(_SEEDS)
+        # A program of its own may have processes that are not ours to move.
+        self._apart = base.url is None and isinstance(settings.server, Uvicorn | Gunicorn)
 
     @contextmanager
     def booted(self, number: int) -> Iterator[tuple[RunningServer, RunningServer]]:
-        """Boots both sides side by side; they end together."""
-        settings, base = self._settings, self._base
-        app = None if settings.app is None else app_spec(settings.app)
-        cores, builds = self._cores, self._builds
-        boot = self._first_boot + number  # the same on both sides, and another one in each session
+        """Boots base and now side by side, on a core each where they can be moved to the same one; they end together.
+
+        Raises AbsentError where the base has no such app, and what booting raises.
+        """
         with ExitStack() as stack:
-            launches = (
-                prepare(settings.server, app, boot=boot, cores=cores, builds=builds, home=base.home)
-                if base.url is None
-                else prepare(base.url, None, boot=boot, cores=None, builds=builds),
-                prepare(settings.server, app, boot=boot, cores=cores, builds=builds),
-            )
-            for launch in launches:
-                stack.callback(launch.stop)
-            for launch in launches:
-                stack.callback(launch.ask_to_stop)
-            for launch in _CHANCE.sample(launches, len(launches)):
-                launch.start()
-            now = launches[NOW].ready()
+            places = self._places()
+            servers = self._launched(number, places, stack)
+            if not self._gathered(servers, places):
+                self._apart = False
+                stack.close()
+                servers = self._launched(number, self._places(), stack)
             try:
-                other = launches[BASE].ready()
-            except AppMissingError as error:
-                raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
-            try:
-                yield other, now
+                yield servers
             except ServerDiedError as error:
-                if base.url is None and _has_died(other):
-                    raise ServerDiedError(f"{base.title}: {error}") from error
+                if self._base.url is None and _has_died(servers[BASE]):
+                    raise ServerDiedError(f"{self._base.title}: {error}") from error
                 raise
+
+    def _places(self) -> Sequence[frozenset[int] | None]:
+        """Returns the cores that each side boots on."""
+        if self._cores is None:
+            return None, None
+        server, generator = self._cores
+        return _CHANCE.sample(boot_cores(server, generator), 2) if self._apart else (server, server)
+
+    def _launched(
+        self, number: int, places: Sequence[frozenset[int] | None], stack: ExitStack
+    ) -> tuple[RunningServer, RunningServer]:
+        settings, base, builds = self._settings, self._base, self._builds
+        app = None if settings.app is None else app_spec(settings.app)
+        boot = self._first_boot + number  # the same on both sides, and another one in each session
+        launches = (
+            prepare(settings.server, app, boot=boot, cores=places[BASE], builds=builds, home=base.home)
+            if base.url is None
+            else prepare(base.url, None, boot=boot, cores=None, builds=builds),
+            prepare(settings.server, app, boot=boot, cores=places[NOW], builds=builds),
+        )
+        for launch in launches:
+            stack.callback(launch.stop)
+        for launch in launches:
+            stack.callback(launch.ask_to_stop)
+        for launch in _CHANCE.sample(launches, len(launches)):
+            launch.start()
+        now = launches[NOW].ready()
+        try:
+            return launches[BASE].ready(), now
+        except AppMissingError as error:
+            raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
+
+    def _gathered(self, servers: Sequence[RunningServer], places: Sequence[frozenset[int] | None]) -> bool:
+        """Moves who booted elsewhere to the cores of the server; returns whether all are there."""
+        if self._cores is None:
+            return True
+        cores = self._cores[0]
+        return all(place == cores or keep_to(cores, server) for server, place in zip(servers, places, strict=True))
 
 
 def _has_died(server: RunningServer) -> bool:

@@ -162,7 +162,7 @@ class _Run:
         tolerances = {name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate}
         self._gates = Sequential(tolerances, alpha=alpha, limit_s=settings.max_duration_ns / 1e9, to_the_end=to_the_end)
         self._begun_s = monotonic()
-        self._booting = Sides(versus.base, settings, cores=self._cores and self._cores[0], builds=versus.builds)
+        self._booting = Sides(versus.base, settings, cores=self._cores, builds=versus.builds)
         self._sides = (_Side(), _Side())
         self._pairs: list[Pair] = []
         self._requests = 0

@@ -37,11 +37,14 @@ from pytest_fileperf.report.result import Result, Standing, TestId
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.cores import boot_cores, split_cores
 from pytest_fileperf.serve.home import Home
 from pytest_fileperf.serve.launch import Launch, launch, prepare
-from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
+from pytest_fileperf.serve.machine import cores_of
+from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
 from pytest_fileperf.sides import Base
+from pytest_fileperf.stints import Stint, Stints
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -241,6 +244,75 @@ def test_two_boots_of_a_pair_are_two_servers(trees: Trees, tmp_path: Path) -> No
     assert result.base is not None
     pids = [pid for recording in (result.recording, result.base) for boot in recording.boots for pid in boot.pids]
     assert len(set(pids)) == len(pids)
+
+
+SPLIT = split_cores(1)
+two_cores = pytest.mark.skipif(
+    SPLIT is None or boot_cores(*SPLIT) != SPLIT, reason="needs two cores beside the same memory"
+)
+Where = tuple[list[frozenset[int]], list[frozenset[int]]]
+
+
+@pytest.fixture
+def where(monkeypatch: pytest.MonkeyPatch) -> Where:
+    """Where servers are booted, and where they are loaded, base and now by turns."""
+    booted: list[frozenset[int]] = []
+    loaded: list[frozenset[int]] = []
+    alternate = Stints.alternate
+
+    def noted(*args: Any, cores: frozenset[int], **kwargs: Any) -> Launch:
+        booted.append(cores)
+        return prepare(*args, cores=cores, **kwargs)
+
+    def looked(self: Stints, *args: Any) -> tuple[Stint, Stint]:
+        loaded.extend(cores_of(running.pids) for running in args[3])
+        return alternate(self, *args)
+
+    monkeypatch.setattr("pytest_fileperf.sides.prepare", noted)
+    monkeypatch.setattr(Stints, "alternate", looked)
+    return booted, loaded
+
+
+@two_cores
+@pytest.mark.parametrize("turned", [False, True])
+def test_sides_boot_on_different_cores_by_chance_and_serve_on_the_same(
+    trees: Trees, tmp_path: Path, where: Where, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SPLIT is not None
+    chance = random.Random(0)
+    monkeypatch.setattr(chance, "sample", lambda values, count: list(values)[::-1] if turned else list(values))
+    monkeypatch.setattr("pytest_fileperf.sides._CHANCE", chance)
+    compared(trees(), tmp_path, settings=replace(QUICK, gate=("rps",)))
+
+    booted, loaded = where
+    assert len(loaded) >= 6
+    assert booted == list(SPLIT[::-1] if turned else SPLIT) * (len(loaded) // 2)
+    assert set(loaded) == {SPLIT[0]}
+
+
+@two_cores
+def test_sides_that_cannot_be_moved_boot_on_the_same_core(
+    trees: Trees, tmp_path: Path, where: Where, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SPLIT is not None
+    monkeypatch.setattr("pytest_fileperf.sides.keep_to", lambda cores, server: False)
+    result, _ = compared(trees(), tmp_path, settings=replace(QUICK, gate=("rps",)))
+
+    booted, loaded = where
+    assert result.verdict.comparisons[0].pairs == len(loaded) // 2
+    assert set(booted[:2]) == set(SPLIT)
+    assert booted[2:] == loaded == [SPLIT[0]] * len(loaded)
+
+
+@two_cores
+def test_programs_of_their_own_boot_where_they_serve(trees: Trees, tmp_path: Path, where: Where) -> None:
+    assert SPLIT is not None
+    program = Command("{python} -m uvicorn versus_app:app --host 127.0.0.1 --port {port}")
+    compared(trees(), tmp_path, settings=replace(QUICK, server=program, gate=("rps",)))
+
+    booted, loaded = where
+    assert booted == loaded == [SPLIT[0]] * len(loaded)
+    assert len(loaded) >= 6
 
 
 def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(

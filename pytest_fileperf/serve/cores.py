@@ -1,11 +1,22 @@
-"""Which cores the server gets and which the load generator, so that neither takes time from the other."""
+"""Which cores the server gets and which the load generator, so that neither takes time from the other.
+
+Only while nothing is loaded may a server boot on the generator's.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ("split_cores",)
+from pytest_fileperf.serve.machine import cores_of
+from pytest_fileperf.serve.running import RunningServer
+
+__all__ = ("boot_cores", "keep_to", "split_cores")
+
+_CPUS = Path("/sys/devices/system/cpu")
+_PROC = Path("/proc")
 
 
 def split_cores(workers: int) -> tuple[frozenset[int], frozenset[int]] | None:
@@ -22,9 +33,51 @@ def split_cores(workers: int) -> tuple[frozenset[int], frozenset[int]] | None:
     return frozenset(cores[1 : workers + 1]), frozenset(cores[:1])
 
 
+def boot_cores(server: frozenset[int], generator: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns where two servers boot side by side that will share the server's cores: one of them on the generator's.
+
+    Both on the server's where it has several, as an app may look how many there are when it is imported, where the two
+    have not the same memory beside them, or where processes cannot be moved with their threads.
+    """
+    can_move = (_PROC / "self" / "task").is_dir()
+    alike = len(server) == len(generator) == 1 and _nodes_of(server) == _nodes_of(generator)
+    return server, generator if alike and can_move else server
+
+
+def keep_to(cores: frozenset[int], server: RunningServer) -> bool:
+    """Moves a server's processes, with their threads, to these cores; what they start later stays there too.
+
+    Returns whether all of them are there: one may have ended, or not be ours to move. On Linux only.
+    """
+    moved: set[int] = set()
+    try:
+        while left := _threads(server.pids) - moved:
+            for thread in left:
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread, cores)
+            moved |= left  # one of them may have started another before it was moved
+    except OSError:
+        return False
+    return cores_of(server.pids) == cores
+
+
+def _threads(pids: Iterable[int]) -> set[int]:
+    """Returns the threads of processes; none of those that are gone."""
+    found: set[int] = set()
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.update(int(task.name) for task in (_PROC / str(pid) / "task").iterdir())
+    return found
+
+
+def _nodes_of(cores: Iterable[int]) -> set[str]:
+    """Returns the NUMA nodes of cores; none where the system has no such thing."""
+    return {node.name for core in cores for node in (_CPUS / f"cpu{core}").glob("node[0-9]*")}
+
+
 def _rank_on_its_core(core: int) -> int:
     """0 for the first hardware thread of a physical core, 1 for the second; 0 where the system does not tell."""
-    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    path = _CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
     try:
         return sorted(_parse_core_list(path.read_text(encoding="ascii"))).index(core)
     except (OSError, ValueError):
