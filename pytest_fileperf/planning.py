@@ -40,10 +40,11 @@ _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
 _HANDOVER_LATENCIES = 1.25
 """Most of the other side's last requests, sent just before its turn ended, are answered a latency later; where both
-sides share a core a few take longer, and slow the other side's turns alike."""
+sides share a core some take longer."""
 _TURN_HANDOVERS = 8.4
-"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies:
-answers to requests that were sent together come together, and are not to be in a turn or out of it by chance."""
+"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies,
+but for the slowest requests: answers to what was sent together come together, and chance is not to decide whether they
+are in a turn."""
 _LEAST_TURN_HANDOVERS = 3
 """Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12

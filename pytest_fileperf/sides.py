@@ -11,11 +11,11 @@ from pytest_fileperf.errors import AppMissingError, ServerDiedError
 from pytest_fileperf.plan.alternation import BASE, NOW
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.cores import boot_cores, keep_to
+from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
 from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Gunicorn, Url, Uvicorn
+from pytest_fileperf.serve.spec import AsgiSpec, Url
 from pytest_fileperf.settings import Settings
 
 __all__ = ("AbsentError", "Base", "Sides")
@@ -65,7 +65,7 @@ class Sides:
         self._builds = builds
         self._first_boot = _CHANCE.randrange(_SEEDS)
         # A program of its own may have processes that are not ours to move.
-        self._apart = base.url is None and isinstance(settings.server, Uvicorn | Gunicorn)
+        self._apart = base.url is None and isinstance(settings.server, AsgiSpec)
 
     @contextmanager
     def booted(self, number: int) -> Iterator[tuple[RunningServer, RunningServer]]:
@@ -76,11 +76,13 @@ class Sides:
         with ExitStack() as stack:
             places = self._places()
             servers = self._launched(number, places, stack)
-            if not self._gathered(servers, places):
-                self._apart = False
-                stack.close()
-                servers = self._launched(number, self._places(), stack)
             try:
+                if self._apart and not self._gathered(servers, places):
+                    self._apart = False
+                    for server in servers:
+                        server.check()
+                    stack.close()
+                    servers = self._launched(number, self._places(), stack)
                 yield servers
             except ServerDiedError as error:
                 if self._base.url is None and _has_died(servers[BASE]):
@@ -88,7 +90,7 @@ class Sides:
                 raise
 
     def _places(self) -> Sequence[frozenset[int] | None]:
-        """Returns the cores that each side boots on."""
+        """Returns the cores that each side boots on; a server that runs already has its own."""
         if self._cores is None:
             return None, None
         server, generator = self._cores
@@ -119,11 +121,17 @@ class Sides:
             raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
 
     def _gathered(self, servers: Sequence[RunningServer], places: Sequence[frozenset[int] | None]) -> bool:
-        """Moves who booted elsewhere to the cores of the server; returns whether all are there."""
+        """Moves both to the server's cores; returns whether they are there, and were where they had been put.
+
+        An app that chooses its own cores is not to have its choice on one side only.
+        """
         if self._cores is None:
             return True
         cores = self._cores[0]
-        return all(place == cores or keep_to(cores, server) for server, place in zip(servers, places, strict=True))
+        both = list(zip(servers, places, strict=True))
+        return all(place is None or is_on(place, server) for server, place in both) and all(
+            keep_to(cores, server) for server in servers
+        )
 
 
 def _has_died(server: RunningServer) -> bool:

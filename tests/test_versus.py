@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -37,10 +39,11 @@ from pytest_fileperf.report.result import Result, Standing, TestId
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.cores import boot_cores, split_cores
+from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
 from pytest_fileperf.serve.home import Home
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.machine import cores_of
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
 from pytest_fileperf.settings import Settings
 from pytest_fileperf.sides import Base
@@ -131,6 +134,12 @@ SLOW_AT_FIRST = source(
     async def app(scope, receive, send):
         await answer(scope, receive, send, sleep_s=sleep_s)
         settled.touch()
+    """
+)
+CHOOSING = source(
+    """
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    app = answer
     """
 )
 FULL_ONCE_ASKED = source(
@@ -302,6 +311,36 @@ def test_sides_that_cannot_be_moved_boot_on_the_same_core(
     assert result.verdict.comparisons[0].pairs == len(loaded) // 2
     assert set(booted[:2]) == set(SPLIT)
     assert booted[2:] == loaded == [SPLIT[0]] * len(loaded)
+
+
+@two_cores
+def test_apps_that_choose_their_cores_have_them_on_both_sides(trees: Trees, tmp_path: Path, where: Where) -> None:
+    assert SPLIT is not None
+    compared(trees(CHOOSING, CHOOSING), tmp_path, settings=replace(QUICK, gate=("rps",)))
+
+    booted, loaded = where
+    assert booted[2:] == [SPLIT[0]] * len(loaded)
+    assert set(loaded) == {frozenset(os.sched_getaffinity(0))}
+
+
+@two_cores
+def test_a_side_that_dies_before_it_is_moved_is_named(
+    trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes are looked for once it is gone."""
+    home = trees()
+    killed: list[int] = []
+
+    def killing(cores: frozenset[int], server: RunningServer) -> bool:
+        if not killed:
+            killed.append(server.pids[0])
+            os.kill(killed[0], signal.SIGKILL)
+            psutil.wait_procs([psutil.Process(killed[0])], timeout=5)
+        return keep_to(cores, server)
+
+    monkeypatch.setattr("pytest_fileperf.sides.keep_to", killing)
+    with pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): uvicorn ×1 .* ended with"):
+        compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
 
 
 @two_cores

@@ -52,7 +52,7 @@ class Unit:
     variance: float
     """Of the value, by what is seen within the pair."""
     cycles: int = 0
-    """How many cycles of alternating turns there are to tell `variance`, 1 tells none; 0 where it is not by them."""
+    """How many cycles of alternating turns there are to tell `variance`: fewer than three do not, 0 is by no cycles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,18 @@ Only while nothing is loaded may a server boot on the generator's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_fileperf.serve.machine import cores_of
 from pytest_fileperf.serve.running import RunningServer
 
-__all__ = ("boot_cores", "keep_to", "split_cores")
+__all__ = ("boot_cores", "is_on", "keep_to", "split_cores")
 
 _CPUS = Path("/sys/devices/system/cpu")
 _PROC = Path("/proc")
+_MOVES = 10
+"""How often it is looked for threads that are not moved yet; two or three looks find none that are left."""
 
 
 def split_cores(workers: int) -> tuple[frozenset[int], frozenset[int]] | None:
@@ -41,33 +42,43 @@ def boot_cores(server: frozenset[int], generator: frozenset[int]) -> tuple[froze
     """
     can_move = (_PROC / "self" / "task").is_dir()
     alike = len(server) == len(generator) == 1 and _nodes_of(server) == _nodes_of(generator)
-    return server, generator if alike and can_move else server
+    return server, (generator if alike and can_move else server)
+
+
+def is_on(cores: frozenset[int], server: RunningServer) -> bool:
+    """Returns whether all threads of a server's processes are kept to these cores. On Linux only."""
+    try:
+        return not any(_elsewhere(cores, server))
+    except OSError:
+        return False
 
 
 def keep_to(cores: frozenset[int], server: RunningServer) -> bool:
     """Moves a server's processes, with their threads, to these cores; what they start later stays there too.
 
-    Returns whether all of them are there: one may have ended, or not be ours to move. On Linux only.
+    Returns whether all of them are there: one may not be ours to move, or there are none. What the server has left
+    behind in the background is not found. On Linux only.
     """
-    moved: set[int] = set()
     try:
-        while left := _threads(server.pids) - moved:
-            for thread in left:
+        for _ in range(_MOVES):  # one of them may have started another before it was moved
+            if not (threads := list(_elsewhere(cores, server))):
+                return bool(server.pids)
+            for thread in threads:
                 with suppress(ProcessLookupError):
                     os.sched_setaffinity(thread, cores)
-            moved |= left  # one of them may have started another before it was moved
     except OSError:
-        return False
-    return cores_of(server.pids) == cores
+        pass
+    return False
 
 
-def _threads(pids: Iterable[int]) -> set[int]:
-    """Returns the threads of processes; none of those that are gone."""
-    found: set[int] = set()
-    for pid in pids:
+def _elsewhere(cores: frozenset[int], server: RunningServer) -> Iterator[int]:
+    """Yields the threads of a server's processes that are not kept to these cores; none of those that are gone."""
+    for pid in server.pids:
         with suppress(FileNotFoundError, ProcessLookupError):
-            found.update(int(task.name) for task in (_PROC / str(pid) / "task").iterdir())
-    return found
+            for thread in [int(task.name) for task in (_PROC / str(pid) / "task").iterdir()]:
+                with suppress(ProcessLookupError):
+                    if os.sched_getaffinity(thread) != cores:
+                        yield thread
 
 
 def _nodes_of(cores: Iterable[int]) -> set[str]:

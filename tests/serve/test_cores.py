@@ -166,6 +166,35 @@ def test_what_is_started_while_it_is_moved_is_moved_too(
     family.communicate("now\n")
 
 
+RESTLESS = """
+import threading
+
+def again():
+    threading.Thread(target=again).start()
+
+again()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+@two_cores
+def test_a_server_whose_threads_are_always_new_is_moved_in_a_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a thread that is moved are where it is."""
+    core = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", RESTLESS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        server = Running(process.pid)
+        before = cores.is_on(frozenset({core}), server)
+        moved = cores.keep_to(frozenset({core}), server)
+        main_thread = os.sched_getaffinity(process.pid)
+        process.kill()
+    assert not before
+    assert moved
+    assert main_thread == {core}
+
+
 @linux
 def test_a_server_that_has_ended_is_not_there() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
@@ -173,13 +202,13 @@ def test_a_server_that_has_ended_is_not_there() -> None:
     assert not cores.keep_to(frozenset(os.sched_getaffinity(0)), Running(process.pid))
 
 
-@linux
+@two_cores
 def test_a_server_that_is_not_ours_to_move_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(thread: int, cores: frozenset[int]) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setaffinity", refused)
-    assert not cores.keep_to(frozenset(os.sched_getaffinity(0)), Running(os.getpid()))
+    assert not cores.keep_to(frozenset({min(os.sched_getaffinity(0))}), Running(os.getpid()))
 
 
 @two_cores
