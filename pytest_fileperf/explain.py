@@ -119,6 +119,7 @@ def _profiles(
             requests=sum(requests for _, requests in looks),
             cpu_per_request=side.cpu_per_request,
             torn=any(sampled.torn for sampled, _ in looks),
+            notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )
         for side, looks in zip(sides, seen, strict=True)
     ]

@@ -65,6 +65,8 @@ class Profile:
     """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
     torn: bool = False
     """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+    notes: tuple[str, ...] = ()
+    """What kept single processes from being looked at, a line each."""
 
     @property
     def cost(self) -> float:
@@ -106,7 +108,13 @@ class FunctionCost:
 
 
 def profile_of(
-    collapsed: Iterable[str], *, rate_hz: float, requests: int, cpu_per_request: float | None = None, torn: bool = False
+    collapsed: Iterable[str],
+    *,
+    rate_hz: float,
+    requests: int,
+    cpu_per_request: float | None = None,
+    torn: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> Profile:
     """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function`.
 
@@ -132,6 +140,7 @@ def profile_of(
         requests=requests,
         cpu_per_request=cpu_per_request,
         torn=torn,
+        notes=notes,
     )
 
 

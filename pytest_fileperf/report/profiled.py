@@ -26,7 +26,18 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
     CPU per request grew by 18.2 µs (+22.0 %), of it
       15.1 µs in slow_digest (app/main.py:31)
       2.05 µs in Cart.total (app/cart.py:9), most in dumps
+
+    What kept single processes from being looked at is said below, as their functions are not among these.
     """
+    return "\n".join((_growth(base, now, growths), *_unseen(base, now)))
+
+
+def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
+    """Returns the project's functions that cost most, for a profile of one side; lines of at most 72 cells."""
+    return "\n".join((_costs(profile, costs), *_unseen(profile)))
+
+
+def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
         return _told("CPU per request: nothing was seen in the server's processes, on one side at least")
@@ -50,8 +61,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
     return "\n".join(lines)
 
 
-def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    """Returns the project's functions that cost most, for a profile of one side; lines of at most 72 cells."""
+def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     own = [cost for cost in costs if cost.own_code and cost.function != "<module>"][:NAMED]
     head = f"CPU per request {format_duration(profile.cost * 1e9)}"
     if not profile.samples:
@@ -119,7 +129,13 @@ def _profile_json(profile: Profile) -> dict[str, object]:
         "seconds": profile.seconds,
         "requests": profile.requests,
         "torn": profile.torn,
+        "notes": list(profile.notes),
     }
+
+
+def _unseen(*profiles: Profile) -> list[str]:
+    notes = dict.fromkeys(note for profile in profiles for note in profile.notes)
+    return [_told(f"one process was not looked at: {note}") for note in notes]
 
 
 def _where(function: str, file: str, line: int, room: int) -> str:

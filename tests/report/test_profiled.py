@@ -117,12 +117,39 @@ def test_nobody_to_blame(base: Profile, now: Profile, text: str) -> None:
     assert growth_text(base, now, []) == text
 
 
+def test_a_process_that_could_not_be_looked_at_is_said() -> None:
+    note = "py-spy did not find its way into process 123 in 10 s"
+    told = "one process was not looked at: py-spy did not find its way into process\n  123 in 10 s"
+
+    base, now = replace(BASE, notes=(note,)), replace(NOW, notes=(note,))
+
+    growth, costs = growth_text(base, now, [DIGEST]), costs_text(now, [])
+
+    assert growth == f"{growth_text(BASE, NOW, [DIGEST])}\n{told}"
+    assert costs == f"{costs_text(NOW, [])}\n{told}"
+    assert [costs_json(side, [])["notes"] for side in (base, BASE)] == [[note], []]
+
+
 def test_the_json_has_everything() -> None:
     content = json.loads(json.dumps(growth_json(BASE, NOW, [TOTAL])))
 
     assert content == {
-        "base": {"cpu_per_request_s": 82.4e-6, "samples": 412, "seconds": 2.06, "requests": 25_000, "torn": False},
-        "now": {"cpu_per_request_s": 100.6e-6, "samples": 398, "seconds": 2.06, "requests": 25_000, "torn": False},
+        "base": {
+            "cpu_per_request_s": 82.4e-6,
+            "samples": 412,
+            "seconds": 2.06,
+            "requests": 25_000,
+            "torn": False,
+            "notes": [],
+        },
+        "now": {
+            "cpu_per_request_s": 100.6e-6,
+            "samples": 398,
+            "seconds": 2.06,
+            "requests": 25_000,
+            "torn": False,
+            "notes": [],
+        },
         "growth_s": pytest.approx(18.2e-6),
         "functions": [
             {

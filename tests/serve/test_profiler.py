@@ -128,6 +128,20 @@ def test_several_processes_are_seen() -> None:
 
 
 @pytest.mark.usefixtures("looks")
+def test_a_process_that_is_gone_is_noted_and_the_other_is_seen() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+
+    with busy() as pid:
+        seen = look([pid, gone.pid])
+
+    assert isinstance(seen, Sampled)
+    assert len(seen.collapsed) == 1
+    (note,) = seen.notes
+    assert str(gone.pid) in note
+
+
+@pytest.mark.usefixtures("looks")
 def test_a_process_of_many_threads_is_not_paused() -> None:
     with busy(threads=profiler.MOST_PAUSED_THREADS) as pid:
         seen = look([pid])
