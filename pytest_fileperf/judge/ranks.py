@@ -12,7 +12,7 @@ stall makes all connections wait at once, so some thousands of requests hold but
 uncertain as their number; that single requests take longer shows with a fraction of the load.
 
 What is expected of the shares in a pair: binomial, times how many slow requests come together (`clustering`), and what
-the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by `PRIOR_DF`
+the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by `_PRIOR_DF`
 degrees of freedom, and may be less: pauses that come at equal distances differ less than by chance.
 """
 
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.unit import clustering, grouped
-from pytest_fileperf.judge.worse import LEAST_PAIRS, PRIOR_DF, Worse, standard_errors
+from pytest_fileperf.judge.worse import LEAST_PAIRS, Worse, standard_errors
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
@@ -37,6 +37,9 @@ __all__ = ("worse_by_ranks",)
 _STEPS = 1000
 """Of a log ratio of 1: a latency is known to a thousandth."""
 _ROUNDING = 1e-9
+_PRIOR_DF = 4
+"""Weight of what is expected of the shares in a pair, as that of five pairs: less than of rates, as what is expected
+leans on more that is not known, and the spread may be less."""
 _TIMES = 5
 """Neighbouring pairs share one percentile of base until about 15 slow requests, or as many bunches of them, lie above
 it: fewer say little about it, and all pairs have moments of their own."""
@@ -116,8 +119,8 @@ def worse_by_ranks(
     moved = _moved(latencies, now_share, shifts)
     expected = weights**2 @ (together * binomial + moved)
     spread = len(told) * (weights**2 @ (now_shares - base_shares - beyond) ** 2) / (len(told) - 1)
-    df = PRIOR_DF + len(told) - 1
-    birge = (PRIOR_DF + (len(told) - 1) * spread / expected) / df
+    df = _PRIOR_DF + len(told) - 1
+    birge = (_PRIOR_DF + (len(told) - 1) * spread / expected) / df
     # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
     common = 0.0 if all(pair.base_boots_anew for pair in told) else moved / 2
     worse = _WorseByRanks(

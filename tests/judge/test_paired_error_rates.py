@@ -10,6 +10,7 @@ from judge.pairs import PairNoise
 
 from pytest_fileperf.judge.gate import CONTEST_ALPHA
 from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.paired import PAIR_SD_STABILISED
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
@@ -51,6 +52,11 @@ def test_identical_code_regresses_in_at_most_one_of_a_hundred_sessions() -> None
 def test_so_it_does_where_boots_are_not_stabilised() -> None:
     noise = PairNoise(boot_sd=0.07, stabilised=())
     assert sessions_with_a_regression(100, noise, seed=32) <= 1
+
+
+def test_so_it_does_where_boots_differ_by_twice_the_usual() -> None:
+    noise = PairNoise(boot_sd=2 * PAIR_SD_STABILISED)
+    assert sessions_with_a_regression(100, noise, seed=34) <= 1
 
 
 def test_five_percent_slower_regresses_in_nineteen_of_twenty() -> None:

@@ -22,7 +22,7 @@ def pairs(ratios: Sequence[float], count: int = 9) -> list[Pair]:
     return (made * count)[:count]
 
 
-SAME, SLOWER, FASTER, UNCLEAR, NOISE = ((1.0,), (0.8,), (1.2,), (0.98,), (1.15, 0.87, 1.0))
+SAME, SLOWER, FASTER, UNCLEAR, NOISE = ((1.0,), (0.8,), (1.2,), (0.98,), (1.2, 0.83, 1.0))
 
 
 def look(

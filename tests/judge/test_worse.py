@@ -32,7 +32,7 @@ def test_a_unit_far_off_leaves_the_others_their_error_and_a_little_more() -> Non
     """It pulls by 1.75 + 0.25 deviations, the others by 0.25 each, and is none of those that hold the location."""
     found = worse(*[0.0] * 8, 1.0)
     squares = 2.0**2 + 8 * 0.25**2
-    assert (4 + squares) / (4 + 8) < 1
+    assert (8 + squares) / (8 + 8) < 1
     assert found.error == pytest.approx(0.01 * math.sqrt(9) / 8)
 
 
@@ -43,7 +43,7 @@ def test_without_robustness_one_unit_moves_all() -> None:
 def test_two_camps_have_the_middle_and_an_error_as_great_as_their_distance_makes() -> None:
     found = worse(*[-0.1, 0.1] * 4)
     assert found.value == pytest.approx(0.0, abs=1e-8)
-    assert found.error == pytest.approx(math.sqrt((4 + 8 * 100) / 11 / 8) * 0.01)
+    assert found.error == pytest.approx(math.sqrt((8 + 8 * 100) / 15 / 8) * 0.01)
 
 
 def test_two_exact_units_far_apart_have_an_error_like_their_distance_whatever_inexact_ones_say() -> None:
