@@ -42,9 +42,9 @@ _HANDOVER_LATENCIES = 1.25
 """Most of the other side's last requests, sent just before its turn ended, are answered a latency later; where both
 sides share a core some take longer."""
 _TURN_HANDOVERS = 8.4
-"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies,
-but for the slowest requests: answers to what was sent together come together, and chance is not to decide whether they
-are in a turn."""
+"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies
+of the slower side, but for the slowest requests: answers to what was sent together come together, and chance is seldom
+to decide whether they are in a turn."""
 _LEAST_TURN_HANDOVERS = 3
 """Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12

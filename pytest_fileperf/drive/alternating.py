@@ -46,6 +46,7 @@ async def run_alternating(
                 stretches=_stretches(plan, side),
                 server_cpu=server_cpu[side],
                 pace_over=max(plan.connections, _LEAST_PACE),
+                together=plan.connections,
             )
             load = LoadLoop(pacing=plan.pacing(side), recorder=recorder, timeout_ns=plan.timeout_ns)
             slots.append(await begin.slots(load, recorder, request, plan.connections, opened=plan.connections))

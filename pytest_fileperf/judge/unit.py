@@ -6,8 +6,10 @@ rates        d is the biweight of the ratios of its cycles. A cycle's two turns 
              a second, so that what slows the machine for longer slows both; what slows one of them is an outlier
              to it. v comes from the cycles' median deviation. This is the *typical* ratio. Of a few cycles two may
              lie close together by chance: of these it is the Hodges–Lehmann estimate, and v from their variance.
-             A turn's rate is that of its typical moment, where it has enough answers: of the median time in which
-             as many of them came as there are connections. A stall within the turn has no hold on it.
+             A turn's rate is that of its typical moment: of the median time in which as many answers came as there
+             are connections, so that a stall within the turn has no hold on it; where it has few answers, of the
+             time that they took, as how many end in it is chance. Where most turns have no such rate, the counts
+             tell.
              The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
              so are all the machine's.
 percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
@@ -120,7 +122,8 @@ def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | Non
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if cycles and all(map(sum, zip(*cycles, strict=True))):
         typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
-        told = typical if not total and len(typical) > 1 and 2 * len(typical) >= len(cycles) else cycles
+        known = len(typical) == len(cycles) or (len(typical) > 1 and 2 * len(typical) >= len(cycles))
+        told = typical if known and not total else cycles
         ratio, variance = _of_total(told) if total or len(told) == 1 else _of_cycles(told)
         return Unit(value=sign * ratio, variance=variance, cycles=len(told))
     runs = [side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now)]

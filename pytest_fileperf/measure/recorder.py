@@ -130,7 +130,8 @@ class Recorder:
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
     away; from there `stretches` follow, each with when it ends (since that instant, ascending) and what it is; what
     ends after the last one is the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of each server process, in ns. With `pace_over` rounds have a typical rate, by the time so many answers take.
+    time of each server process, in ns. With `pace_over` rounds have a typical rate, by the time so many answers take;
+    where there are fewer than twice as many, by as many bunches of `together` as they have after the first.
     """
 
     def __init__(
@@ -140,11 +141,13 @@ class Recorder:
         stretches: Sequence[tuple[int, Phase]],
         server_cpu: Callable[[], Mapping[int, int]],
         pace_over: int = 0,
+        together: int = 0,
     ) -> None:
         self._boot = boot
         self._stretches = stretches
         self._server_cpu = server_cpu
         self._pace_over = pace_over
+        self._together = together
         self._ends = array("q")
         self._done: list[Round] = []
         self._index = -1
@@ -321,11 +324,15 @@ class Recorder:
         self._client_cpu_mark = process_time_ns()
 
     def _typical_rps(self) -> float | None:
-        if not self._pace_over or len(self._ends) < _PACES * self._pace_over:
+        over = self._pace_over
+        if len(self._ends) < _PACES * over:
+            # How many there are is chance, by one bunch more or less; how long a whole number of them takes is not.
+            over = (len(self._ends) // self._together - 1) * self._together if 0 < self._together < over else 0
+        if over <= 0:
             return None
         ends = np.array(self._ends, dtype=np.int64)
-        taken_ns = float(np.median(ends[self._pace_over :] - ends[: -self._pace_over]))
-        return self._pace_over / taken_ns * 1e9 if taken_ns > 0 else None
+        taken_ns = float(np.median(ends[over:] - ends[:-over]))
+        return over / taken_ns * 1e9 if taken_ns > 0 else None
 
     def _close(self, end_ns: int, phase: Phase) -> None:
         """Turns the current counts into a round."""

@@ -70,7 +70,8 @@ class Round:
     """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
     typical_rps: float | None = None
     """Requests/s by the median time in which as many answers came as there are connections: a stall has no hold on it.
-    None outside the turns of two servers, and where a turn has few answers."""
+    Where a turn has few answers, by the time of most of them. None outside the turns of two servers, and where a turn
+    has hardly any."""
 
     @property
     def duration_ns(self) -> int:

@@ -177,6 +177,12 @@ def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
     )
 
 
+def test_the_typical_rate_of_a_pair_of_one_cycle_is_its_rate() -> None:
+    found = unit_of(METRICS["rps"], [typical([9], [10], paced=1)], total=False)
+    assert found is not None
+    assert [found.value, found.cycles] == [0, 1]
+
+
 def test_the_total_of_a_pair_of_one_cycle_is_not_taken_for_exact() -> None:
     """Three short pairs that agree by chance, and five longer ones whose cycles differ by as much."""
     cycles = [1000.0, 300.0, 3000.0, 800.0]

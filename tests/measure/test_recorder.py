@@ -29,11 +29,11 @@ def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu |
     return made
 
 
-def in_turn(pace_over: int = 0) -> Recorder:
+def in_turn(pace_over: int = 0, together: int = 0) -> Recorder:
     """Two turns of a second from 10.5 s and from 13 s, the first tenth of each handover."""
     tenths = ((6, Phase.HANDOVER), (15, Phase.ROUND), (31, Phase.HANDOVER), (40, Phase.ROUND))
     stretches = [(tenth * SECOND // 10, phase) for tenth, phase in tenths]
-    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu(), pace_over=pace_over)
+    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu(), pace_over=pace_over, together=together)
     made.begin(10 * SECOND)
     return made
 
@@ -302,6 +302,28 @@ def test_requests_that_wait_for_something_else_do_not_change_the_typical_rate() 
 @pytest.mark.parametrize("answers, known", [(7, False), (8, True)])
 def test_a_few_answers_have_no_typical_rate(answers: int, known: bool) -> None:
     taken = in_turn(pace_over=4)
+    for place in range(answers):
+        good(taken, 10.61 + 0.01 * place)
+
+    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
+    assert (turn.typical_rps is not None) is known
+
+
+@pytest.mark.parametrize("together, bunches", [(1, 9), (1, 10), (3, 9), (3, 10)])
+def test_how_many_bunches_end_in_a_turn_does_not_change_its_rate(together: int, bunches: int) -> None:
+    taken = in_turn(pace_over=16, together=together)
+    for place in range(bunches):
+        for _ in range(together):
+            good(taken, 10.61 + 0.095 * place)
+
+    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
+    assert turn.requests == bunches * together
+    assert turn.typical_rps == pytest.approx(together / 0.095)
+
+
+@pytest.mark.parametrize("answers, known", [(5, False), (6, True)])
+def test_a_single_bunch_has_no_typical_rate(answers: int, known: bool) -> None:
+    taken = in_turn(pace_over=16, together=3)
     for place in range(answers):
         good(taken, 10.61 + 0.01 * place)
 
