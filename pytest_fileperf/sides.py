@@ -125,7 +125,7 @@ class Sides:
 
         An app that chooses its own cores is not to have its choice on one side only.
         """
-        if self._cores is None:
+        if self._cores is None or all(place in (None, self._cores[0]) for place in places):
             return True
         cores = self._cores[0]
         both = list(zip(servers, places, strict=True))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import settings
+from serve.processes import busy
+
+from pytest_fileperf.serve.profiler import Profiler
 
 pytest_plugins = ["pytester"]
 
@@ -14,3 +18,12 @@ settings.load_profile("steady")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def looks() -> None:
+    """For tests that need a py-spy that works."""
+    with busy() as pid, Profiler([pid], seconds=0) as looking:
+        reason = str(looking.unavailable or "")
+    if reason:
+        pytest.skip(reason)

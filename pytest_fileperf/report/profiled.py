@@ -27,7 +27,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
       15.1 µs in slow_digest (app/main.py:31)
       2.05 µs in Cart.total (app/cart.py:9), most in dumps
 
-    What kept single processes from being looked at is said below, as their functions are not among these.
+    What kept single processes from being seen in a look is said below, as less of their functions is in these.
     """
     return "\n".join((_growth(base, now, growths), *_unseen(base, now)))
 
@@ -135,7 +135,7 @@ def _profile_json(profile: Profile) -> dict[str, object]:
 
 def _unseen(*profiles: Profile) -> list[str]:
     notes = dict.fromkeys(note for profile in profiles for note in profile.notes)
-    return [_told(f"one process was not looked at: {note}") for note in notes]
+    return [_told(f"one process was not seen in every look: {note}") for note in notes]
 
 
 def _where(function: str, file: str, line: int, room: int) -> str:

@@ -57,7 +57,7 @@ def keep_to(cores: frozenset[int], server: RunningServer) -> bool:
     """Moves a server's processes, with their threads, to these cores; what they start later stays there too.
 
     Returns whether all of them are there: one may not be ours to move, or there are none. What the server has left
-    behind in the background is not found. On Linux only.
+    behind in the background is not found, nor what a thread starts that ends while it is looked for. On Linux only.
     """
     try:
         for _ in range(_MOVES):  # one of them may have started another before it was moved

@@ -117,9 +117,9 @@ def test_nobody_to_blame(base: Profile, now: Profile, text: str) -> None:
     assert growth_text(base, now, []) == text
 
 
-def test_a_process_that_could_not_be_looked_at_is_said() -> None:
+def test_a_process_that_was_not_seen_in_a_look_is_said() -> None:
     note = "py-spy did not find its way into process 123 in 10 s"
-    told = "one process was not looked at: py-spy did not find its way into process\n  123 in 10 s"
+    told = "one process was not seen in every look: py-spy did not find its way into\n  process 123 in 10 s"
 
     base, now = replace(BASE, notes=(note,)), replace(NOW, notes=(note,))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -20,6 +22,19 @@ Boot = Callable[..., RunningServer]
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+
+BUSY = """
+import sys, threading, time
+
+def burn():
+    print("here", flush=True)
+    while True:
+        sum(range(1000))
+
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+burn()
+"""
 
 
 def facts(server: RunningServer) -> Any:
@@ -47,3 +62,15 @@ def remaining_after(timeout_s: float, pids: Iterable[int]) -> list[int]:
         time.sleep(0.02)
         left = living(left)
     return left
+
+
+@contextmanager
+def busy(threads: int = 0) -> Iterator[int]:
+    """Runs a process that computes, and has so many threads that sleep."""
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(threads)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            yield process.pid
+        finally:
+            process.kill()

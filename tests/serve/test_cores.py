@@ -183,13 +183,15 @@ def test_a_server_whose_threads_are_always_new_is_moved_in_a_few_looks(monkeypat
     """Those of a thread that is moved are where it is."""
     core = min(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-c", RESTLESS], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        server = Running(process.pid)
-        before = cores.is_on(frozenset({core}), server)
-        moved = cores.keep_to(frozenset({core}), server)
-        main_thread = os.sched_getaffinity(process.pid)
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            server = Running(process.pid)
+            before = cores.is_on(frozenset({core}), server)
+            moved = cores.keep_to(frozenset({core}), server)
+            main_thread = os.sched_getaffinity(process.pid)
+        finally:
+            process.kill()
     assert not before
     assert moved
     assert main_thread == {core}

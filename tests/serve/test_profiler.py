@@ -10,14 +10,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from serve.processes import Boot, linux, living, posix, remaining_after
+from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
 from pytest_fileperf.measure.stacks import profile_of
 from pytest_fileperf.serve import profiler
@@ -26,44 +24,6 @@ from pytest_fileperf.serve.spec import Uvicorn
 
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""
-BUSY = """
-import sys, threading, time
-
-def burn():
-    print("here", flush=True)
-    while True:
-        sum(range(1000))
-
-for _ in range(int(sys.argv[1])):
-    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-burn()
-"""
-
-
-def _reason_not_to_look() -> str:
-    """Returns why py-spy cannot look at processes here; empty where it can."""
-    with busy() as pid, Profiler([pid], seconds=0) as looking:
-        return str(looking.unavailable or "")
-
-
-@contextmanager
-def busy(threads: int = 0) -> Iterator[int]:
-    """Runs a process that computes, and has so many threads that sleep."""
-    with subprocess.Popen([sys.executable, "-c", BUSY, str(threads)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "here\n"
-            yield process.pid
-        finally:
-            process.kill()
-
-
-@pytest.fixture(scope="module")
-def looks() -> None:
-    """For tests that need a py-spy that works."""
-    reason = _reason_not_to_look()
-    if reason:
-        pytest.skip(reason)
 
 
 @pytest.fixture
@@ -129,16 +89,13 @@ def test_several_processes_are_seen() -> None:
 
 @pytest.mark.usefixtures("looks")
 def test_a_process_that_is_gone_is_noted_and_the_other_is_seen() -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-
     with busy() as pid:
-        seen = look([pid, gone.pid])
+        seen = look([pid, GONE])
 
     assert isinstance(seen, Sampled)
     assert len(seen.collapsed) == 1
     (note,) = seen.notes
-    assert str(gone.pid) in note
+    assert str(GONE) in note
 
 
 @pytest.mark.usefixtures("looks")
