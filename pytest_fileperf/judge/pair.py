@@ -27,6 +27,11 @@ class PairSide:
     runs: Mapping[str, float]
     """Metrics that only the whole boot can tell, such as `rss`."""
 
+    def levels(self, name: str) -> list[float]:
+        """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""
+        typical, counted = ([turn[name] for turn in turns if name in turn] for turns in (self.typical, self.turns))
+        return typical if 2 * len(typical) >= len(counted) else counted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:

@@ -198,7 +198,7 @@ def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
     if metric.percentile is not None:
         latency = Histogram.merged(side.latency for side in sides)
         return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
-    turns = [turn[metric.name] for side in sides for turn in side.turns if metric.name in turn]
+    turns = [level for side in sides for level in side.levels(metric.name)]
     if any(turns):
         return median(turns)
     runs = [side.runs[metric.name] for side in sides if metric.name in side.runs]

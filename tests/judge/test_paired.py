@@ -171,6 +171,12 @@ def test_turns_are_compared_by_their_typical_rate_where_half_of_them_have_one(pa
     assert compared("rps", [typical(EVEN, [1.2 * value for value in EVEN], paced=paced)] * 8).outcome is outcome
 
 
+@pytest.mark.parametrize("paced, shown", [(3, 1000), (2, 500)])
+def test_the_levels_that_are_shown_are_those_that_are_compared(paced: int, shown: float) -> None:
+    found = compared("rps", [typical([500] * 6, [500] * 6, paced=paced)] * 8)
+    assert [found.base, found.now] == [shown, shown]
+
+
 def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
     assert unit_of(METRICS["rps"], [typical([500, 520], [600, 660], paced=1)], total=False) == unit_of(
         METRICS["rps"], [pair([500, 520], [600, 660])], total=False

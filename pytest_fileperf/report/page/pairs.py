@@ -110,7 +110,7 @@ def _levels_of(metric: Metric, comparison: Comparison | None, end: float) -> Ite
 
 def _rates(pairs: Sequence[Pair]) -> Chart:
     def typical(side: PairSide) -> float | None:
-        rates = [turn["rps"] for turn in side.turns if "rps" in turn]
+        rates = side.levels("rps")
         return median(rates) if rates else None
 
     scale = Scale(name="/s")
