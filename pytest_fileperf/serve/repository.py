@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.units import format_bytes
 
 __all__ = ("GitError", "Repository", "find_repository", "is_git_installed")
 
@@ -26,6 +27,9 @@ _OF_ONE_REPOSITORY = frozenset((
 """What Git tells its hooks (`git rev-parse --local-env-vars`): pytest may run in one, and be asked for another tree."""
 _QUIET = ("core.fsmonitor=false", "core.hooksPath=" + os.devnull, "core.sparseCheckout=false", "core.splitIndex=false")
 """No hook runs, every file of the tree comes, and nothing is written beside the private index."""
+_SAID_LINES = 3
+_LITTLE_ROOM_BYTES = 64 << 20
+"""Less than that free, and a file that could not be written is most likely one that had no room."""
 _SUBMODULE = "160000"
 """The mode of a submodule in a tree: what it holds is the commit."""
 
@@ -74,7 +78,8 @@ class Repository:
             _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S)
             entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
         except GitError as error:
-            raise PlanError(f"the files of {commit} cannot be written to {tree}: {error}") from error
+            problem = f"the files of {commit} cannot be written to {tree}: {_first_lines(str(error))}"
+            raise PlanError(problem + _why_no_room(tree)) from error
         empty = []
         for entry in entries:
             facts, _, path = entry.partition("\t")
@@ -152,6 +157,21 @@ def _trust(error: GitError) -> str:
     said = str(error)
     command = next((line.strip() for line in said.splitlines() if "safe.directory" in line), None)
     return f"{said.splitlines()[0]}. If you trust that user: `{command}`" if command else said
+
+
+def _first_lines(said: str) -> str:
+    """Returns the first lines of what Git said: of a full disk it says a line for each file."""
+    lines = said.splitlines()
+    more = f"\n… and {len(lines) - _SAID_LINES} more such lines" if len(lines) > _SAID_LINES else ""
+    return "\n".join(lines[:_SAID_LINES]) + more
+
+
+def _why_no_room(tree: Path) -> str:
+    """Returns that the disk is full and what to do, where hardly anything is free: Git does not say so."""
+    free_bytes = shutil.disk_usage(tree).free
+    if free_bytes >= _LITTLE_ROOM_BYTES:
+        return ""
+    return f"\nonly {format_bytes(free_bytes)} are free there: make room, or let TMPDIR name a directory with more"
 
 
 def _git(*words: str, directory: Path, where: dict[str, str] | None = None, timeout_s: float = _QUESTION_S) -> str:

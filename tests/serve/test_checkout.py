@@ -6,12 +6,15 @@ Every test that copies a commit proves that the repository is as it was, and tha
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from serve.processes import posix
@@ -19,9 +22,10 @@ from serve.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve import checkout as checkouts
+from pytest_fileperf.serve import repository as repositories
 from pytest_fileperf.serve.checkout import Against, Checkout, Kind, parse_against
 from pytest_fileperf.serve.home import HERE, Home
-from pytest_fileperf.serve.repository import find_repository
+from pytest_fileperf.serve.repository import GitError, find_repository
 
 pytestmark = needs_git
 
@@ -277,6 +281,29 @@ def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> N
         Checkout(found),
     ):
         pass
+
+
+def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
+    repo: Repo, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git says a line for each file, and not why."""
+    real = repositories._git
+
+    def without_room(*words: str, **options: Any) -> str:
+        if words[0] == "checkout-index":
+            raise GitError("\n".join(f"error: unable to write file {number}" for number in range(9)))
+        return real(*words, **options)
+
+    monkeypatch.setattr(repositories, "_git", without_room)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    found = against("HEAD", repo)
+    with unchanged(repo, temporary), pytest.raises(PlanError) as told, Checkout(found):
+        pass
+    first, *others, more, why = str(told.value).splitlines()
+    assert "cannot be written to" in first
+    assert others == ["error: unable to write file 1", "error: unable to write file 2"]
+    assert more == "… and 6 more such lines"
+    assert why == "only 1.00 MiB are free there: make room, or let TMPDIR name a directory with more"
 
 
 def test_a_directory_is_left_where_it_is() -> None:
