@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic_ns
@@ -20,7 +21,8 @@ __all__ = ("run_alternating",)
 
 
 _LEAST_PACE = 16
-"""Of fewer answers the time that they take is more chance than pace, above all where requests differ."""
+"""Of fewer answers the time that they take is more chance than pace, above all where requests differ. As many more make
+whole bunches of as many as there are connections: of one bunch and a part the time is that of one, or of two."""
 
 
 async def run_alternating(
@@ -45,7 +47,7 @@ async def run_alternating(
                 boot=targets[side].boot,
                 stretches=_stretches(plan, side),
                 server_cpu=server_cpu[side],
-                pace_over=max(plan.connections, _LEAST_PACE),
+                pace_over=plan.connections * math.ceil(_LEAST_PACE / plan.connections),
                 together=plan.connections,
             )
             load = LoadLoop(pacing=plan.pacing(side), recorder=recorder, timeout_ns=plan.timeout_ns)

@@ -69,7 +69,8 @@ class Round:
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
     typical_rps: float | None = None
-    """Requests/s by the median time in which as many answers came as there are connections: a stall has no hold on it.
+    """Requests/s by the median time in which as many answers came as there are connections, or a multiple of them that
+    is 16 or more: a stall has no hold on it.
     Where a turn has few answers, by the time of most of them. None outside the turns of two servers, and where a turn
     has hardly any."""
 

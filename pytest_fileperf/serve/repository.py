@@ -78,8 +78,9 @@ class Repository:
             _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S)
             entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
         except GitError as error:
-            problem = f"the files of {commit} cannot be written to {tree}: {_first_lines(str(error))}"
-            raise PlanError(problem + _why_no_room(tree)) from error
+            no_room = _why_no_room(tree)
+            said = f"{_first_lines(str(error))}\n{no_room}" if no_room else str(error)
+            raise PlanError(f"the files of {commit} cannot be written to {tree}: {said}") from error
         empty = []
         for entry in entries:
             facts, _, path = entry.partition("\t")
@@ -162,16 +163,19 @@ def _trust(error: GitError) -> str:
 def _first_lines(said: str) -> str:
     """Returns the first lines of what Git said: of a full disk it says a line for each file."""
     lines = said.splitlines()
-    more = f"\n… and {len(lines) - _SAID_LINES} more such lines" if len(lines) > _SAID_LINES else ""
+    more = f"\n… and {len(lines) - _SAID_LINES} more lines" if len(lines) > _SAID_LINES else ""
     return "\n".join(lines[:_SAID_LINES]) + more
 
 
 def _why_no_room(tree: Path) -> str:
     """Returns that the disk is full and what to do, where hardly anything is free: Git does not say so."""
-    free_bytes = shutil.disk_usage(tree).free
+    try:
+        free_bytes = shutil.disk_usage(tree).free
+    except OSError:
+        return ""
     if free_bytes >= _LITTLE_ROOM_BYTES:
         return ""
-    return f"\nonly {format_bytes(free_bytes)} are free there: make room, or let TMPDIR name a directory with more"
+    return f"only {format_bytes(free_bytes)} are free there: make room, or let TMPDIR name a directory with more"
 
 
 def _git(*words: str, directory: Path, where: dict[str, str] | None = None, timeout_s: float = _QUESTION_S) -> str:

@@ -302,7 +302,7 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
     first, *others, more, why = str(told.value).splitlines()
     assert "cannot be written to" in first
     assert others == ["error: unable to write file 1", "error: unable to write file 2"]
-    assert more == "… and 6 more such lines"
+    assert more == "… and 6 more lines"
     assert why == "only 1.00 MiB are free there: make room, or let TMPDIR name a directory with more"
 
 
