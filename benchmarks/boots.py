@@ -44,7 +44,7 @@ from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.stints import Stint, Stints
 
 HERE = Path(__file__).parent

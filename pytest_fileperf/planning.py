@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.alternation import BASE, NOW, Alternation
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.settings import DEFAULT_BOOTS, Settings
+from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = (

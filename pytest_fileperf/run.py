@@ -41,7 +41,7 @@ from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import worker_count
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.sides import AbsentError, Base
 from pytest_fileperf.stints import Stint, Stints, recording_of
 from pytest_fileperf.versus import Contest, Versus

@@ -16,7 +16,7 @@ from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import AsgiSpec, Url
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 
 __all__ = ("AbsentError", "Base", "Sides")
 

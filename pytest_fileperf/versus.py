@@ -35,7 +35,7 @@ from pytest_fileperf.report.result import Explanation
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.sides import AbsentError, Base, Sides
 from pytest_fileperf.stints import Stint, Stints
 

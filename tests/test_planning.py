@@ -15,7 +15,7 @@ from pytest_fileperf.planning import (
     load_title,
     turn_plan,
 )
-from pytest_fileperf.settings import Settings, resolve
+from pytest_fileperf.settings.resolve import Settings, resolve
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.keys import KEYS
+from pytest_fileperf.settings.keys import KEYS
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

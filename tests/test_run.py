@@ -21,7 +21,7 @@ from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import Result, TestId
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000
 

@@ -32,7 +32,6 @@ STAGES = (
     "drive",
     "judge",
     "report",
-    "keys",
     "settings",
     "planning",
     "stints",

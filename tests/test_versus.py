@@ -45,7 +45,7 @@ from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.machine import cores_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
-from pytest_fileperf.settings import Settings
+from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.sides import Base
 from pytest_fileperf.stints import Stint, Stints
 

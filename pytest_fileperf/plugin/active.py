@@ -24,7 +24,7 @@ from pytest_fileperf.plugin.options import (
 )
 from pytest_fileperf.plugin.screen import Progress
 from pytest_fileperf.plugin.staleness import Census, settle_stale
-from pytest_fileperf.settings import Settings, resolve
+from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_fileperf.report.result import Result

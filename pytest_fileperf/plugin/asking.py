@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.keys import KEYS, unknown_keys
 from pytest_fileperf.plan import operation
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
 from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.settings.keys import KEYS, unknown_keys
 from pytest_fileperf.units import parse_size_bytes
 
 if TYPE_CHECKING:

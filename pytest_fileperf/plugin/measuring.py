@@ -11,7 +11,7 @@ from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.plugin.asking import NO_APP, Asked
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.serve.spec import needs_app
-from pytest_fileperf.settings import Settings, resolve
+from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
     from threading import Event

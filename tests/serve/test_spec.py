@@ -21,7 +21,7 @@ from pytest_fileperf.serve.spec import (
     server_title,
     worker_count,
 )
-from pytest_fileperf.serve.spelling import parse_server
+from pytest_fileperf.settings.servers import parse_server
 
 PARSED = {
     "uvicorn": Uvicorn(),

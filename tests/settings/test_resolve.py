@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.keys import KEYS, LIMITS, METRIC_NAMES, unknown_keys
 from pytest_fileperf.measure.metrics import METRICS, Direction, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.plugin.asking import EXPECTATIONS
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings import Settings, resolve
+from pytest_fileperf.settings.keys import KEYS, LIMITS, METRIC_NAMES, unknown_keys
+from pytest_fileperf.settings.resolve import Settings, resolve
 
 SECOND = 1_000_000_000
 LIMIT_SAMPLES: Mapping[Unit, tuple[object, float]] = {

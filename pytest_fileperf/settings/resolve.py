@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
 from pytest_fileperf.errors import AppLoadError, PlanError
-from pytest_fileperf.keys import KEYS, LIMITS, unknown_keys
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
+from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
 __all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
 

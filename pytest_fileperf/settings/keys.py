@@ -12,7 +12,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.serve.spec import ServerSpec
-from pytest_fileperf.serve.spelling import parse_server
+from pytest_fileperf.settings.servers import parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
 __all__ = ("KEYS", "LIMITS", "METRIC_NAMES", "unknown_keys")
