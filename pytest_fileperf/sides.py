@@ -12,11 +12,11 @@ from pytest_fileperf.plan.alternation import BASE, NOW
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import AsgiSpec, Url
 from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("AbsentError", "Base", "Sides")
 

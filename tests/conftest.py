@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -27,3 +29,10 @@ def looks() -> None:
         reason = str(looking.unavailable or "")
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where run directories of this test go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path

@@ -27,6 +27,7 @@ STAGES = (
     "units",
     "plan",
     "wire",  # before serve, which hands out clients over our transport
+    "versions",
     "serve",
     "measure",  # before drive, which writes into the recorder it is handed
     "drive",

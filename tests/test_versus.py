@@ -40,7 +40,6 @@ from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
-from pytest_fileperf.serve.home import Home
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.machine import cores_of
 from pytest_fileperf.serve.running import RunningServer
@@ -48,6 +47,7 @@ from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.sides import Base
 from pytest_fileperf.stints import Stint, Stints
+from pytest_fileperf.versions.tree import Home
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

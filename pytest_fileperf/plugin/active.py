@@ -29,8 +29,8 @@ from pytest_fileperf.settings.resolve import Settings, resolve
 if TYPE_CHECKING:
     from pytest_fileperf.report.result import Result
     from pytest_fileperf.run import Session
-    from pytest_fileperf.serve.checkout import Against
     from pytest_fileperf.sides import Base
+    from pytest_fileperf.versions.checkout import Against
 
 __all__ = ("ACTIVE", "Active", "activate")
 
@@ -50,7 +50,7 @@ def activate(config: pytest.Config) -> None:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
     against = None
     if invocation.against is not None:
-        from pytest_fileperf.serve.checkout import parse_against
+        from pytest_fileperf.versions.checkout import parse_against
 
         try:
             against = parse_against(invocation.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
@@ -130,9 +130,10 @@ class Active:
         """Returns what is compared with; its files lie there until the session ends."""
         if self._against is None:
             return None
-        from pytest_fileperf.serve.checkout import Checkout
-        from pytest_fileperf.serve.dependencies import dependency_notes
+        from pytest_fileperf.serve.spec import Url
         from pytest_fileperf.sides import Base
+        from pytest_fileperf.versions.checkout import Checkout
+        from pytest_fileperf.versions.dependencies import dependency_notes
 
         if self._no_base is not None:
             raise self._no_base
@@ -146,7 +147,8 @@ class Active:
         if home.root is not None and home.base is not None:
             notes += dependency_notes(home.root, home.base)
         self._said += [f"fileperf: {note}" for note in notes]
-        return Base(title=self._against.title, home=home, url=self._against.url)
+        url = self._against.url
+        return Base(title=self._against.title, home=home, url=None if url is None else Url(url))
 
     # --- collection
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.foreign import supervised
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.process import ServerProcess, base_env
 from pytest_fileperf.serve.spec import PORT, Command
 from pytest_fileperf.serve.tree import exit_text
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("Builds",)
 

@@ -15,13 +15,13 @@ import psutil
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.foreign import require_difference, require_posix, supervised
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.process import Invocation, ProcessLaunch, RunningProcess, ServerProcess, base_env
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
 from pytest_fileperf.serve.tree import exit_text, is_alive
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("CommandLaunch", "CommandProgram", "RunningCommand", "free_port")
 

@@ -13,9 +13,9 @@ from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.spec import AsgiSpec
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("Job", "lend_package")
 

@@ -11,12 +11,12 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandLaunch
 from pytest_fileperf.serve.external import UrlLaunch
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("Launch", "launch", "prepare")
 

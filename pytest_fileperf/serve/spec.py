@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.loopback import is_loopback
+from pytest_fileperf.plan.loopback import url_problem
 
 __all__ = (
     "PORT",
@@ -164,7 +164,7 @@ class Url:
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
-        problem = _url_problem(self.url)
+        problem = url_problem(self.url)
         if problem:
             raise PlanError(problem, where="Url")
 
@@ -277,20 +277,3 @@ def _raise_for(problems: Sequence[str], spec: ProcessSpec) -> None:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _url_problem(url: str) -> str | None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"{url!r} is not a server's address: write it like http://127.0.0.1:8000"
-    try:
-        port_problem = None if parts.port != 0 else "0 is no port"
-    except ValueError as error:
-        port_problem = str(error)
-    if port_problem:
-        return f"{url!r} is not a server's address: {port_problem}"
-    if parts.query or parts.fragment or parts.username is not None:
-        return f"{url!r} must end with its host, port or path: no user name, query or fragment"
-    if not is_loopback(parts.hostname):
-        return f"{url!r} is not on this machine: load only goes to this machine (127.0.0.0/8, ::1 or localhost)"
-    return None

@@ -15,12 +15,12 @@ from uvicorn import Config
 from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
-from pytest_fileperf.serve.home import is_of_the_interpreter
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.settle import allow_profilers
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
+from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
 

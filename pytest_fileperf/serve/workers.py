@@ -20,13 +20,13 @@ from pytest_fileperf.errors import (
     ServerStartError,
 )
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.job import Job, lend_package
 from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, staged
 from pytest_fileperf.serve.reports import Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.serve.tree import exit_text, is_alive
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("AsgiProgram", "RunningWorkers")
 

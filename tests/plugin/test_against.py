@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serve.repositories import Repo, needs_git
+from versions.repositories import Repo, needs_git
 
 pytestmark = [needs_git, pytest.mark.long, pytest.mark.timeout(300)]
 

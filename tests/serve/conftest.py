@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from serve.processes import Boot
@@ -31,10 +29,3 @@ def boot() -> Iterator[Boot]:
             return servers.enter_context(launch(spec, served, boot=number, cores=cores))
 
         yield boot
-
-
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where run directories of this test go."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path

@@ -16,21 +16,21 @@ from typing import TypeAlias
 import httpx
 import pytest
 from serve.processes import posix
-from serve.repositories import Repo, needs_git
+from versions.repositories import Repo, needs_git
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError, PlanError, ServerStartError
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.checkout import Checkout, parse_against
 from pytest_fileperf.serve.fleet import Fleet
-from pytest_fileperf.serve.home import HERE, Home
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.versions.checkout import Checkout, parse_against
+from pytest_fileperf.versions.tree import HERE, Home
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 kinds = pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 from serve.processes import posix
-from serve.repositories import Repo, git, needs_git
+from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve import checkout as checkouts
-from pytest_fileperf.serve import repository as repositories
-from pytest_fileperf.serve.checkout import Against, Checkout, Kind, parse_against
-from pytest_fileperf.serve.home import HERE, Home
-from pytest_fileperf.serve.repository import GitError, find_repository
+from pytest_fileperf.versions import checkout as checkouts
+from pytest_fileperf.versions import repository as repositories
+from pytest_fileperf.versions.checkout import Against, Checkout, Kind, parse_against
+from pytest_fileperf.versions.repository import GitError, find_repository
+from pytest_fileperf.versions.tree import HERE, Home
 
 pytestmark = needs_git
 

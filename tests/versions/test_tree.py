@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fileperf.serve import home as homes
-from pytest_fileperf.serve.home import HERE, Home
+from pytest_fileperf.versions import tree as homes
+from pytest_fileperf.versions.tree import HERE, Home
 
 PYTHON = str(Path("/opt/py/bin/python"))
 PACKAGES = sysconfig.get_paths()["purelib"]

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve.home import HERE, Home
-from pytest_fileperf.serve.repository import GitError, Repository, find_repository, is_git_installed
-from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.plan.loopback import url_problem
+from pytest_fileperf.versions.repository import GitError, Repository, find_repository, is_git_installed
+from pytest_fileperf.versions.tree import HERE, Home
 
 __all__ = ("Against", "Checkout", "Kind", "parse_against")
 
@@ -54,8 +54,8 @@ class Against:
     """Where its code lives: for a commit without its tree until there is a `Checkout`, for a server what is here."""
     commit: str | None = None
     """The full hash of a commit."""
-    url: Url | None = None
-    """The server that already runs."""
+    url: str | None = None
+    """The address of a server that already runs."""
     repository: Repository | None = None
     """Where the commit is."""
     notes: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Against:
     @property
     def title(self) -> str:
         """How reports call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/bin/python`."""
-        return self.url.url if self.url else self.home.title
+        return self.url or self.home.title
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
@@ -79,7 +79,9 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
         if text.startswith(_PYTHON):
             return _interpreter(text, cwd)
         if text.lower().startswith(("http://", "https://")):
-            return Against(kind=Kind.URL, text=text, home=HERE, url=Url(text))
+            if problem := url_problem(text):
+                raise PlanError(problem)
+            return Against(kind=Kind.URL, text=text, home=HERE, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
