@@ -15,11 +15,11 @@ from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.serve.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.serve.inprocess import RunningInProcess
-from pytest_fileperf.serve.machine import cores_of
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.watch import Watch
+from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.watch.machine import cores_of
+from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("Stint", "Stints", "recording_of")

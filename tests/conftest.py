@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from serve.processes import busy
 
-from pytest_fileperf.serve.profiler import Profiler
+from pytest_fileperf.watch.profiler import Profiler
 
 pytest_plugins = ["pytester"]
 

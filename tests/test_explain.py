@@ -12,9 +12,9 @@ from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import Explanation, TestId
 from pytest_fileperf.run import Session, SessionOptions
-from pytest_fileperf.serve.profiler import Profiler
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.watch.profiler import Profiler
 
 MS = 1_000_000
 GONE = 2**22 + 1

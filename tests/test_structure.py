@@ -29,6 +29,7 @@ STAGES = (
     "wire",  # before serve, which hands out clients over our transport
     "versions",
     "serve",
+    "watch",
     "measure",  # before drive, which writes into the recorder it is handed
     "drive",
     "judge",

@@ -41,13 +41,13 @@ from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
 from pytest_fileperf.serve.launch import Launch, launch, prepare
-from pytest_fileperf.serve.machine import cores_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.sides import Base
 from pytest_fileperf.stints import Stint, Stints
 from pytest_fileperf.versions.tree import Home
+from pytest_fileperf.watch.machine import cores_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

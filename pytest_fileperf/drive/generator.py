@@ -26,7 +26,7 @@ from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
 from pytest_fileperf.errors import FileLimitError, FilePerfError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.serve.cpu import cpu_times_ns
+from pytest_fileperf.watch.cpu import cpu_times_ns
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 

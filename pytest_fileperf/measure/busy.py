@@ -21,7 +21,7 @@ from statistics import fmean
 from pytest_fileperf.measure.metrics import Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Span, spans_of
-from pytest_fileperf.serve.sample import CoreTime, ProcessUse, Sample
+from pytest_fileperf.watch.sample import CoreTime, ProcessUse, Sample
 
 __all__ = ("BUSY", "Busy", "busy_of")
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram, step_of
 from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Round, merge_failures
-from pytest_fileperf.serve.cpu import cpu_spent_ns
 from pytest_fileperf.units import format_duration
+from pytest_fileperf.watch.cpu import cpu_spent_ns
 
 __all__ = ("Recorder",)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
-from pytest_fileperf.serve.sample import Sample, ThreadUse
+from pytest_fileperf.watch.sample import Sample, ThreadUse
 
 __all__ = ("LATE_NS", "Boot", "Failure", "LeadTimes", "Phase", "Recording", "Round", "merge_failures")
 

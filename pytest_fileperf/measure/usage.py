@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from pytest_fileperf.measure.recording import Boot, Recording
-from pytest_fileperf.serve.sample import MainThread, ProcessUse, Sample, SocketQueues
+from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQueues
 
 __all__ = ("CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
 

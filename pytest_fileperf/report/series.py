@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from pytest_fileperf.measure.recording import Boot, LeadTimes
-from pytest_fileperf.serve.sample import ProcessUse, Sample, SocketQueues
+from pytest_fileperf.watch.sample import ProcessUse, Sample, SocketQueues
 
 __all__ = ("leads_series", "samples_series")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pytest_fileperf.measure.recording import Boot, LeadTimes
 from pytest_fileperf.report.series import leads_series, samples_series
-from pytest_fileperf.serve.sample import ProcessUse, Sample, SocketQueues
+from pytest_fileperf.watch.sample import ProcessUse, Sample, SocketQueues
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from pytest_fileperf.serve.threads import RUNNING, Look, ThreadWatch
+from pytest_fileperf.watch.threads import RUNNING, Look, ThreadWatch
 
 PATIENCE_S = 20.0
 

@@ -27,7 +27,7 @@ from pytest_fileperf.report.page.drawing import (
     thinned,
 )
 from pytest_fileperf.report.result import Result
-from pytest_fileperf.serve.sample import Sample
+from pytest_fileperf.watch.sample import Sample
 
 __all__ = ("process_charts",)
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.serve import vitals
-from pytest_fileperf.serve.threads import ThreadWatch
-from pytest_fileperf.serve.vitals import io_stalled_ns, process_use
+from pytest_fileperf.watch import vitals
+from pytest_fileperf.watch.threads import ThreadWatch
+from pytest_fileperf.watch.vitals import io_stalled_ns, process_use
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1
@@ -109,7 +109,7 @@ def test_waits_for_storage_only_grow() -> None:
 @linux
 def test_needs_no_psutil() -> None:
     code = (
-        "import os, sys, pytest_fileperf.serve.vitals as v;"
+        "import os, sys, pytest_fileperf.watch.vitals as v;"
         "v.process_use(os.getpid()), v.io_stalled_ns(); print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from serve.scripted import Scripted, scripted, settled, until
 
-from pytest_fileperf.serve import threads
-from pytest_fileperf.serve.sample import MainThread
-from pytest_fileperf.serve.threads import Activity, Look, ThreadWatch
+from pytest_fileperf.watch import threads
+from pytest_fileperf.watch.sample import MainThread
+from pytest_fileperf.watch.threads import Activity, Look, ThreadWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import pytest
 from serve.scripted import until
 
-from pytest_fileperf.serve import queues
-from pytest_fileperf.serve.queues import read_queues
-from pytest_fileperf.serve.sample import SocketQueues
+from pytest_fileperf.watch import queues
+from pytest_fileperf.watch.queues import read_queues
+from pytest_fileperf.watch.sample import SocketQueues
 
 SO_MAX_PACING_RATE = 47
 MORE_THAN_BUFFERS = b"x" * 32_000_000

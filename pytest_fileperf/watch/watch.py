@@ -14,11 +14,11 @@ from time import monotonic_ns, sleep, thread_time_ns
 from types import TracebackType
 from typing import Self
 
-from pytest_fileperf.serve.machine import core_times
-from pytest_fileperf.serve.queues import read_queues
-from pytest_fileperf.serve.sample import Sample, SocketQueues, ThreadUse
-from pytest_fileperf.serve.threads import Look, ThreadWatch
-from pytest_fileperf.serve.vitals import io_stalled_ns, process_use
+from pytest_fileperf.watch.machine import core_times
+from pytest_fileperf.watch.queues import read_queues
+from pytest_fileperf.watch.sample import Sample, SocketQueues, ThreadUse
+from pytest_fileperf.watch.threads import Look, ThreadWatch
+from pytest_fileperf.watch.vitals import io_stalled_ns, process_use
 
 __all__ = ("Watch",)
 

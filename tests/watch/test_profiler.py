@@ -18,9 +18,9 @@ import pytest
 from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
 from pytest_fileperf.measure.stacks import profile_of
-from pytest_fileperf.serve import profiler
-from pytest_fileperf.serve.profiler import Profiler, ProfilerUnavailable, Sampled
 from pytest_fileperf.serve.spec import Uvicorn
+from pytest_fileperf.watch import profiler
+from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from threading import get_native_id
 from typing import NamedTuple, TypeAlias
 
-from pytest_fileperf.serve.sample import MainThread
+from pytest_fileperf.watch.sample import MainThread
 
 __all__ = ("MOST_THREADS", "RUNNING", "Activity", "Look", "ThreadWatch")
 

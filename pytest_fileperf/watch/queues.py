@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pytest_fileperf.serve.sample import SocketQueues
+from pytest_fileperf.watch.sample import SocketQueues
 
 __all__ = ("MOST_CONNECTIONS", "read_queues")
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from pytest_fileperf.serve.sample import CoreTime
+from pytest_fileperf.watch.sample import CoreTime
 
 __all__ = ("core_times", "cores_of", "parse_core_times")
 

@@ -6,8 +6,8 @@ import os
 import sys
 from itertools import islice
 
-from pytest_fileperf.serve.cpu import cpu_times_ns
-from pytest_fileperf.serve.sample import ProcessUse
+from pytest_fileperf.watch.cpu import cpu_times_ns
+from pytest_fileperf.watch.sample import ProcessUse
 
 __all__ = ("io_stalled_ns", "process_use")
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pytest_fileperf.serve.machine import core_times, cores_of, parse_core_times
-from pytest_fileperf.serve.sample import CoreTime
+from pytest_fileperf.watch.machine import core_times, cores_of, parse_core_times
+from pytest_fileperf.watch.sample import CoreTime
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 MS = 1_000_000

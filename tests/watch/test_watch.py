@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.serve import watch as watching
-from pytest_fileperf.serve.sample import MainThread, ProcessUse
-from pytest_fileperf.serve.threads import ThreadWatch
-from pytest_fileperf.serve.watch import Watch
+from pytest_fileperf.watch import watch as watching
+from pytest_fileperf.watch.sample import MainThread, ProcessUse
+from pytest_fileperf.watch.threads import ThreadWatch
+from pytest_fileperf.watch.watch import Watch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 PATIENCE_S = 20.0
@@ -210,7 +210,7 @@ def test_a_long_watch_keeps_every_other_sample(
 def test_a_process_can_watch_itself_and_does_not_see_the_watch() -> None:
     """One of its own: in this one other tests, and libraries that they called, may have left threads at work."""
     code = (
-        "import os, time; from pytest_fileperf.serve.watch import Watch\n"
+        "import os, time; from pytest_fileperf.watch.watch import Watch\n"
         "with Watch(pids=lambda: (os.getpid(),), port=None, interval_s=0.005) as watch: time.sleep(0.1)\n"
         "print(len(watch.samples), *{sample.server[0].busy_threads for sample in watch.samples})"
     )

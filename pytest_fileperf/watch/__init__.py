@@ -1,0 +1,1 @@
+"""Processes seen from outside: their CPU time, memory, threads, queues and profiles."""
