@@ -38,14 +38,14 @@ from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.planning import alternation_plan
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
+from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.planning import alternation_plan
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.stints import Stint, Stints
 
 HERE = Path(__file__).parent
 SETTINGS = Settings()

@@ -39,7 +39,7 @@ USUAL_S = {"tiny": 0.0024, "upload": 0.006}
 """What a request usually takes here, so that one of 100 can be made to take ten times as long."""
 KEEPING = """
 import gzip, pickle
-from pytest_fileperf.versus import Versus
+from pytest_fileperf.session.comparison import Versus
 
 measure = Versus.measure
 

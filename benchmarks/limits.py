@@ -23,8 +23,8 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.plan.operation import Journey, Operation, Work
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import TestId
-from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000

@@ -34,7 +34,7 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.unit import Unit, unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
-from pytest_fileperf.planning import pair_ns
+from pytest_fileperf.session.planning import pair_ns
 
 TESTS = 5
 """Of a session; each has two gates."""

@@ -42,7 +42,7 @@ from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.spec import Command, Uvicorn
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.stints import Stint, Stints
+from pytest_fileperf.session.loading import Stint, Stints
 
 HERE = Path(__file__).parent
 MS = 1_000_000

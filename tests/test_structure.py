@@ -35,12 +35,7 @@ STAGES = (
     "judge",
     "report",
     "settings",
-    "planning",
-    "stints",
-    "explain",
-    "sides",
-    "versus",
-    "run",
+    "session",
     "plugin",
 )
 """A part imports itself and what stands before it."""

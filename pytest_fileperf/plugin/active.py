@@ -28,8 +28,8 @@ from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_fileperf.report.result import Result
-    from pytest_fileperf.run import Session
-    from pytest_fileperf.sides import Base
+    from pytest_fileperf.session.session import Session
+    from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against
 
 __all__ = ("ACTIVE", "Active", "activate")
@@ -108,7 +108,7 @@ class Active:
     def session(self) -> Session:
         """Returns the session that measures; made on first use, with all that it imports."""
         if self._session is None:
-            from pytest_fileperf.run import Session, SessionOptions
+            from pytest_fileperf.session.session import Session, SessionOptions
 
             options = SessionOptions(
                 baselines=self.invocation.baselines,
@@ -131,7 +131,7 @@ class Active:
         if self._against is None:
             return None
         from pytest_fileperf.serve.spec import Url
-        from pytest_fileperf.sides import Base
+        from pytest_fileperf.session.sides import Base
         from pytest_fileperf.versions.checkout import Checkout
         from pytest_fileperf.versions.dependencies import dependency_notes
 

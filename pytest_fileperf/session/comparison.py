@@ -18,7 +18,6 @@ from time import monotonic
 
 from pytest_fileperf.drive.stint import Progress
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.explain import Looked, explain_growth
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
 from pytest_fileperf.judge.sequence import Sequential
@@ -29,15 +28,23 @@ from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.planning import alternation_plan, limiting_plan, pair_ns, probe_plan, profile_plan, turn_plan
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.report.result import Explanation
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
+from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.planning import (
+    alternation_plan,
+    limiting_plan,
+    pair_ns,
+    probe_plan,
+    profile_plan,
+    turn_plan,
+)
+from pytest_fileperf.session.profiling import Looked, explain_growth
+from pytest_fileperf.session.sides import AbsentError, Base, Sides
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.sides import AbsentError, Base, Sides
-from pytest_fileperf.stints import Stint, Stints
 
 __all__ = ("Contest", "Versus")
 

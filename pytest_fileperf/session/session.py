@@ -13,7 +13,6 @@ from typing import Self, TypeAlias
 
 from pytest_fileperf.drive.stint import Progress
 from pytest_fileperf.errors import LoadError
-from pytest_fileperf.explain import Looked, explain_costs
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
@@ -33,7 +32,6 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.planning import boots_wanted, contest_title, load_identity, load_plan, load_title, profile_plan
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.report.result import Explanation, Result, TestId
 from pytest_fileperf.serve.app import app_spec
@@ -41,10 +39,19 @@ from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import worker_count
+from pytest_fileperf.session.comparison import Contest, Versus
+from pytest_fileperf.session.loading import Stint, Stints, recording_of
+from pytest_fileperf.session.planning import (
+    boots_wanted,
+    contest_title,
+    load_identity,
+    load_plan,
+    load_title,
+    profile_plan,
+)
+from pytest_fileperf.session.profiling import Looked, explain_costs
+from pytest_fileperf.session.sides import AbsentError, Base
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.sides import AbsentError, Base
-from pytest_fileperf.stints import Stint, Stints, recording_of
-from pytest_fileperf.versus import Contest, Versus
 
 __all__ = ("Session", "SessionOptions")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf import explain
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import Explanation, TestId
-from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.session import profiling as explain
+from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.watch.profiler import Profiler
 

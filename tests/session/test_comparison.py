@@ -32,20 +32,20 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Operation, Work
-from pytest_fileperf.planning import alternation_plan
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.report.result import Result, Standing, TestId
 from pytest_fileperf.report.terminal import terminal_report
-from pytest_fileperf.run import Session, SessionOptions
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
+from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.planning import alternation_plan
+from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.sides import Base
-from pytest_fileperf.stints import Stint, Stints
 from pytest_fileperf.versions.tree import Home
 from pytest_fileperf.watch.machine import cores_of
 
@@ -173,7 +173,7 @@ Trees = Callable[..., Home]
 def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked here needs few cycles."""
     for name, value in (("_FIRST_PAIR_NS", 300 * MS), ("_PAIR_NS", 300 * MS), ("_PAIR_WARMUP_NS", 50 * MS)):
-        monkeypatch.setattr(f"pytest_fileperf.planning.{name}", value)
+        monkeypatch.setattr(f"pytest_fileperf.session.planning.{name}", value)
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Where:
         loaded.extend(cores_of(running.pids) for running in args[3])
         return alternate(self, *args)
 
-    monkeypatch.setattr("pytest_fileperf.sides.prepare", noted)
+    monkeypatch.setattr("pytest_fileperf.session.sides.prepare", noted)
     monkeypatch.setattr(Stints, "alternate", looked)
     return booted, loaded
 
@@ -291,7 +291,7 @@ def test_sides_boot_on_different_cores_by_chance_and_serve_on_the_same(
     assert SPLIT is not None
     chance = random.Random(0)
     monkeypatch.setattr(chance, "sample", lambda values, count: list(values)[::-1] if turned else list(values))
-    monkeypatch.setattr("pytest_fileperf.sides._CHANCE", chance)
+    monkeypatch.setattr("pytest_fileperf.session.sides._CHANCE", chance)
     compared(trees(), tmp_path, settings=replace(QUICK, gate=("rps",)))
 
     booted, loaded = where
@@ -305,7 +305,7 @@ def test_sides_that_cannot_be_moved_boot_on_the_same_core(
     trees: Trees, tmp_path: Path, where: Where, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert SPLIT is not None
-    monkeypatch.setattr("pytest_fileperf.sides.keep_to", lambda cores, server: False)
+    monkeypatch.setattr("pytest_fileperf.session.sides.keep_to", lambda cores, server: False)
     result, _ = compared(trees(), tmp_path, settings=replace(QUICK, gate=("rps",)))
 
     booted, loaded = where
@@ -339,7 +339,7 @@ def test_a_side_that_dies_before_it_is_moved_is_named(
             psutil.wait_procs([psutil.Process(killed[0])], timeout=5)
         return keep_to(cores, server)
 
-    monkeypatch.setattr("pytest_fileperf.sides.keep_to", killing)
+    monkeypatch.setattr("pytest_fileperf.session.sides.keep_to", killing)
     with pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): uvicorn ×1 .* ended with"):
         compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
 
@@ -364,7 +364,7 @@ def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
         numbers.append(boot)
         return prepare(*args, boot=boot, **kwargs)
 
-    monkeypatch.setattr("pytest_fileperf.sides.prepare", noted)
+    monkeypatch.setattr("pytest_fileperf.session.sides.prepare", noted)
     firsts = []
     for _ in range(2):
         random.seed(0)  # as plugins and fixtures do before each test
@@ -386,7 +386,7 @@ def test_turns_are_not_for_ever_as_long_as_a_bad_first_moment_asks(
         turns_ns.append(plan.turn_ns)
         return plan
 
-    monkeypatch.setattr("pytest_fileperf.versus.alternation_plan", noted)
+    monkeypatch.setattr("pytest_fileperf.session.comparison.alternation_plan", noted)
     settings = replace(QUICK, gate=("rps",), max_duration_ns=30_000 * MS)
     compared(trees(SLOW_AT_FIRST, SLOW_AT_FIRST), tmp_path, settings=settings)
     assert len(turns_ns) >= 3

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.alternation import SIDES
-from pytest_fileperf.planning import (
+from pytest_fileperf.session.planning import (
     alternation_plan,
     boots_wanted,
     contest_title,

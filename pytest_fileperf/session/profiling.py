@@ -18,7 +18,7 @@ from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.report.result import Explanation
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.stints import Stints
+from pytest_fileperf.session.loading import Stints
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
 __all__ = ("Looked", "explain_costs", "explain_growth")

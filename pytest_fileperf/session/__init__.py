@@ -1,0 +1,1 @@
+"""Joins the stages: plans, loads, compares, judges, keeps results, and fails tests."""
