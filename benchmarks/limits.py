@@ -19,10 +19,10 @@ from pathlib import Path
 import httpx
 
 from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.plan.operation import Journey, Operation, Work
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.report.result import TestId
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings

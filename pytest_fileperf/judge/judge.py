@@ -1,4 +1,4 @@
-"""Judges a measurement against its baseline, and turns a verdict into the error that fails its test."""
+"""Judges a measurement against its baseline."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_fileperf.errors import (
-    LimitExceededError,
-    NotMeasuredError,
-    PerformanceError,
-    RegressionError,
-    RequestsFailedError,
-    log_block,
-)
 from pytest_fileperf.judge.baseline import Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment, changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
-from pytest_fileperf.judge.message import failures_text, verdict_text
-from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.busy import Busy
-from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("judge", "raise_for", "raise_for_failed_requests", "unless_base_failed", "unless_saturated")
+__all__ = ("SATURATED", "judge", "may_be_worse", "unless_base_failed", "unless_saturated")
 
 _UPDATE = "--fileperf-update"
-_SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
 
 
 def judge(
@@ -57,7 +47,7 @@ def judge(
         tolerance = tolerances.get(metric.name, metric.tolerance)
         comparison = _compared(metric, tolerance, alpha, found, now, identity)
         if saturated and comparison.outcome is Outcome.NEW:
-            comparison = replace(comparison, reason=f"there is no baseline, and this run makes none: {_SATURATED}")
+            comparison = replace(comparison, reason=f"there is no baseline, and this run makes none: {SATURATED}")
         elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
             comparison = replace(comparison, reason=_about_baseline(found, environment))
             comparison = _unless_explained(comparison, metric, busy) if busy else comparison
@@ -68,7 +58,7 @@ def judge(
 def unless_saturated(comparison: Comparison) -> Comparison:
     """Returns what a comparison is worth whose load was limited by the generator: it can show a regression only."""
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
-        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=_SATURATED)
+        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=SATURATED)
     return comparison
 
 
@@ -91,6 +81,12 @@ def unless_base_failed(
         else item
         for item in comparisons
     )
+
+
+def may_be_worse(comparison: Comparison) -> bool:
+    """Returns whether a metric is worse than its baseline, or may be: storing such runs lets a slow drift in."""
+    undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
+    return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _unless_explained(comparison: Comparison, metric: Metric, busy: Busy) -> Comparison:
@@ -151,51 +147,3 @@ def _about_baseline(base: Entry, environment: Environment) -> str:
         day = base.captured.partition("T")[0]
         said.append(f"the baseline of {day} was stored because: {base.reason}")
     return "; ".join(said)
-
-
-def raise_for(
-    verdict: Verdict, *, strict: bool, ci: bool, title: str, limiting: str = "", explanation: str = ""
-) -> None:
-    """Raises the error that the verdict asks for; returns when the test may pass.
-
-    RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
-    NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `limiting` names what limited the run, `explanation` are lines
-    about where its CPU went.
-    """
-    failure = _failure_of(verdict, strict=strict, ci=ci)
-    if failure is not None:
-        error, head = failure
-        notes = (_SATURATED,) if verdict.saturated and not verdict.comparisons else ()
-        text = verdict_text(verdict, title=title, head=head, limiting=limiting, explanation=explanation, notes=notes)
-        raise error(text)
-
-
-def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
-    outcomes = {comparison.outcome for comparison in verdict.comparisons}
-    broken = [check.name for check in verdict.limits if not check.holds]
-    limits = f"{', '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold"
-    if Outcome.REGRESSED in outcomes:
-        return RegressionError, f"worse than {verdict.against or 'its baseline'}" + (
-            f", and {limits}" if broken else ""
-        )
-    if broken:
-        return LimitExceededError, limits
-    if Outcome.NEW in outcomes and (strict or ci):
-        return NotMeasuredError, f"not compared, which fails {'under --fileperf-strict' if strict else 'in CI'}"
-    if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated):
-        return NotMeasuredError, "inconclusive, which fails under --fileperf-strict"
-    return None
-
-
-def raise_for_failed_requests(
-    measurement: Measurement, max_error_rate: float, title: str, *, log: Sequence[str] = ()
-) -> None:
-    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
-
-    `log` are the last lines of the server's log, where they may say why.
-    """
-    requests, errors = measurement.requests, measurement.errors
-    if requests == 0 or errors > max_error_rate * (requests + errors):
-        text = failures_text(measurement.failures, title=title, requests=requests, allowed=max_error_rate)
-        raise RequestsFailedError(text + log_block(log))

@@ -27,7 +27,7 @@ from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
-    from pytest_fileperf.report.result import Result
+    from pytest_fileperf.judge.result import Result
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against

@@ -16,9 +16,9 @@ from pytest_fileperf.settings.resolve import Settings, resolve
 if TYPE_CHECKING:
     from threading import Event
 
+    from pytest_fileperf.judge.result import Result, TestId
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plugin.active import Active
-    from pytest_fileperf.report.result import Result, TestId
     from pytest_fileperf.serve.running import RunningServer
 
 __all__ = ("Measuring",)
@@ -76,7 +76,7 @@ class Measuring:
         return resolve(verb=verb, marker=marker, options=given.options, ini=given.ini)
 
     def _next_test_id(self, settings: Settings) -> TestId:
-        from pytest_fileperf.report.result import TestId
+        from pytest_fileperf.judge.result import TestId
         from pytest_fileperf.report.values import json_value
 
         self._count += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY, parse_group_by
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 
 __all__ = (
     "MEASURING_FIXTURES",

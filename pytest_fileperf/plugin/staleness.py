@@ -11,8 +11,8 @@ import pytest
 from pytest_fileperf.plugin.options import Invocation
 
 if TYPE_CHECKING:
+    from pytest_fileperf.judge.result import Result
     from pytest_fileperf.judge.stale import Seen
-    from pytest_fileperf.report.result import Result
 
 __all__ = ("Census", "settle_stale")
 

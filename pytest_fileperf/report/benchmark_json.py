@@ -32,9 +32,9 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, parse_save, safe_dumps
 
 from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.report.files import write_text
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.values import json_value
 
 __all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json", "run_info", "save_benchmarks")

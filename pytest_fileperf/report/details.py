@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Recording
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, percent, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_duration, format_share

@@ -78,16 +78,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.judge.groups import RankedGroup, ranked_groups
 from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.report.details import notes
-from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY
-from pytest_fileperf.report.ranked import RankedGroup, ranked_groups
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.series import leads_series, samples_series
 from pytest_fileperf.report.values import json_text, json_value
 from pytest_fileperf.units import format_share

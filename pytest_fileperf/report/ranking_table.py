@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from pytest_fileperf.judge.groups import RankedGroup
 from pytest_fileperf.judge.ranking import Place
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import STYLES
-from pytest_fileperf.report.ranked import Grid, RankedGroup, grid_of
+from pytest_fileperf.report.grid import Grid, grid_of
 from pytest_fileperf.report.remarks import note_lines
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, Table, metric_text, row_names, table_of
 from pytest_fileperf.report.text import Style, amount, cells, flow, pad, plain
 

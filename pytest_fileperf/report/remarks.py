@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.details import STYLES, limit_text, noise_texts
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import Style, cells, change, flow, pad, percent, plain, quantity, shorten, words
 
 __all__ = (

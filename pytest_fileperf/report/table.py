@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.text import Style, amount, cells, paint, plain, shorten
 
 __all__ = ("LEAST_NAME_CELLS", "Column", "Table", "metric_text", "row_names", "table_of")

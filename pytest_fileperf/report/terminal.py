@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, unknown_params
+from pytest_fileperf.judge.groups import RankedGroup, ranked_groups
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import STYLES, compared, figure_lines, notes, reasons, setting
-from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY, unknown_params
-from pytest_fileperf.report.ranked import RankedGroup, ranked_groups
 from pytest_fileperf.report.ranking_table import group_lines, limited_by, member_names
 from pytest_fileperf.report.remarks import (
     failure_lines,
@@ -32,7 +33,6 @@ from pytest_fileperf.report.remarks import (
     note_lines,
     reason_lines,
 )
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_text, row_names, table_of
 from pytest_fileperf.report.text import Style, flow, plain, words
 

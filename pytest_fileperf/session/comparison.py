@@ -20,6 +20,7 @@ from pytest_fileperf.drive.stint import Progress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
+from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Comparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
@@ -29,7 +30,6 @@ from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
-from pytest_fileperf.report.result import Explanation
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pytest_fileperf.drive.stint import Progress
 from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.stacks import Profile, costs, profile_of
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
-from pytest_fileperf.report.result import Explanation
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import Stints
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled

@@ -17,15 +17,10 @@ from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget, alpha_each
-from pytest_fileperf.judge.judge import (
-    judge,
-    raise_for,
-    raise_for_failed_requests,
-    unless_base_failed,
-    unless_saturated,
-)
+from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed, unless_saturated
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
+from pytest_fileperf.judge.result import Explanation, Result, TestId
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -33,13 +28,13 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
-from pytest_fileperf.report.result import Explanation, Result, TestId
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import worker_count
 from pytest_fileperf.session.comparison import Contest, Versus
+from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.loading import Stint, Stints, recording_of
 from pytest_fileperf.session.planning import (
     boots_wanted,
@@ -335,7 +330,7 @@ class Session:
             return False
         if self._options.update == "new":
             return not isinstance(self._read_baseline(result.test, settings), Entry)
-        return self._options.update == "all" or not any(_may_be_worse(item) for item in result.verdict.comparisons)
+        return self._options.update == "all" or not any(may_be_worse(item) for item in result.verdict.comparisons)
 
     def _store_baseline(self, result: Result) -> None:
         entry = Entry(
@@ -368,12 +363,6 @@ class Session:
             limiting=str(result.measurement.limit),
             explanation="" if result.explanation is None else result.explanation.text,
         )
-
-
-def _may_be_worse(comparison: Comparison) -> bool:
-    """Returns whether a metric is worse than its baseline, or may be: storing such runs lets a slow drift in."""
-    undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
-    return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _cores_of(settings: Settings) -> Cores | None:

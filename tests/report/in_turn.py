@@ -7,9 +7,9 @@ from dataclasses import replace
 from report.samples import recording, result
 
 from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.measure.recording import Phase, Recording
-from pytest_fileperf.report.result import Result
 
 MS = 1_000_000
 TITLE = "origin/main (1a2b3c4)"

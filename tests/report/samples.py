@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
-from pytest_fileperf.report.result import Result, TestId
 
 ALL_STABILISED = ("hash seed", "addresses", "allocator")
 KIB = 1024

@@ -16,11 +16,11 @@ from pytest_benchmark.stats import Stats
 from report.samples import FAILURES, REGRESSED, recording, result
 
 from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.report.benchmark_json import RunInfo, benchmark_document, benchmark_json, run_info, save_benchmarks
-from pytest_fileperf.report.result import Result
 
 INFO = RunInfo(
     machine={"node": "here", "cpu": {}},

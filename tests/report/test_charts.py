@@ -22,12 +22,12 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import LeadTimes, Recording
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart, thinned
-from pytest_fileperf.report.result import Result
 
 
 def titles_of(charts: Sequence[Chart]) -> list[str]:

@@ -28,12 +28,12 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import RunFacts, results_html
 from pytest_fileperf.report.page.markup import data_block, element, raw_element
-from pytest_fileperf.report.result import Result
 
 FACTS = RunFacts(
     created=datetime(2026, 11, 21, 9, 30, tzinfo=UTC),

@@ -12,14 +12,14 @@ from report.in_turn import SLOWER, TITLE, compared, turns, with_itself
 from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
-from pytest_fileperf.judge.judge import raise_for
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
 from pytest_fileperf.report.page.gates import gate_table
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.terminal import terminal_report
+from pytest_fileperf.session.failing import raise_for
 
 
 def chart_of(shown: Result, title: str) -> Chart:

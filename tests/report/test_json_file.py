@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, SERVER_CPU, every_kind, recording, result
 from report.variants import form_uploads, stacks, steady
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.values import JsonValue, json_text, json_value
 
 CREATED = "2026-11-21T09:30:00+00:00"

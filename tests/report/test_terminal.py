@@ -24,10 +24,10 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.terminal import summary_line, terminal_report
 from pytest_fileperf.report.text import cells
 

@@ -19,11 +19,11 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
-from pytest_fileperf.report.result import Result
 
 SECOND_NS = 1_000_000_000
 NETWORK = Limit(kind=LimitKind.NETWORK, evidence="bytes wait to be sent on 28 connections, server CPU 31 %")

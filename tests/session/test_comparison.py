@@ -28,13 +28,13 @@ from pytest_fileperf.errors import (
     ServerDiedError,
     ServerStartError,
 )
+from pytest_fileperf.judge.result import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Operation, Work
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.report.result import Result, Standing, TestId
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores

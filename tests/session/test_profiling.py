@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fileperf.judge.result import Explanation, TestId
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.report.result import Explanation, TestId
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session import profiling as explain
 from pytest_fileperf.session.session import Session, SessionOptions

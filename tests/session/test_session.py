@@ -15,10 +15,10 @@ import pytest
 
 from pytest_fileperf.errors import BaselineError, PerformanceError, RequestsFailedError
 from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.report.result import Result, TestId
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings

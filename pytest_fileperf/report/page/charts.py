@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
@@ -31,7 +32,6 @@ from pytest_fileperf.report.page.drawing import (
 )
 from pytest_fileperf.report.page.pairs import pair_charts
 from pytest_fileperf.report.page.processes import process_charts
-from pytest_fileperf.report.result import Result
 
 __all__ = ("charts_of",)
 

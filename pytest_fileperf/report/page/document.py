@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 
-from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.judge.groups import ranked_groups
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, word_of
@@ -22,8 +24,6 @@ from pytest_fileperf.report.page.groups import group_sections
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element
 from pytest_fileperf.report.page.overview import entries_of, overview
 from pytest_fileperf.report.page.section import facts_list, section
-from pytest_fileperf.report.ranked import ranked_groups
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.terminal import summary_line
 
 __all__ = ("RunFacts", "results_html")

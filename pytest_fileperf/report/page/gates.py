@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Comparison, LimitCheck
 from pytest_fileperf.measure.metrics import METRICS, Direction
 from pytest_fileperf.report.details import STYLES, compared, limit_text
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import Style, change, percent, plain, quantity
 
 __all__ = ("badge", "gate_list", "gate_table", "limit_list", "word_of")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pytest_fileperf.judge.groups import RankedGroup
 from pytest_fileperf.judge.ranking import Place
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import Entry, link
-from pytest_fileperf.report.ranked import RankedGroup, grid_of
 from pytest_fileperf.report.ranking_table import member_names, share
 from pytest_fileperf.report.text import amount, percent, plain
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from pytest_fileperf.judge.groups import RankedGroup
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import compared, reasons
 from pytest_fileperf.report.page.gates import badge, gate_list
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.ranked import RankedGroup
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.report.table import metric_text, row_names
 from pytest_fileperf.report.text import plain
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import Comparison
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
@@ -23,7 +24,6 @@ from pytest_fileperf.report.page.drawing import (
     line,
     scale_for,
 )
-from pytest_fileperf.report.result import Result
 
 __all__ = ("pair_charts",)
 

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import Boot
 from pytest_fileperf.report.page.drawing import (
@@ -26,7 +27,6 @@ from pytest_fileperf.report.page.drawing import (
     scale_for,
     thinned,
 )
-from pytest_fileperf.report.result import Result
 from pytest_fileperf.watch.sample import Sample
 
 __all__ = ("process_charts",)

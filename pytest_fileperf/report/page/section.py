@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
@@ -13,7 +14,6 @@ from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import Entry
-from pytest_fileperf.report.result import Result, Standing
 from pytest_fileperf.report.text import amount, plain
 
 __all__ = ("facts_list", "section")

@@ -6,9 +6,9 @@ import pytest
 from pytest_benchmark.plugin import pytest_benchmark_group_stats
 from report.samples import result
 
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, parse_group_by, unknown_params
+from pytest_fileperf.judge.result import Result
 from pytest_fileperf.report.benchmark_json import RunInfo, benchmark_document
-from pytest_fileperf.report.grouping import DEFAULT_GROUP_BY, grouped, parse_group_by, unknown_params
-from pytest_fileperf.report.result import Result
 
 
 def results() -> list[Result]:

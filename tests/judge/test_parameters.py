@@ -6,7 +6,7 @@ import pytest
 from report.samples import result
 
 from pytest_fileperf import Command, InProcess, Uvicorn
-from pytest_fileperf.report.parameters import param_id, param_texts
+from pytest_fileperf.judge.parameters import param_id, param_texts
 from pytest_fileperf.report.values import json_value
 
 

@@ -14,8 +14,8 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.result import Standing
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.report.result import Standing
 
 
 @pytest.mark.parametrize(

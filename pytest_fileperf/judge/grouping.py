@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_fileperf.report.parameters import param_id, param_texts
+from pytest_fileperf.judge.parameters import param_id, param_texts
 
 if TYPE_CHECKING:
-    from pytest_fileperf.report.result import Result, TestId
+    from pytest_fileperf.judge.result import Result, TestId
 
 __all__ = ("DEFAULT_GROUP_BY", "grouped", "parse_group_by", "unknown_params")
 

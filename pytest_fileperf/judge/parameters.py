@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_fileperf.report.result import TestId
+    from pytest_fileperf.judge.result import TestId
 
 __all__ = ("param_id", "param_texts")
 

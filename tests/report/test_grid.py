@@ -9,8 +9,9 @@ import pytest
 from report.samples import recording, result
 from report.variants import stacks, steady, uploads
 
-from pytest_fileperf.report.ranked import Grid, grid_of, ranked_groups
-from pytest_fileperf.report.result import Result
+from pytest_fileperf.judge.groups import ranked_groups
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.report.grid import Grid, grid_of
 
 
 def test_groups_are_ranked_best_first_and_the_rest_stays_in_order() -> None:

@@ -1,0 +1,50 @@
+"""The groups of a session whose members are ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_fileperf.judge.grouping import grouped
+from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
+from pytest_fileperf.judge.result import Result
+
+__all__ = ("RankedGroup", "ranked_groups")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedGroup:
+    """Measurements that are compared with each other."""
+
+    title: str
+    results: tuple[Result, ...]
+    """In the order they were made; a place's `member` is an index into them."""
+    ranking: Ranking
+
+    def ordered(self) -> Iterator[tuple[Result, Place]]:
+        """Yields the members, best first."""
+        for place in self.ranking.places:
+            yield self.results[place.member], place
+
+
+def ranked_groups(
+    results: Sequence[Result], labels: Sequence[str]
+) -> tuple[tuple[Result, ...], tuple[RankedGroup, ...]]:
+    """Returns the results that are in no ranked group, and the groups by `labels`, in order of appearance.
+
+    A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing.
+    """
+    groups = []
+    for title, members in grouped((result for result in results if not result.smoke), labels).items():
+        if title and sum(result.measurement.requests > 0 for result in members) > 1:
+            limits = [result.measurement.limit for result in members]
+            ranking = rank_runs([result.recording for result in members], limits)
+            groups.append(RankedGroup(title=title, results=tuple(members), ranking=_by_rank(ranking)))
+    taken = {id(result) for group in groups for result in group.results}
+    return tuple(result for result in results if id(result) not in taken), tuple(groups)
+
+
+def _by_rank(ranking: Ranking) -> Ranking:
+    """Returns it with equal ranks next to each other, best first: a wide interval may rank before a better value."""
+    return replace(ranking, places=tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf)))

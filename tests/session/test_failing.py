@@ -1,0 +1,281 @@
+"""The errors that fail a test, message by message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_fileperf.errors import (
+    LimitExceededError,
+    NotMeasuredError,
+    PerformanceError,
+    RegressionError,
+    RequestsFailedError,
+)
+from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
+
+PASSED = Comparison(
+    metric="p99",
+    outcome=Outcome.PASS,
+    tolerance=0.25,
+    base=0.0310,
+    now=0.0350,
+    change=0.129,
+    low=-0.032,
+    high=0.317,
+    confidence=0.9,
+)
+REGRESSED = Comparison(
+    metric="rps",
+    outcome=Outcome.REGRESSED,
+    tolerance=0.05,
+    base=2050.0,
+    now=1740.0,
+    change=-0.1512,
+    low=-0.188,
+    high=-0.1131,
+    confidence=0.9,
+    reason="since the baseline, uvicorn was 0.34.0, is 0.54.0",
+)
+NEW = Comparison(
+    metric="rps",
+    outcome=Outcome.NEW,
+    tolerance=0.05,
+    now=2050.0,
+    reason="there is no baseline: store one with --fileperf-update",
+)
+IMPROVED = replace(
+    REGRESSED,
+    outcome=Outcome.IMPROVED,
+    now=2500.0,
+    change=0.2195,
+    low=0.17,
+    high=0.27,
+    reason="better than its baseline: store the new level with --fileperf-update",
+)
+UNCLEAR = replace(
+    PASSED,
+    outcome=Outcome.INCONCLUSIVE,
+    reason="only a worsening of 120.0 % could have been seen: use more boots or a longer duration,"
+    " or a tolerance of 44.0 %",
+)
+SLOW_P99 = LimitCheck(name="max_p99", metric="p99", limit=0.030, value=0.035, holds=False)
+FAST_RPS = LimitCheck(name="min_rps", metric="rps", limit=1500.0, value=1740.0, holds=True)
+NO_RSS = LimitCheck(
+    name="max_rss",
+    metric="rss",
+    limit=256 << 20,
+    value=None,
+    holds=False,
+    reason="server peak RSS was not measured in this run",
+)
+
+
+def message_of(error: type[PerformanceError], verdict: Verdict, *, strict: bool = False, ci: bool = False) -> str:
+    with pytest.raises(PerformanceError) as caught:
+        raise_for(verdict, strict=strict, ci=ci, title="test_upload", limiting="server CPU (98 % of its core)")
+    assert type(caught.value) is error
+    text = str(caught.value)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    return text
+
+
+def test_the_message_of_a_regression() -> None:
+    assert message_of(RegressionError, Verdict(comparisons=(REGRESSED, PASSED))) == (
+        """\
+test_upload: worse than its baseline
+
+metric  baseline      now   change in % (90 %)  tolerance  outcome
+rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)      5.0 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)     25.0 %  PASS
+
+limited by: server CPU (98 % of its core)
+rps: since the baseline, uvicorn was 0.34.0, is 0.54.0
+if the new level is meant to stay, store it with --fileperf-update=all"""
+    )
+
+
+def test_the_message_of_a_regression_with_limits() -> None:
+    verdict = Verdict(comparisons=(replace(REGRESSED, reason=""), UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS))
+    assert message_of(RegressionError, verdict, strict=True, ci=True) == (
+        """\
+test_upload: worse than its baseline, and max_p99, max_rss do not hold
+
+metric  baseline      now   change in % (90 %)  tolerance  outcome
+rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)      5.0 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)     25.0 %  INCONCLUSIVE
+
+limit      allowed  measured
+min_rps  ≥ 1,500/s   1,740/s  holds
+max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
+max_rss  ≤ 256 MiB         –  DOES NOT HOLD
+
+limited by: server CPU (98 % of its core)
+p99: only a worsening of 120.0 % could have been seen: use more boots or
+  a longer duration, or a tolerance of 44.0 %
+max_rss: server peak RSS was not measured in this run
+if the new level is meant to stay, store it with --fileperf-update=all"""
+    )
+
+
+def test_metrics_with_the_same_reason_share_a_line() -> None:
+    verdict = Verdict(comparisons=(NEW, replace(NEW, metric="p99")))
+    assert message_of(NotMeasuredError, verdict, strict=True).endswith(
+        "\nrps, p99: there is no baseline: store one with --fileperf-update"
+    )
+
+
+def test_the_message_of_a_limit() -> None:
+    assert message_of(LimitExceededError, Verdict(comparisons=(NEW, IMPROVED), limits=(SLOW_P99,))) == (
+        """\
+test_upload: max_p99 does not hold
+
+metric  baseline      now   change in % (90 %)  tolerance  outcome
+rps            –  2,050/s                    –      5.0 %  NEW
+rps      2,050/s  2,500/s  +21.9 (+17.0…+27.0)      5.0 %  IMPROVED
+
+limit      allowed  measured
+max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
+
+limited by: server CPU (98 % of its core)
+rps: there is no baseline: store one with --fileperf-update
+rps: better than its baseline: store the new level with
+  --fileperf-update"""
+    )
+
+
+NEW_MESSAGE = """\
+test_upload: not compared, which fails {where}
+
+metric  baseline      now  change in %  tolerance  outcome
+rps            –  2,050/s            –      5.0 %  NEW
+
+limited by: server CPU (98 % of its core)
+rps: there is no baseline: store one with --fileperf-update"""
+
+
+@pytest.mark.parametrize(
+    "strict,ci,where",
+    [(True, False, "under --fileperf-strict"), (False, True, "in CI"), (True, True, "under --fileperf-strict")],
+)
+def test_the_message_of_a_new_one_where_that_fails(strict: bool, ci: bool, where: str) -> None:
+    found = message_of(NotMeasuredError, Verdict(comparisons=(NEW,)), strict=strict, ci=ci)
+    assert found == NEW_MESSAGE.format(where=where)
+
+
+def test_the_message_of_an_inconclusive_one_under_strict() -> None:
+    assert message_of(NotMeasuredError, Verdict(comparisons=(UNCLEAR,)), strict=True) == (
+        """\
+test_upload: inconclusive, which fails under --fileperf-strict
+
+metric  baseline      now  change in % (90 %)  tolerance  outcome
+p99      31.0 ms  35.0 ms  +12.9 (−3.2…+31.7)     25.0 %  INCONCLUSIVE
+
+limited by: server CPU (98 % of its core)
+p99: only a worsening of 120.0 % could have been seen: use more boots or
+  a longer duration, or a tolerance of 44.0 %"""
+    )
+
+
+def test_the_message_of_a_saturated_run_with_limits_alone_under_strict() -> None:
+    assert message_of(NotMeasuredError, Verdict(limits=(FAST_RPS,), saturated=True), strict=True) == (
+        """\
+test_upload: inconclusive, which fails under --fileperf-strict
+
+limit      allowed  measured
+min_rps  ≥ 1,500/s   1,740/s  holds
+
+limited by: server CPU (98 % of its core)
+the load generator was saturated, so this is its own speed and not the
+  server's: use fewer connections"""
+    )
+
+
+@pytest.mark.parametrize(
+    "verdict,strict,ci",
+    [
+        (Verdict(), True, True),
+        (Verdict(comparisons=(PASSED, IMPROVED), limits=(FAST_RPS,)), True, True),
+        (Verdict(comparisons=(NEW, UNCLEAR)), False, False),
+        (Verdict(comparisons=(UNCLEAR,), saturated=True), False, True),
+    ],
+)
+def test_what_does_not_fail(verdict: Verdict, strict: bool, ci: bool) -> None:
+    raise_for(verdict, strict=strict, ci=ci, title="test_upload")
+
+
+def test_the_widest_table_fits_80_columns() -> None:
+    wide = replace(UNCLEAR, metric="cpu_per_request", base=0.000512, now=0.000812, change=12.5, low=-0.5, high=99.0)
+    rate = replace(REGRESSED, metric="throughput", base=574.0 * (1 << 20), now=174.0 * (1 << 20), reason="")
+    text = message_of(RegressionError, Verdict(comparisons=(wide, rate)))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+NO_RUN = measurement_of(Recording(rounds=(), boots=(), connections=1, engine="replay"))
+TIMEOUTS = Failure(kind="timeout", count=3, example="no answer within 30 s")
+BROKEN = Failure(
+    kind="status 500",
+    count=1204,
+    example="500 Internal Server Error\n\x1b[31mTraceback\x1b[0m (most recent call last):\n" + "x" * 400,
+)
+
+
+def run_of(requests: int, *failures: Failure) -> Measurement:
+    return replace(NO_RUN, requests=requests, failures=failures, errors=sum(failure.count for failure in failures))
+
+
+def failed_message(measurement: Measurement, max_error_rate: float = 0.0) -> str:
+    with pytest.raises(RequestsFailedError) as caught:
+        raise_for_failed_requests(measurement, max_error_rate, "test_upload")
+    return str(caught.value)
+
+
+def test_the_message_of_failed_requests() -> None:
+    assert failed_message(run_of(12_000, BROKEN, TIMEOUTS), 0.01) == (
+        """\
+test_upload: 1,207 of 13,207 requests failed (9.1 %, allowed 1.0 %)
+
+1,204 × status 500
+        500 Internal Server Error
+        �[31mTraceback�[0m (most recent call last):
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+    3 × timeout
+        no answer within 30 s"""
+    )
+
+
+def test_the_message_when_none_succeeded() -> None:
+    assert failed_message(run_of(0, TIMEOUTS), 1.0) == (
+        """\
+test_upload: none of 3 requests succeeded
+
+3 × timeout
+    no answer within 30 s"""
+    )
+
+
+def test_the_message_when_none_was_made() -> None:
+    assert failed_message(run_of(0), 1.0) == "test_upload: no request was made"
+
+
+def test_a_rare_failure_is_not_shown_as_none() -> None:
+    first = failed_message(run_of(99_999, replace(TIMEOUTS, count=1))).splitlines()[0]
+    assert first == "test_upload: 1 of 100,000 requests failed (0.001 %, allowed 0.0 %)"
+
+
+def test_many_kinds_are_cut_short() -> None:
+    kinds = [Failure(kind=f"status {500 + index}", count=1, example="") for index in range(11)]
+    assert failed_message(run_of(5, *kinds)).splitlines()[-2:] == ["1 × status 507", "and 3 of 3 further kinds"]
+
+
+@pytest.mark.parametrize("requests,failed,allowed", [(10, 0, 0.0), (99, 1, 0.01), (1, 99, 1.0)])
+def test_as_many_failures_as_allowed_do_not_fail(requests: int, failed: int, allowed: float) -> None:
+    failures = (replace(TIMEOUTS, count=failed),) if failed else ()
+    raise_for_failed_requests(run_of(requests, *failures), allowed, "test_upload")
