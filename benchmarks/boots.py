@@ -43,7 +43,7 @@ from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
-from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.loading import Loader, Run
 from pytest_fileperf.session.planning import alternation_plan
 from pytest_fileperf.settings.resolve import Settings
 
@@ -115,7 +115,7 @@ def main() -> None:
 def measure_missing(arguments: argparse.Namespace) -> None:
     """Makes pairs until each way has enough of them, or the time is over."""
     ends_s = time.monotonic() + 60 * arguments.minutes
-    stints = Stints()
+    loader = Loader()
     try:
         while time.monotonic() < ends_s:
             counts = Counter(str(row["variant"]) for row in read(arguments.results))
@@ -124,16 +124,16 @@ def measure_missing(arguments: argparse.Namespace) -> None:
                 return
             fewest = min(counts[name] for name in missing)
             name = random.choice([name for name in missing if counts[name] == fewest])
-            row = {"variant": name, **measured(arguments.app, name, counts[name], stints)}
+            row = {"variant": name, **measured(arguments.app, name, counts[name], loader)}
             with arguments.results.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(row) + "\n")
             print(f"\r{name}: pair {counts[name] + 1} of {arguments.pairs}   ", end="", file=sys.stderr, flush=True)
     finally:
-        stints.close()
+        loader.close()
         print(file=sys.stderr)
 
 
-def measured(app: str, name: str, number: int, stints: Stints) -> dict[str, object]:
+def measured(app: str, name: str, number: int, loader: Loader) -> dict[str, object]:
     """Returns, for each work, how two boots differ, as a log ratio, and the variance of that alone."""
     cores = split_cores(1)
     if cores is None:
@@ -147,7 +147,7 @@ def measured(app: str, name: str, number: int, stints: Stints) -> dict[str, obje
                 launch(Url(one), None, boot=number, cores=None) as base,
                 launch(Url(other), None, boot=number, cores=None) as now,
             ):
-                made = stints.alternate(WORK[work], plan, number, (base, now), generator_cores, lambda _: None)
+                made = loader.alternate(WORK[work], plan, number, (base, now), generator_cores, lambda _: None)
             sides = tuple(map(side_of, made))
             unit = unit_of(METRICS["rps"], [Pair(base=sides[0], now=sides[1])], total=False)
             if unit is None:
@@ -157,12 +157,12 @@ def measured(app: str, name: str, number: int, stints: Stints) -> dict[str, obje
     return found
 
 
-def side_of(stint: Stint) -> PairSide:
+def side_of(run: Run) -> PairSide:
     """Returns what a boot showed; ends the script where requests failed."""
-    failed = [round_.failures for round_ in stint.result.rounds if round_.failed]
+    failed = [round_.failures for round_ in run.result.rounds if round_.failed]
     if failed:
         sys.exit(f"requests failed: {failed[0]}")
-    return pair_side(stint.result.rounds, ())
+    return pair_side(run.result.rounds, ())
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def booted(app: str, name: str, number: int, core: int) -> Iterator[str]:
         env |= stabilising_env(number)
     program = ("-c", NUMBERED) if variant.numbered else ("-m", "uvicorn")
     serve = (*program, app, f"--port={port}", "--log-level=warning", "--no-access-log")
-    stage = (sys.executable, "-I", "-S", str(STAGES / "settle.py"), str(core), "FIX" if variant.addresses else "KEEP")
+    stage = (sys.executable, "-I", "-S", str(STAGES / "stage1.py"), str(core), "FIX" if variant.addresses else "KEEP")
     with ExitStack() as stack:
         process = subprocess.Popen(
             [*stage, sys.executable, "-P", *serve],

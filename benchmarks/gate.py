@@ -44,10 +44,10 @@ from pytest_fileperf.session.comparison import Versus
 measure = Versus.measure
 
 def kept(*args, **kwargs):
-    contest = measure(*args, **kwargs)
+    result = measure(*args, **kwargs)
     with gzip.open({pairs!r}, "wb", compresslevel=4) as stream:
-        pickle.dump((contest.pairs, contest.seconds), stream)
-    return contest
+        pickle.dump((result.pairs, result.seconds), stream)
+    return result
 
 Versus.measure = kept
 """

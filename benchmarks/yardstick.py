@@ -39,10 +39,10 @@ from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Command, Uvicorn
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.loading import Loader, Run
 
 HERE = Path(__file__).parent
 MS = 1_000_000
@@ -86,11 +86,11 @@ def session(condition: str) -> dict[str, object]:
     if cores is None:
         sys.exit("needs two cores")
     began_s = time.monotonic()
-    stints = Stints()
+    loader = Loader()
     try:
-        with burning(condition == "busy"), Fleet() as fleet:
-            yardsticks = fleet.boots(YARDSTICK, None, BOOTS, cores[0])
-            apps = fleet.boots(Uvicorn(), app_spec("app:app"), BOOTS, cores[0])
+        with burning(condition == "busy"), ServerPool() as pool:
+            yardsticks = pool.boots(YARDSTICK, None, BOOTS, cores[0])
+            apps = pool.boots(Uvicorn(), app_spec("app:app"), BOOTS, cores[0])
             boots: dict[str, list[list[list[float]]]] = {name: [] for name in WORK}
             for index, servers in enumerate(zip(yardsticks, apps, strict=True)):
                 for name in random.sample(list(WORK), len(WORK)):
@@ -102,16 +102,16 @@ def session(condition: str) -> dict[str, object]:
                         firsts=tuple(random.choice((0, 1)) for _ in range(CYCLES)),
                         timeout_ns=30_000 * MS,
                     )
-                    made = stints.alternate(WORK[name], plan, index, servers, cores[1], lambda _: None)
-                    boots[name].append([rates(stint) for stint in made])
+                    made = loader.alternate(WORK[name], plan, index, servers, cores[1], lambda _: None)
+                    boots[name].append([rates(run) for run in made])
     finally:
-        stints.close()
+        loader.close()
     return {"condition": condition, "at": round(time.time()), "seconds": round(time.monotonic() - began_s, 1), **boots}
 
 
-def rates(stint: Stint) -> list[float]:
+def rates(run: Run) -> list[float]:
     """Returns requests/s of each turn."""
-    turns = [round_ for round_ in stint.result.rounds if round_.phase is Phase.ROUND]
+    turns = [round_ for round_ in run.result.rounds if round_.phase is Phase.ROUND]
     if any(round_.failed for round_ in turns):
         sys.exit(f"requests failed: {[round_.failures for round_ in turns if round_.failed][:1]}")
     return [round(round_.requests / round_.duration_ns * 1e9, 1) for round_ in turns]

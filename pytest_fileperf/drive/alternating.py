@@ -10,7 +10,7 @@ from time import monotonic_ns
 
 from pytest_fileperf.drive.beginning import Beginning, Target
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.stint import Progress, StintResult, quiet_memory, tell
+from pytest_fileperf.drive.run import Progress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import NOW, SIDES, Alternation
@@ -33,10 +33,10 @@ async def run_alternating(
     files: PayloadFiles,
     server_cpu: Sequence[Callable[[], Mapping[int, int]]],
     progress: Callable[[Progress], None],
-) -> tuple[StintResult, StintResult]:
+) -> tuple[RunResult, RunResult]:
     """Makes the cycles and returns what each side, base and now, has shown: a round for each of its turns.
 
-    Raises what `run_stint` raises.
+    Raises what `run_load` raises.
     """
     async with AsyncExitStack() as stack:
         loads, recorders, slots, engines = [], [], [], []
@@ -70,7 +70,7 @@ async def run_alternating(
             ended_ns = monotonic_ns()
             rounds = [recorder.finish(ended_ns) for recorder in recorders]
     base, now = (
-        StintResult(
+        RunResult(
             boot=targets[side].boot,
             rounds=rounds[side],
             engine=engines[side][0],

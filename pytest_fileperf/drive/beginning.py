@@ -30,7 +30,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The boot that a stint loads."""
+    """The boot that a run loads."""
 
     boot: int
     url: str
@@ -40,7 +40,7 @@ class Target:
 
 
 class Beginning:
-    """Prepares a stint: clients, the compiled request, slots with open connections."""
+    """Prepares a run: clients, the compiled request, slots with open connections."""
 
     def __init__(
         self, work: Work, target: Target, files: PayloadFiles, stack: AsyncExitStack, *, timeout_ns: int

@@ -1,4 +1,4 @@
-"""The generator process, `python -m pytest_fileperf.drive.generator`: makes stint after stint until its input ends.
+"""The generator process, `python -m pytest_fileperf.drive.generator`: makes run after run until its input ends.
 
 It has a process of its own so that its CPU time is its own, and so that nothing in the test process can delay it.
 """
@@ -21,8 +21,8 @@ from typing import BinaryIO
 import httpx
 
 from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
-from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
+from pytest_fileperf.drive.messages import LoadOrder, Refusal, Setup, read_message, write_message
+from pytest_fileperf.drive.run import Progress, RunResult, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Work
@@ -48,7 +48,7 @@ def main() -> None:
     with PayloadFiles(Path(setup.scratch)) as files:
         while True:
             job = jobs.get()
-            assert isinstance(job, StintJob)
+            assert isinstance(job, LoadOrder)
             write_message(answers, _answer(job, files, answers, anywhere))
 
 
@@ -71,11 +71,11 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str)
 
 
 def _answer(
-    job: StintJob, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]
-) -> tuple[StintResult, ...] | Refusal:
-    """Makes the stint; every failure becomes a refusal that says whose fault it is.
+    job: LoadOrder, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]
+) -> tuple[RunResult, ...] | Refusal:
+    """Makes the run; every failure becomes a refusal that says whose fault it is.
 
-    `anywhere` are the cores of a stint that names none: an earlier one may have had fewer.
+    `anywhere` are the cores of a run that names none: an earlier one may have had fewer.
     """
     try:
         _allow_files(job.plan.connections * len(job.targets))
@@ -97,13 +97,13 @@ def _answer(
 
 
 async def _made(
-    job: StintJob, work: Work, files: PayloadFiles, progress: Callable[[Progress], None]
-) -> tuple[StintResult, ...]:
+    job: LoadOrder, work: Work, files: PayloadFiles, progress: Callable[[Progress], None]
+) -> tuple[RunResult, ...]:
     server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
     if isinstance(job.plan, Alternation):
         return await run_alternating(work, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress)
     (target,), (cpu,) = job.targets, server_cpu
-    return (await run_stint(work, job.plan, target, files=files, server_cpu=cpu, progress=progress),)
+    return (await run_load(work, job.plan, target, files=files, server_cpu=cpu, progress=progress),)
 
 
 def _allow_files(connections: int) -> None:

@@ -11,7 +11,7 @@ from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("Refusal", "Setup", "StintJob", "read_message", "write_message")
+__all__ = ("LoadOrder", "Refusal", "Setup", "read_message", "write_message")
 
 _LENGTH = struct.Struct("!Q")
 
@@ -27,8 +27,8 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StintJob:
-    """A stint to make; answered by any number of `Progress`, then a tuple of `StintResult` or a `Refusal`."""
+class LoadOrder:
+    """A run to make; answered by any number of `Progress`, then a tuple of `RunResult` or a `Refusal`."""
 
     work: bytes
     """The pickled `Work`: unpacked after `Setup`, where a failure to import can be told."""

@@ -1,4 +1,4 @@
-"""The test process's side of a generator: starts it, hands it stints, listens to it, ends it."""
+"""The test process's side of a generator: starts it, hands it runs, listens to it, ends it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import IO, Self
 import httpx
 
 from pytest_fileperf.drive.beginning import Target
-from pytest_fileperf.drive.messages import Refusal, Setup, StintJob, read_message, write_message
-from pytest_fileperf.drive.stint import Progress, StintResult
+from pytest_fileperf.drive.messages import LoadOrder, Refusal, Setup, read_message, write_message
+from pytest_fileperf.drive.run import Progress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
@@ -30,13 +30,13 @@ __all__ = ("Generator",)
 _CHECK_S = 0.25
 """How often the server is looked after while waiting for the generator."""
 _GRACE_S = 30.0
-"""A generator that is silent for this long past the end of its stint and every time limit is ended."""
+"""A generator that is silent for this long past the end of its run and every time limit is ended."""
 _END_S = 5.0
 _LOG_LINES = 30
 
 
 class Generator:
-    """A generator process; a context manager. It starts with the first stint and serves any number of them."""
+    """A generator process; a context manager. It starts with the first run and serves any number of them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,8 +65,8 @@ class Generator:
         cores: frozenset[int] | None,
         progress: Callable[[Progress], None],
         check: Callable[[], None],
-    ) -> StintResult:
-        """Makes one stint in the generator and returns what it found; raises what `alternate` raises."""
+    ) -> RunResult:
+        """Makes one run in the generator and returns what it found; raises what `alternate` raises."""
         (result,) = self._made(work, plan, (target,), (pids,), cores, progress, check)
         return result
 
@@ -80,12 +80,12 @@ class Generator:
         cores: frozenset[int] | None,
         progress: Callable[[Progress], None],
         check: Callable[[], None],
-    ) -> tuple[StintResult, StintResult]:
+    ) -> tuple[RunResult, RunResult]:
         """Loads two servers in turn, and returns what each of them has shown.
 
-        `check` is called a few times a second and may raise to end the stint (the server died). Raises PlanError,
+        `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
         LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
-        process is ended, and the next stint starts a new one.
+        process is ended, and the next run starts a new one.
         """
         base, now = self._made(work, plan, targets, pids, cores, progress, check)
         return base, now
@@ -99,12 +99,12 @@ class Generator:
         cores: frozenset[int] | None,
         progress: Callable[[Progress], None],
         check: Callable[[], None],
-    ) -> tuple[StintResult, ...]:
+    ) -> tuple[RunResult, ...]:
         try:
             self._start()
             assert self._process is not None
             assert self._process.stdin is not None
-            job = StintJob(work=_packed(work), plan=plan, targets=targets, pids=pids, cores=cores)
+            job = LoadOrder(work=_packed(work), plan=plan, targets=targets, pids=pids, cores=cores)
             write_message(self._process.stdin, job)
             answer = self._await_answer(plan, progress, check)
         except BrokenPipeError as error:
@@ -161,7 +161,7 @@ class Generator:
 
     def _await_answer(
         self, plan: LoadPlan | Alternation, progress: Callable[[Progress], None], check: Callable[[], None]
-    ) -> tuple[StintResult, ...] | Refusal:
+    ) -> tuple[RunResult, ...] | Refusal:
         longest_s = plan.longest_ns / 1e9 + _GRACE_S
         deadline = monotonic() + longest_s
         while True:
@@ -241,7 +241,7 @@ def _is_test_module(name: str) -> bool:
     return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"
 
 
-def _results(answer: tuple[StintResult, ...] | Refusal) -> tuple[StintResult, ...]:
+def _results(answer: tuple[RunResult, ...] | Refusal) -> tuple[RunResult, ...]:
     if not isinstance(answer, Refusal):
         return answer
     if answer.kind == "plan":

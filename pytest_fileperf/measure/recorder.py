@@ -125,7 +125,7 @@ class _Leads:
 
 
 class Recorder:
-    """Takes every finished request of one stint; `finish` returns the rounds.
+    """Takes every finished request of one run; `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
     away; from there `stretches` follow, each with when it ends (since that instant, ascending) and what it is; what

@@ -16,7 +16,7 @@ LATE_NS = 1_000_000
 
 
 class Phase(StrEnum):
-    """Which part of a stint a round is."""
+    """Which part of a run a round is."""
 
     ROUND = "round"
     HANDOVER = "handover"
@@ -102,12 +102,12 @@ class LeadTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """Facts about one boot of the server during its stint."""
+    """Facts about one boot of the server during its run."""
 
     index: int
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
-    """Sum over the process tree of each process's own peak during the stint."""
+    """Sum over the process tree of each process's own peak during the run."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
     worker_pids: tuple[int, ...] = ()
@@ -117,7 +117,7 @@ class Boot:
     generator_cores: frozenset[int] = frozenset()
     """The same of the generator; empty also where that is the test process."""
     samples: tuple[Sample, ...] = ()
-    """What its processes, the generator and the sockets between them did, a few times a second during the stint."""
+    """What its processes, the generator and the sockets between them did, a few times a second during the run."""
     first: Histogram = EMPTY
     """Nanoseconds that the requests took that were sent before any answer had come, in the warm-up where there is one:
     there was no queue yet but of themselves."""
@@ -127,7 +127,7 @@ class Boot:
     """What the threads of each of its processes did over the rounds."""
 
     def and_then(self, later: Boot) -> Boot:
-        """Returns what is known of it after another stint."""
+        """Returns what is known of it after another run."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         return replace(
             later,
@@ -149,13 +149,13 @@ class Recording:
     why_engine: str = ""
     """Why it was not replay; empty for replay."""
     wait_ns: int = 0
-    """Time spent waiting for what was in flight after the last rounds, over all stints."""
+    """Time spent waiting for what was in flight after the last rounds, over all runs."""
     open_loop: bool = False
     """Whether requests were due at given instants, whatever the server does."""
     due: int | None = None
-    """Open loop and fixed counts: how many requests were due after the warm-up, over all stints."""
+    """Open loop and fixed counts: how many requests were due after the warm-up, over all runs."""
     attack_ns: int = 0
-    """From the first to the last start that was due, over all stints: vegeta's attack. The rounds in a closed loop."""
+    """From the first to the last start that was due, over all runs: vegeta's attack. The rounds in a closed loop."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
     notes: tuple[str, ...] = field(default=())

@@ -39,7 +39,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """One stint of load on one boot: warm-up, then rounds, then a drain of what is in flight.
+    """One run of load on one boot: warm-up, then rounds, then a drain of what is in flight.
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
 

@@ -139,16 +139,16 @@ class Active:
             raise self._no_base
         checkout = Checkout(self._against)
         try:
-            home = self._held.enter_context(checkout)
+            code_tree = self._held.enter_context(checkout)
         except PlanError as error:
             self._no_base = error
             raise
         notes = [*self._against.notes, *checkout.notes]
-        if home.root is not None and home.base is not None:
-            notes += dependency_notes(home.root, home.base)
+        if code_tree.root is not None and code_tree.base is not None:
+            notes += dependency_notes(code_tree.root, code_tree.base)
         self._said += [f"fileperf: {note}" for note in notes]
         url = self._against.url
-        return Base(title=self._against.title, home=home, url=None if url is None else Url(url))
+        return Base(title=self._against.title, code_tree=code_tree, url=None if url is None else Url(url))
 
     # --- collection
 

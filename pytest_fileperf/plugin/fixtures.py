@@ -41,7 +41,7 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
     # A test may still name its app, or need none: only one that asks for it is told now.
     function = getattr(request, "function", None)
     if app is None and function is not None and "fileperf_app" in inspect.signature(function).parameters:
-        from pytest_fileperf.plugin.asking import NO_APP
+        from pytest_fileperf.plugin.arguments import NO_APP
 
         pytest.fail(NO_APP, pytrace=False)
     return app

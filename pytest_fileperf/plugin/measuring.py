@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
-from pytest_fileperf.plugin.asking import NO_APP, Asked
+from pytest_fileperf.plugin.arguments import NO_APP, Asked
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings.resolve import Settings, resolve

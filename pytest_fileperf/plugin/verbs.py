@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
-from pytest_fileperf.plugin.asking import Asked, ask_for_journey, ask_for_request
+from pytest_fileperf.plugin.arguments import Asked, ask_for_journey, ask_for_request
 
 if TYPE_CHECKING:
     import httpx

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from pytest_fileperf.errors import ServerStartError
-from pytest_fileperf.serve.foreign import supervised
+from pytest_fileperf.serve.command_invocation import supervised
 from pytest_fileperf.serve.process import ServerProcess, base_env
+from pytest_fileperf.serve.process_tree import exit_text
 from pytest_fileperf.serve.spec import PORT, Command
-from pytest_fileperf.serve.tree import exit_text
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Builds",)
 
@@ -27,31 +27,33 @@ class Builds:
     def __init__(self) -> None:
         self._outcomes: dict[tuple[object, ...], ServerStartError | None] = {}
 
-    def ensure(self, spec: Command, home: Home = HERE) -> None:
-        """Runs the build of the spec to its end, the first time that it is asked for in this home.
+    def ensure(self, spec: Command, code_tree: CodeTree = HERE) -> None:
+        """Runs the build of the spec to its end, the first time that it is asked for in this code_tree.
 
         Raises ServerStartError with its last lines when it fails, and again each time after that; PlanError where its
         program is not there.
         """
         if spec.build is None:
             return
-        key = (spec.build, spec.cwd, spec.env, home)
+        key = (spec.build, spec.cwd, spec.env, code_tree)
         if key not in self._outcomes:
-            self._outcomes[key] = _build(spec, spec.build, home)
+            self._outcomes[key] = _build(spec, spec.build, code_tree)
         failure = self._outcomes[key]
         if failure is not None:
             raise failure.with_traceback(None)
 
 
-def _build(spec: Command, words: Sequence[str], home: Home) -> ServerStartError | None:
+def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
     """Returns why the build failed, or None."""
     process = ServerProcess()
-    title = f"the build of {spec.name} (`{shlex.join(words)}`)" + ("" if home.is_here else f" in {home.title}")
+    title = f"the build of {spec.name} (`{shlex.join(words)}`)" + (
+        "" if code_tree.is_here else f" in {code_tree.title}"
+    )
     try:
         directory = process.make_directory()
-        whole = home.env(base_env(spec), asked=dict(spec.env))
+        whole = code_tree.env(base_env(spec), asked=dict(spec.env))
         env = {name: value for name, value in whole.items() if PORT not in value}  # there is none yet
-        process.start(supervised(words, spec, run_directory=directory, env=env, home=home))
+        process.start(supervised(words, spec, run_directory=directory, env=env, code_tree=code_tree))
         returncode = _wait(process)
         if returncode is None:
             return ServerStartError(f"{title} did not end within {_TIMEOUT_S:g} s", log=process.log)

@@ -14,14 +14,14 @@ import psutil
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.foreign import require_difference, require_posix, supervised
+from pytest_fileperf.serve.command_invocation import require_difference, require_posix, supervised
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.process import Invocation, ProcessLaunch, RunningProcess, ServerProcess, base_env
+from pytest_fileperf.serve.process_tree import exit_text, is_alive
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
-from pytest_fileperf.serve.tree import exit_text, is_alive
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("CommandLaunch", "CommandProgram", "RunningCommand", "free_port")
 
@@ -46,13 +46,13 @@ class CommandProgram:
     port: int
     boot: int
     cores: frozenset[int] | None
-    home: Home = HERE
+    code_tree: CodeTree = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns the program below our supervisor; raises PlanError where it is not there."""
-        env = self.home.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
+        env = self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
         env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
-        require_difference(self.spec, env=env, home=self.home)
+        require_difference(self.spec, env=env, code_tree=self.code_tree)
         return supervised(
             [self._filled(word) for word in self.spec.command],
             self.spec,
@@ -60,7 +60,7 @@ class CommandProgram:
             env=env,
             cores=self.cores,
             stabilise=self.spec.stabilise,
-            home=self.home,
+            code_tree=self.code_tree,
         )
 
     def look(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
@@ -170,10 +170,10 @@ class CommandLaunch:
     """One boot of a command, with the same steps as every server's."""
 
     def __init__(
-        self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds, home: Home = HERE
+        self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds, code_tree: CodeTree = HERE
     ) -> None:
         self._spec = spec
-        self._home = home
+        self._code_tree = code_tree
         self._boot = boot
         self._cores = cores
         self._builds = builds
@@ -182,8 +182,10 @@ class CommandLaunch:
     def start(self) -> None:
         """Starts it, after its build where that was not made yet. Raises PlanError or ServerStartError."""
         require_posix()
-        self._builds.ensure(self._spec, self._home)
-        program = CommandProgram(spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores, home=self._home)
+        self._builds.ensure(self._spec, self._code_tree)
+        program = CommandProgram(
+            spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores, code_tree=self._code_tree
+        )
         self._launch = ProcessLaunch(program)
         self._launch.start()
 

@@ -10,9 +10,9 @@ import psutil
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.listening import listeners
+from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.serve.tree import process_tree
 
 __all__ = ("RunningUrl", "UrlLaunch")
 

@@ -15,7 +15,7 @@ from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.spec import AsgiSpec
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Job", "lend_package")
 
@@ -47,15 +47,15 @@ class Job:
         spec: AsgiSpec,
         app: AppSpec,
         *,
-        home: Home = HERE,
+        code_tree: CodeTree = HERE,
         needs: Mapping[str, str] | None = None,
         lent: Path,
     ) -> Self:
-        """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its home has it.
+        """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its tree has it.
 
         Before that stands the directory in which this package is lent.
         """
-        sys_path = home.sys_path(str(Path(entry).absolute()) for entry in sys.path)
+        sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         return cls(
             server=spec.name,
             sys_path=[str(lent), *sys_path],

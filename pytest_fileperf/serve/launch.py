@@ -16,7 +16,7 @@ from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Launch", "launch", "prepare")
 
@@ -45,32 +45,32 @@ def prepare(
     boot: int,
     cores: frozenset[int] | None,
     builds: Builds,
-    home: Home = HERE,
+    code_tree: CodeTree = HERE,
 ) -> Launch:
-    """Returns the launcher for a boot of the code in its home, not started yet.
+    """Returns the launcher for a boot of the code in its tree, not started yet.
 
-    Raises PlanError where an app is needed and there is none, and where the code of another home cannot be booted so.
+    Raises PlanError where an app is needed and there is none, and where the code of another tree cannot be booted so.
     """
-    problem = None if home.is_here else _why_only_here(spec, app)
+    problem = None if code_tree.is_here else _why_only_here(spec, app)
     if problem:
-        raise PlanError(f"{home.title} cannot be compared with: {problem}", where=type(spec).__name__)
+        raise PlanError(f"{code_tree.title} cannot be compared with: {problem}", where=type(spec).__name__)
     if isinstance(spec, Url):
         return UrlLaunch(spec)
     if isinstance(spec, Command):
-        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds, home=home)
+        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds, code_tree=code_tree)
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, home=home))
+    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree))
 
 
 @contextmanager
 def launch(
-    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, home: Home = HERE
+    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, code_tree: CodeTree = HERE
 ) -> Iterator[RunningServer]:
     """Boots the server, on the given cores where there are any, and ends it at the end of the block."""
-    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds(), home=home)
+    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds(), code_tree=code_tree)
     try:
         starting.start()
         yield starting.ready()

@@ -19,10 +19,10 @@ from typing import Protocol
 import psutil
 
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
+from pytest_fileperf.serve.process_tree import collect, exit_text, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
-from pytest_fileperf.serve.tree import collect, exit_text, kill_all, kill_group, process_tree
 
 __all__ = ("STAGES", "Invocation", "ProcessLaunch", "Program", "RunningProcess", "ServerProcess", "base_env", "staged")
 
@@ -235,7 +235,7 @@ def staged(command: Sequence[str], *, cores: frozenset[int] | None, stabilise: b
     if os.name != "posix":
         return tuple(command)
     listed = ",".join(map(str, sorted(cores))) if cores else "-"
-    stage = (sys.executable, "-I", "-S", str(STAGES / "settle.py"), listed, "FIX" if stabilise else "KEEP")
+    stage = (sys.executable, "-I", "-S", str(STAGES / "stage1.py"), listed, "FIX" if stabilise else "KEEP")
     return (*stage, *command)
 
 

@@ -18,8 +18,8 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
-from pytest_fileperf.serve.settle import allow_profilers
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
+from pytest_fileperf.serve.stage1 import allow_profilers
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")

@@ -22,11 +22,11 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.job import Job, lend_package
 from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, staged
+from pytest_fileperf.serve.process_tree import exit_text, is_alive
 from pytest_fileperf.serve.reports import Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.serve.tree import exit_text, is_alive
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("AsgiProgram", "RunningWorkers")
 
@@ -42,27 +42,27 @@ class AsgiProgram:
     app: AppSpec
     boot: int
     cores: frozenset[int] | None
-    home: Home = HERE
+    code_tree: CodeTree = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing job and app into the run directory.
 
         Raises PlanError that names every missing package, and AppLoadError for an app that cannot be sent.
         """
-        needs = _needs(self.spec) if self.home.python else None
+        needs = _needs(self.spec) if self.code_tree.python else None
         missing = tuple(_missing(self.spec)) if needs is None else ()  # what another one misses, it tells itself
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
         if not isinstance(self.app.target, str):
             (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
-        job = Job.of(self.spec, self.app, home=self.home, needs=needs, lent=lend_package(run_directory))
+        job = Job.of(self.spec, self.app, code_tree=self.code_tree, needs=needs, lent=lend_package(run_directory))
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
-        command = (self.home.interpreter, *flags, str(STAGES / "boot.py"), str(run_directory))
+        command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
-            env=self.home.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env)),
-            cwd=self.home.cwd(),
+            env=self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env)),
+            cwd=self.code_tree.cwd(),
         )
 
     def look(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
@@ -87,7 +87,7 @@ class AsgiProgram:
     @property
     def _side(self) -> str:
         """What messages begin with, where it is not the code of the test run that they are about."""
-        return "" if self.home.is_here else f"{self.home.title}: "
+        return "" if self.code_tree.is_here else f"{self.code_tree.title}: "
 
     def _raise_for_failure(self, process: ServerProcess, returncode: int | None) -> None:
         side = self._side
@@ -97,7 +97,7 @@ class AsgiProgram:
             if failed.stage == "app":
                 raise AppLoadError(side + failed.message)
             if failed.stage == "packages":
-                raise PlanError(failed.message, where=self.home.title)
+                raise PlanError(failed.message, where=self.code_tree.title)
             if failed.stage == "port":
                 raise ServerStartError(failed.message)
             raise ServerStartError(f"{side}{self.app.name}: {failed.message}", log=process.log)
@@ -111,16 +111,16 @@ class AsgiProgram:
 
     def _raise_for_origin(self, ready: Ready) -> None:
         """Raises AppOriginError where another tree was asked for and code of this one runs: silence would be a pass."""
-        home, file, name = self.home, ready.app_file, self.app.name.partition(":")[0]
-        if home.base is None:
+        code_tree, file, name = self.code_tree, ready.app_file, self.app.name.partition(":")[0]
+        if code_tree.base is None:
             return
-        if file is None or home.is_only_here(Path(file)):
-            raise AppMissingError(f"{home.title}: there is no {name}, which on this side is {file or 'built in'}")
-        stray = next(iter(home.strays(ready.files)), None)
-        if stray is not None or not home.holds(Path(file)):
+        if file is None or code_tree.is_only_here(Path(file)):
+            raise AppMissingError(f"{code_tree.title}: there is no {name}, which on this side is {file or 'built in'}")
+        stray = next(iter(code_tree.strays(ready.files)), None)
+        if stray is not None or not code_tree.holds(Path(file)):
             module = name if stray in (None, file) else "a module of the project"
             real = str(Path(stray or file).resolve())
-            raise AppOriginError(module=module, file=real, base=str(home.base), side=home.title)
+            raise AppOriginError(module=module, file=real, base=str(code_tree.base), side=code_tree.title)
 
 
 class RunningWorkers(RunningProcess):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from time import monotonic
 
-from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.drive.run import Progress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
@@ -33,7 +33,7 @@ from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.loading import Loader, Run
 from pytest_fileperf.session.planning import (
     alternation_plan,
     limiting_plan,
@@ -46,14 +46,14 @@ from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.sides import AbsentError, Base, Sides
 from pytest_fileperf.settings.resolve import Settings
 
-__all__ = ("Contest", "Versus")
+__all__ = ("ComparisonResult", "Versus")
 
 _CHANCE = random.SystemRandom()
 """Not the generator that test suites seed: two sessions are not to have the same luck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
+class ComparisonResult:
     """What a comparison found."""
 
     base: Recording
@@ -75,19 +75,19 @@ class Contest:
 class _Side:
     """What is known of one side so far."""
 
-    stints: list[Stint] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
     def recording(self, *, connections: int, open_loop: bool, pinned: bool) -> Recording:
-        """Returns all of it; stints on the same boot are one boot's."""
-        results = [stint.result for stint in self.stints]
+        """Returns all of it; runs on the same boot are one boot's."""
+        results = [run.result for run in self.runs]
         rounds: list[Round] = []
         for result in results:
             offset = sum(round_.boot == result.boot for round_ in rounds)
             rounds += (replace(round_, index=offset + place) for place, round_ in enumerate(result.rounds))
         boots: dict[int, Boot] = {}
-        for stint in self.stints:
-            known = boots.get(stint.boot.index)
-            boots[stint.boot.index] = stint.boot if known is None else known.and_then(stint.boot)
+        for run in self.runs:
+            known = boots.get(run.boot.index)
+            boots[run.boot.index] = run.boot if known is None else known.and_then(run.boot)
         return Recording(
             rounds=tuple(rounds),
             boots=tuple(boots.values()),
@@ -107,7 +107,7 @@ class Versus:
     """Compares the code here with one base, test after test."""
 
     base: Base
-    stints: Stints
+    loader: Loader
     progress: ProgressSink
     builds: Builds
 
@@ -120,7 +120,7 @@ class Versus:
         cores: tuple[frozenset[int], frozenset[int]] | None,
         alpha: float,
         to_the_end: bool = False,
-    ) -> Contest:
+    ) -> ComparisonResult:
         """Compares until every gate is decided or `settings.max_duration_ns` are over; `to_the_end` asks for all of it.
 
         `alpha` is the level of each gate. Raises AbsentError where one side has not what is measured, PlanError for
@@ -176,7 +176,7 @@ class _Run:
         self._latency_ns = 0
         """What a request takes as the probe saw it, at most of both sides."""
 
-    def made(self) -> Contest:
+    def made(self) -> ComparisonResult:
         """Makes pairs until it is enough."""
         while True:
             number, pair_begun_s = len(self._pairs), monotonic()
@@ -191,7 +191,7 @@ class _Run:
                     self._pairs, elapsed_s=now_s - self._begun_s, next_s=now_s - pair_begun_s + more_s
                 )
                 if verdict is not None:
-                    return self._contest(verdict, servers)
+                    return self._result(verdict, servers)
 
     # --- loading
 
@@ -199,14 +199,14 @@ class _Run:
         """Finds out how long a request takes, and whether both sides have an answer to it."""
         plan = probe_plan(self._settings)
         for side in reversed(SIDES):
-            stint = self._stint(plan, 0, servers[side])
-            good = sum(round_.requests for round_ in stint.result.rounds)
-            failures = [failure for round_ in stint.result.rounds for failure in round_.failures]
+            run = self._load(plan, 0, servers[side])
+            good = sum(round_.requests for round_ in run.result.rounds)
+            failures = [failure for round_ in run.result.rounds for failure in round_.failures]
             if not good and failures:
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
                 whose = self._versus.base.title if side == BASE else "the code here"
                 raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}", here=side == NOW)
-            latency = Histogram.merged(round_.latency for round_ in stint.result.rounds)
+            latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
             self._latency_ns = max(self._latency_ns, latency.percentile_ns(50))
 
     def _pair(self, number: int, servers: tuple[RunningServer, RunningServer]) -> Pair:
@@ -214,19 +214,19 @@ class _Run:
         if turn is None:
             plan = alternation_plan(self._settings, pair=number, latency_ns=self._typical_latency_ns())
             made = self._alternated(plan, number, servers)
-            stints = ([made[BASE]], [made[NOW]])
+            runs = ([made[BASE]], [made[NOW]])
         else:
-            stints = ([], [])
+            runs = ([], [])
             begun_s = monotonic()
-            while not stints[BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
+            while not runs[BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
                 for side in _CHANCE.sample(SIDES, 2):
-                    stints[side].append(self._stint(turn, number, servers[side]))
+                    runs[side].append(self._load(turn, number, servers[side]))
         for side in SIDES:
-            self._sides[side].stints += stints[side]
-        stabilised = [set(stint.boot.stabilised) for own in stints for stint in own]
+            self._sides[side].runs += runs[side]
+        stabilised = [set(run.boot.stabilised) for own in runs for run in own]
         return Pair(
-            base=_pair_side(stints[BASE]),
-            now=_pair_side(stints[NOW]),
+            base=_pair_side(runs[BASE]),
+            now=_pair_side(runs[NOW]),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
             base_boots_anew=self._versus.base.url is None and not isinstance(self._settings.server, Url),
         )
@@ -238,15 +238,15 @@ class _Run:
 
     def _alternated(
         self, plan: Alternation, number: int, servers: tuple[RunningServer, RunningServer]
-    ) -> tuple[Stint, Stint]:
-        made = self._versus.stints.alternate(
+    ) -> tuple[Run, Run]:
+        made = self._versus.loader.alternate(
             self._work, plan, number, servers, self._cores[1] if self._cores else None, self._tell
         )
         self._requests += sum(round_.requests for round_ in made[NOW].result.rounds)
         return made
 
-    def _stint(self, plan: LoadPlan, number: int, server: RunningServer) -> Stint:
-        return self._versus.stints.make(
+    def _load(self, plan: LoadPlan, number: int, server: RunningServer) -> Run:
+        return self._versus.loader.make(
             self._work, plan, number, server, self._cores[1] if self._cores else None, self._tell
         )
 
@@ -266,17 +266,19 @@ class _Run:
             )
         )
 
-    def _contest(self, comparisons: tuple[Comparison, ...], servers: tuple[RunningServer, RunningServer]) -> Contest:
+    def _result(
+        self, comparisons: tuple[Comparison, ...], servers: tuple[RunningServer, RunningServer]
+    ) -> ComparisonResult:
         plan, server = limiting_plan(self._settings), servers[NOW]
         open_loop, pinned = plan.pacing().open_loop, self._cores is not None
-        alone = _Side([self._stint(plan, 0, server)])
+        alone = _Side([self._load(plan, 0, server)])
         seconds = monotonic() - self._begun_s
         base, now, limiting = (
             side.recording(connections=plan.connections, open_loop=open_loop, pinned=pinned)
             for side in (*self._sides, alone)
         )
         regressed = any(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
-        return Contest(
+        return ComparisonResult(
             base=base,
             now=now,
             limiting=limiting,
@@ -289,7 +291,7 @@ class _Run:
         )
 
     def _explained(self, servers: tuple[RunningServer, RunningServer]) -> Explanation:
-        home = self._versus.base.home
+        code_tree = self._versus.base.code_tree
         typical = worse_of(METRICS["cpu_per_request"], self._pairs)
         known = [
             turn["cpu_per_request"] for pair in self._pairs for turn in pair.base.turns if "cpu_per_request" in turn
@@ -298,20 +300,20 @@ class _Run:
         # From the ratio of turns that follow each other: far more exact than two figures of different moments.
         now_s = None if base_s is None or typical is None else base_s * math.exp(typical.value)
         return explain_growth(
-            self._versus.stints,
+            self._versus.loader,
             self._work,
             profile_plan(self._settings),
             (
-                Looked(server=servers[BASE], root=home.base or home.root, cpu_per_request=base_s),
-                Looked(server=servers[NOW], root=home.root, cpu_per_request=now_s),
+                Looked(server=servers[BASE], root=code_tree.base or code_tree.root, cpu_per_request=base_s),
+                Looked(server=servers[NOW], root=code_tree.root, cpu_per_request=now_s),
             ),
             self._cores[1] if self._cores else None,
             self._tell,
         )
 
 
-def _pair_side(stints: Sequence[Stint]) -> PairSide:
+def _pair_side(runs: Sequence[Run]) -> PairSide:
     return pair_side(
-        (round_ for stint in stints for round_ in stint.result.rounds),
-        (stint.boot.peak_rss_bytes for stint in stints if stint.boot.peak_rss_bytes is not None),
+        (round_ for run in runs for round_ in run.result.rounds),
+        (run.boot.peak_rss_bytes for run in runs if run.boot.peak_rss_bytes is not None),
     )

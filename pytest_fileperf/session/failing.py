@@ -15,7 +15,7 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.judge import SATURATED
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.report.message import failures_text, verdict_text
+from pytest_fileperf.report.verdict_text import failures_text, verdict_text
 
 __all__ = ("raise_for", "raise_for_failed_requests")
 

@@ -1,4 +1,4 @@
-"""Makes stints on running servers, looked at while they are loaded: from the generator's process, or in this one."""
+"""Makes runs on running servers, looked at while they are loaded: from the generator's process, or in this one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx
 
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
+from pytest_fileperf.drive.run import Progress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.plan.alternation import Alternation
@@ -22,19 +22,19 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Stint", "Stints", "recording_of")
+__all__ = ("Loader", "Run", "recording_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stint:
-    """What one stint left: its rounds, and facts about the boot that it loaded."""
+class Run:
+    """What one run left: its rounds, and facts about the boot that it loaded."""
 
-    result: StintResult
+    result: RunResult
     boot: Boot
 
 
-class Stints:
-    """Makes stints. Whoever made it closes it, which ends the generator."""
+class Loader:
+    """Makes runs. Whoever made it closes it, which ends the generator."""
 
     def __init__(self) -> None:
         self._generator = Generator()
@@ -55,7 +55,7 @@ class Stints:
         server: RunningServer,
         cores: frozenset[int] | None,
         tell: Callable[[Progress], None],
-    ) -> Stint:
+    ) -> Run:
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
         reset_peak_rss(server.pids)
         with self._watch(server) as watch:
@@ -75,7 +75,7 @@ class Stints:
             first=result.first,
             thread_pools=watch.thread_pools,
         )
-        return Stint(result=result, boot=boot)
+        return Run(result=result, boot=boot)
 
     def alternate(
         self,
@@ -85,7 +85,7 @@ class Stints:
         servers: tuple[RunningServer, RunningServer],
         cores: frozenset[int] | None,
         tell: Callable[[Progress], None],
-    ) -> tuple[Stint, Stint]:
+    ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now; raises what `make` raises."""
         base, now = servers
         for server in servers:
@@ -110,7 +110,7 @@ class Stints:
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
         first, second = (
-            Stint(
+            Run(
                 result=result,
                 boot=Boot(
                     index=index,
@@ -133,10 +133,10 @@ class Stints:
         server: RunningServer,
         cores: frozenset[int] | None,
         tell: Callable[[Progress], None],
-    ) -> StintResult:
+    ) -> RunResult:
         if isinstance(server, RunningInProcess):
             target = Target(boot=index, url=server.url, transport=lambda: server.transport)
-            return server.run(lambda: run_stint(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+            return server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
         target = Target(boot=index, url=server.url)
         try:
             return self._generator.run(
@@ -161,14 +161,14 @@ class Stints:
         )
 
 
-def recording_of(stints: Iterable[Stint], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
-    """Returns everything measured in some stints, at least one, each on a boot of its own."""
-    made = tuple(stints)
-    results = [stint.result for stint in made]
+def recording_of(runs: Iterable[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
+    """Returns everything measured in some runs, at least one, each on a boot of its own."""
+    made = tuple(runs)
+    results = [run.result for run in made]
     rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
     return Recording(
         rounds=tuple(rounds),
-        boots=tuple(sorted((stint.boot for stint in made), key=lambda boot: boot.index)),
+        boots=tuple(sorted((run.boot for run in made), key=lambda boot: boot.index)),
         connections=connections,
         engine=results[0].engine,
         why_engine=results[0].why_engine,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.drive.run import Progress
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
@@ -18,7 +18,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Stints
+from pytest_fileperf.session.loading import Loader
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
 __all__ = ("Looked", "explain_costs", "explain_growth")
@@ -39,7 +39,7 @@ class Looked:
 
 
 def explain_growth(
-    stints: Stints,
+    loader: Loader,
     work: Work,
     plan: LoadPlan,
     sides: Sequence[Looked],
@@ -47,7 +47,7 @@ def explain_growth(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
-    profiles = _profiles_or_why_not(stints, work, plan, sides, cores, tell)
+    profiles = _profiles_or_why_not(loader, work, plan, sides, cores, tell)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     base, now = profiles
@@ -57,7 +57,7 @@ def explain_growth(
 
 
 def explain_costs(
-    stints: Stints,
+    loader: Loader,
     work: Work,
     plan: LoadPlan,
     side: Looked,
@@ -65,7 +65,7 @@ def explain_costs(
     tell: Callable[[Progress], None],
 ) -> Explanation:
     """Returns which functions cost most CPU per request."""
-    profiles = _profiles_or_why_not(stints, work, plan, (side,), cores, tell)
+    profiles = _profiles_or_why_not(loader, work, plan, (side,), cores, tell)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     (profile,) = profiles
@@ -75,7 +75,7 @@ def explain_costs(
 
 
 def _profiles_or_why_not(
-    stints: Stints,
+    loader: Loader,
     work: Work,
     plan: LoadPlan,
     sides: Sequence[Looked],
@@ -84,13 +84,13 @@ def _profiles_or_why_not(
 ) -> list[Profile] | ProfilerUnavailable:
     """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
-        return _profiles(stints, work, plan, sides, cores, tell)
+        return _profiles(loader, work, plan, sides, cores, tell)
     except (FilePerfError, OSError, ValueError) as error:
         return ProfilerUnavailable(reason=str(error).partition("\n")[0])
 
 
 def _profiles(
-    stints: Stints,
+    loader: Loader,
     work: Work,
     plan: LoadPlan,
     sides: Sequence[Looked],
@@ -102,16 +102,16 @@ def _profiles(
     for index in (*range(len(sides)), *reversed(range(len(sides)))):
         server = sides[index].server
         if not plan.counted and plan.ramp is None:
-            stints.make(work, replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), 0, server, cores, tell)
+            loader.make(work, replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), 0, server, cores, tell)
         lasts_ns = plan.longest_ns if plan.counted else plan.duration_ns
         with Profiler(server.worker_pids or server.pids, seconds=lasts_ns / 1e9 + 1, cores=cores) as profiler:
             if profiler.unavailable is not None:
                 return profiler.unavailable
-            stint = stints.make(work, plan, 0, server, cores, tell)
+            run = loader.make(work, plan, 0, server, cores, tell)
             sampled = profiler.stop()
         if isinstance(sampled, ProfilerUnavailable):
             return sampled
-        seen[index].append((sampled, sum(round_.requests for round_ in stint.result.rounds)))
+        seen[index].append((sampled, sum(round_.requests for round_ in run.result.rounds)))
     return [
         profile_of(
             [text for sampled, _ in looks for text in sampled.collapsed],

@@ -1,4 +1,4 @@
-"""Joins the stages: boots servers, makes stints, records, judges, keeps the results. Knows nothing of pytest."""
+"""Joins the stages: boots servers, makes runs, records, judges, keeps the results. Knows nothing of pytest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from pytest_fileperf.drive.stint import Progress
+from pytest_fileperf.drive.run import Progress
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
@@ -30,12 +30,12 @@ from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import worker_count
-from pytest_fileperf.session.comparison import Contest, Versus
+from pytest_fileperf.session.comparison import ComparisonResult, Versus
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
-from pytest_fileperf.session.loading import Stint, Stints, recording_of
+from pytest_fileperf.session.loading import Loader, Run, recording_of
 from pytest_fileperf.session.planning import (
     boots_wanted,
     contest_title,
@@ -88,14 +88,14 @@ class Session:
     def __init__(self, options: SessionOptions, *, progress: ProgressSink) -> None:
         self._options = options
         self._progress = progress
-        self._fleet = Fleet()
-        self._stints = Stints()
+        self._pool = ServerPool()
+        self._loader = Loader()
         self._store = BaselineStore(options.baselines)
         base = Base(title="itself") if options.aa else options.against
         self._versus = (
             None
             if base is None
-            else Versus(base=base, stints=self._stints, progress=progress, builds=self._fleet.builds)
+            else Versus(base=base, loader=self._loader, progress=progress, builds=self._pool.builds)
         )
         self._budget = ErrorBudget(options.gates)
         self.environment = Environment.current()
@@ -113,9 +113,9 @@ class Session:
     def close(self) -> None:
         """Ends the generator and every server."""
         try:
-            self._stints.close()
+            self._loader.close()
         finally:
-            self._fleet.close()
+            self._pool.close()
 
     def server(self, settings: Settings) -> RunningServer:
         """Returns the first boot of the server that these settings describe; boots it on first use."""
@@ -150,19 +150,19 @@ class Session:
         aa = self._options.aa
         alpha = self._budget.level(len(settings.gate))
         try:
-            contest = versus.measure(
+            found = versus.measure(
                 work, settings, title=test.title, cores=_cores_of(settings), alpha=alpha, to_the_end=aa
             )
         except AbsentError as absent:
             return self._measure_new(work, settings, test, absent)
-        alone = measurement_of(contest.limiting)
-        measurement = replace(measurement_of(contest.now), limit=alone.limit, busy=alone.busy)
+        alone = measurement_of(found.limiting)
+        measurement = replace(measurement_of(found.now), limit=alone.limit, busy=alone.busy)
         measurement = replace(
             measurement, server=replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         )
         comparisons = unless_base_failed(
-            contest.comparisons,
-            contest.base,
+            found.comparisons,
+            found.base,
             allowed=settings.limits.get("max_error_rate", 0.0),
             title=versus.base.title,
         )
@@ -173,21 +173,21 @@ class Session:
         result = Result(
             test=test,
             work=work.name,
-            server=contest.server,
-            load=contest_title(settings, len(contest.pairs), contest.seconds),
-            identity={"work": work.identity(), "server": contest.identity, "against": versus.base.title},
-            recording=contest.now,
+            server=found.server,
+            load=contest_title(settings, len(found.pairs), found.seconds),
+            identity={"work": work.identity(), "server": found.identity, "against": versus.base.title},
+            recording=found.now,
             measurement=measurement,
             verdict=Verdict(
-                limits=check_limits(settings.limits, contest.now),
+                limits=check_limits(settings.limits, found.now),
                 comparisons=() if aa else comparisons,
                 saturated=measurement.saturated,
                 against=versus.base.title,
             ),
-            base=contest.base,
-            base_seconds=contest.seconds,
-            explanation=contest.explanation,
-            noise=_noise(contest, settings, alpha) if aa else (),
+            base=found.base,
+            base_seconds=found.seconds,
+            explanation=found.explanation,
+            noise=_noise(found, settings, alpha) if aa else (),
         )
         self.results.append(result)
         self._raise_for(result, settings, ())
@@ -227,37 +227,37 @@ class Session:
         looked = Looked(server=server, root=None, cpu_per_request=measured.server.cpu_per_request)
         cores = _cores_of(settings)
         plan = profile_plan(settings)
-        return explain_costs(self._stints, work, plan, looked, cores[1] if cores else None, lambda _: None)
+        return explain_costs(self._loader, work, plan, looked, cores[1] if cores else None, lambda _: None)
 
     # --- loading
 
     def _boots(self, settings: Settings, count: int) -> tuple[RunningServer, ...]:
         app = None if settings.app is None else app_spec(settings.app)
         cores = _cores_of(settings)
-        return self._fleet.boots(settings.server, app, count, cores[0] if cores else None)
+        return self._pool.boots(settings.server, app, count, cores[0] if cores else None)
 
     def _record(
         self, work: Work, plan: LoadPlan, servers: tuple[RunningServer, ...], test: TestId, cores: Cores | None
     ) -> Recording:
-        """Makes one stint on each boot, in random order, and returns everything measured."""
+        """Makes one run on each boot, in random order, and returns everything measured."""
         order = list(enumerate(servers))
         random.shuffle(order)
-        made: list[Stint] = []
+        made: list[Run] = []
         begun_s = monotonic()
         try:
             for number, (index, server) in enumerate(order):
                 tell = self._teller(test, plan, number, len(order), begun_s, made)
-                made.append(self._stints.make(work, plan, index, server, cores[1] if cores else None, tell))
+                made.append(self._loader.make(work, plan, index, server, cores[1] if cores else None, tell))
         finally:
             self._progress.done()
         open_loop = plan.pacing().open_loop
         return recording_of(made, connections=plan.connections, open_loop=open_loop, pinned=cores is not None)
 
     def _teller(
-        self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[Stint]
+        self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[Run]
     ) -> Callable[[Progress], None]:
-        """Returns what turns a stint's progress into a line of the whole run's."""
-        before = sum(round_.requests for stint in done for round_ in stint.result.rounds)
+        """Returns what turns a run's progress into a line of the whole run's."""
+        before = sum(round_.requests for run in done for round_ in run.result.rounds)
 
         def tell(progress: Progress) -> None:
             self._progress.update(
@@ -371,15 +371,15 @@ def _cores_of(settings: Settings) -> Cores | None:
     return None if workers is None else split_cores(workers)
 
 
-def _noise(contest: Contest, settings: Settings, alpha: float) -> tuple[NoiseFloor, ...]:
+def _noise(result: ComparisonResult, settings: Settings, alpha: float) -> tuple[NoiseFloor, ...]:
     """Returns, for each gate, what it could have seen."""
     return tuple(
         noise_floor(
             METRICS[name],
-            contest.pairs,
+            result.pairs,
             tolerance=settings.tolerances.get(name, METRICS[name].paired_tolerance),
             alpha=alpha,
-            seconds=contest.seconds,
+            seconds=result.seconds,
         )
         for name in settings.gate
     )

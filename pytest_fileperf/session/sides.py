@@ -16,7 +16,7 @@ from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import AsgiSpec, Url
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("AbsentError", "Base", "Sides")
 
@@ -32,9 +32,9 @@ class Base:
 
     title: str
     """`origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`."""
-    home: Home = HERE
+    code_tree: CodeTree = HERE
     url: Url | None = None
-    """A server that runs already, in place of a home."""
+    """A server that runs already, in place of a code_tree."""
 
 
 class AbsentError(Exception):
@@ -103,7 +103,7 @@ class Sides:
         app = None if settings.app is None else app_spec(settings.app)
         boot = self._first_boot + number  # the same on both sides, and another one in each session
         launches = (
-            prepare(settings.server, app, boot=boot, cores=places[BASE], builds=builds, home=base.home)
+            prepare(settings.server, app, boot=boot, cores=places[BASE], builds=builds, code_tree=base.code_tree)
             if base.url is None
             else prepare(base.url, None, boot=boot, cores=None, builds=builds),
             prepare(settings.server, app, boot=boot, cores=places[NOW], builds=builds),

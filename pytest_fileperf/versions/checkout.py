@@ -1,4 +1,4 @@
-"""What a comparison is made with: a text becomes a commit, a directory, a server or an interpreter, and that a `Home`.
+"""What a comparison is made with: a text becomes a commit, a directory, a server or an interpreter, then a `CodeTree`.
 
 `parse_against` says which it is, and everything that is wrong with it, before anything is booted. `Checkout` then puts
 the files of a commit where they can be run, and takes them away in the end.
@@ -21,7 +21,7 @@ from types import TracebackType
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.loopback import url_problem
 from pytest_fileperf.versions.repository import GitError, Repository, find_repository, is_git_installed
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Against", "Checkout", "Kind", "parse_against")
 
@@ -50,7 +50,7 @@ class Against:
     kind: Kind
     text: str
     """As the user wrote it."""
-    home: Home
+    code_tree: CodeTree
     """Where its code lives: for a commit without its tree until there is a `Checkout`, for a server what is here."""
     commit: str | None = None
     """The full hash of a commit."""
@@ -64,7 +64,7 @@ class Against:
     @property
     def title(self) -> str:
         """How reports call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/bin/python`."""
-        return self.url or self.home.title
+        return self.url or self.code_tree.title
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
@@ -81,7 +81,7 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
         if text.lower().startswith(("http://", "https://")):
             if problem := url_problem(text):
                 raise PlanError(problem)
-            return Against(kind=Kind.URL, text=text, home=HERE, url=text)
+            return Against(kind=Kind.URL, text=text, code_tree=HERE, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
@@ -90,9 +90,9 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
 
 
 class Checkout:
-    """Gives the `Home` of what is compared with, for the length of a block; the files of a commit lie there meanwhile.
+    """Gives the `CodeTree` that is compared with, for the length of a block; the files of a commit lie there meanwhile.
 
-        with Checkout(against) as home:
+        with Checkout(against) as code_tree:
             ...  # end every server that runs there before the block ends
 
     Git's index, the files, branches, stash and worktrees of the user stay as they are.
@@ -104,10 +104,10 @@ class Checkout:
         self.notes: tuple[str, ...] = ()
         """Sentences about what could not be had; known within the block."""
 
-    def __enter__(self) -> Home:
+    def __enter__(self) -> CodeTree:
         against = self._against
         if against.repository is None or against.commit is None:
-            return against.home
+            return against.code_tree
         self._directory = Path(tempfile.mkdtemp(prefix="fileperf-base-")).resolve()
         tree = self._directory / against.repository.top.name  # some code cares what its directory is called
         try:
@@ -116,7 +116,7 @@ class Checkout:
             self.close()
             raise
         self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
-        return replace(against.home, base=tree)
+        return replace(against.code_tree, base=tree)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -140,10 +140,10 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     commit = None if repository is None else _commit(repository, text)
     if repository is not None and commit is not None:
         title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
-        home = Home(title=title, root=repository.top)
+        code_tree = CodeTree(title=title, root=repository.top)
         both = f"{text!r} is a Git ref, which is used, and a directory: write ./{text} for the directory"
         notes = (both,) if directory.is_dir() else ()
-        return Against(kind=Kind.REF, text=text, home=home, commit=commit, repository=repository, notes=notes)
+        return Against(kind=Kind.REF, text=text, code_tree=code_tree, commit=commit, repository=repository, notes=notes)
     if directory.is_dir():
         return _directory(text, directory, rootdir)
     if repository is None:
@@ -180,7 +180,7 @@ def _directory(text: str, directory: Path, rootdir: Path) -> Against:
             f"{directory} is the tree that is tested: both sides would be the same "
             "(--fileperf-aa compares it with itself)"
         )
-    return Against(kind=Kind.DIRECTORY, text=text, home=Home(title=text, root=root, base=directory))
+    return Against(kind=Kind.DIRECTORY, text=text, code_tree=CodeTree(title=text, root=root, base=directory))
 
 
 def _no_directory(directory: Path) -> str:
@@ -245,8 +245,8 @@ def _interpreter(text: str, cwd: Path) -> Against:
         raise PlanError(f"there is no interpreter {python}")
     if not os.access(python, os.X_OK):
         raise PlanError(f"{python} is not executable: is it an interpreter?")
-    home = Home(title=f"python {python}", python=str(python))
-    major, minor, prefix = _about(python, home)
+    code_tree = CodeTree(title=f"python {python}", python=str(python))
+    major, minor, prefix = _about(python, code_tree)
     if (major, minor) < _OLDEST:
         raise PlanError(
             f"{python} is Python {major}.{minor}, and {'.'.join(map(str, _OLDEST))} is the oldest that can serve"
@@ -256,13 +256,13 @@ def _interpreter(text: str, cwd: Path) -> Against:
             f"{python} has the environment of the test run, {prefix}: both sides would be the same "
             "(--fileperf-aa compares it with itself)"
         )
-    return Against(kind=Kind.PYTHON, text=text, home=home)
+    return Against(kind=Kind.PYTHON, text=text, code_tree=code_tree)
 
 
-def _about(python: Path, home: Home) -> tuple[int, int, str]:
+def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
     """Returns the version of an interpreter and where its environment is; raises PlanError where it does not tell."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
-    env = home.env(os.environ, asked={})
+    env = code_tree.env(os.environ, asked={})
     try:
         done = subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, text=True, check=True

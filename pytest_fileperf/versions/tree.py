@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "Home", "is_of_the_interpreter")
+__all__ = ("HERE", "CodeTree", "is_of_the_interpreter")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that another interpreter is not to take from this one's."""
@@ -25,7 +25,7 @@ _FINDER_PREFIX = "__editable___"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class CodeTree:
     """The code of one side; the default is the code as it is here. Its methods look, and change nothing."""
 
     title: str = "this tree"
@@ -158,7 +158,7 @@ class Home:
         return text if not path.is_absolute() or self.path(path) == path else str(self.path(path))
 
 
-HERE = Home()
+HERE = CodeTree()
 """The code of the test run."""
 
 

@@ -99,7 +99,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
-    """The threads of one process during a stint."""
+    """The threads of one process during a run."""
 
     pid: int
     threads: int

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from pytest_fileperf.watch.machine import core_times
+from pytest_fileperf.watch.process_use import io_stalled_ns, process_use
 from pytest_fileperf.watch.queues import read_queues
 from pytest_fileperf.watch.sample import Sample, SocketQueues, ThreadUse
 from pytest_fileperf.watch.threads import Look, ThreadWatch
-from pytest_fileperf.watch.vitals import io_stalled_ns, process_use
 
 __all__ = ("Watch",)
 

@@ -17,7 +17,7 @@ from drive.scripted import Handler, answer, scripted
 from pytest_fileperf.drive.alternating import run_alternating
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult
+from pytest_fileperf.drive.run import Progress, RunResult
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
 from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
@@ -29,7 +29,7 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
 REFUSED = "http://127.0.0.1:9"
-Pair = tuple[StintResult, StintResult]
+Pair = tuple[RunResult, RunResult]
 
 
 def plan(
@@ -104,15 +104,15 @@ def generated(
     )
 
 
-def turns(result: StintResult) -> list[Round]:
+def turns(result: RunResult) -> list[Round]:
     return [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
 
 
-def good(result: StintResult) -> int:
+def good(result: RunResult) -> int:
     return sum(round_.requests for round_ in result.rounds)
 
 
-def failures(result: StintResult) -> tuple[Failure, ...]:
+def failures(result: RunResult) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
 
 

@@ -17,7 +17,7 @@ from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.stint import Progress, StintResult
+from pytest_fileperf.drive.run import Progress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation, Work
@@ -57,7 +57,7 @@ def run(
     tell: Callable[[Progress], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
     cores: frozenset[int] | None = None,
-) -> StintResult:
+) -> RunResult:
     target, pids = Target(boot=1, url=url), (os.getpid(),)
     return generator.run(work, plan or counted(10), target, pids=pids, cores=cores, progress=tell, check=check)
 

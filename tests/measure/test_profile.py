@@ -17,7 +17,7 @@ ROOT = Path("/work/app")
 ELSEWHERE = Path("/tmp/fileperf-base/app")
 SITE = "/venv/lib/python3.12/site-packages"
 FILES = {
-    "boot": "/opt/pytest_fileperf/serve/boot.py",
+    "boot": "/opt/pytest_fileperf/serve/stage2_server.py",
     "run_asgi": f"{SITE}/uvicorn/protocols/http/httptools_impl.py",
     "parse": f"{SITE}/uvicorn/protocols/http/httptools_impl.py",
     "route": f"{SITE}/starlette/routing.py",
@@ -296,8 +296,8 @@ def test_reading() -> None:
         "EpollSelector.select (/usr/lib/python3.12/selectors.py:451)",
         "Popen.poll (/usr/lib/python3.12/multiprocessing/popen_fork.py:24)",
         r"Condition.wait (C:\Python312\Lib\threading.py:320)",
-        "follow_starter.<locals>.wait (/venv/pytest_fileperf/serve/lifeline.py:31)",
-        "wait (/venv/pytest_fileperf/serve/lifeline.py:31)",
+        "follow_starter.<locals>.wait (/venv/pytest_fileperf/serve/orphan_guard.py:31)",
+        "wait (/venv/pytest_fileperf/serve/orphan_guard.py:31)",
         "select (/usr/lib/python3.12/selectors.py:451)",
     ],
 )
@@ -343,7 +343,12 @@ def test_nothing_seen_costs_nothing() -> None:
         ("<frozen os>", None, "<frozen os>", False),
         ("<string>", ROOT, "<string>", False),
         ("", None, "", False),
-        ("/work/app/lent/pytest_fileperf/serve/boot.py", ROOT, "pytest_fileperf/serve/boot.py", False),
+        (
+            "/work/app/lent/pytest_fileperf/serve/stage2_server.py",
+            ROOT,
+            "pytest_fileperf/serve/stage2_server.py",
+            False,
+        ),
     ],
 )
 def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code: bool) -> None:

@@ -14,8 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.tree import is_alive
 
 Boot = Callable[..., RunningServer]
 """What the fixture `boot` is: it takes a spec, an app, the number of the boot, and cores."""

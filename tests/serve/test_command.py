@@ -17,9 +17,9 @@ import pytest
 from serve.processes import Boot, check_until, facts, linux, posix, remaining_after
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
-from pytest_fileperf.serve import builds, command, foreign
-from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve import builds, command, command_invocation
 from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
 pytestmark = posix
@@ -257,7 +257,7 @@ def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
 
 
 def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(command_invocation, "os", SimpleNamespace(name="nt"))
     with pytest.raises(PlanError, match=r"does not run on this system: start the server yourself, .*Url"):
         boot(Command(SERVER))
 
@@ -333,10 +333,10 @@ def building(script: str) -> tuple[str, ...]:
 def test_a_build_is_made_once_before_the_first_boot(tmp_path: Path) -> None:
     build = building(f"import shutil; shutil.copy({PROGRAM!r}, 'server.py'); open('built', 'a').write('x')")
     spec = Command(["{python}", "server.py", "--port={port}"], cwd=tmp_path, build=build)
-    with Fleet() as fleet:
-        servers = fleet.boots(spec, None, 2, None)
+    with ServerPool() as pool:
+        servers = pool.boots(spec, None, 2, None)
         assert len({facts(server)["pid"] for server in servers}) == 2
-        fleet.boots(spec, None, 3, None)
+        pool.boots(spec, None, 3, None)
     assert (tmp_path / "built").read_text() == "x"
 
 
@@ -349,10 +349,10 @@ def test_a_build_has_the_environment_of_the_program_but_no_port(boot: Boot, tmp_
 def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_path: Path) -> None:
     script = f"open({str(tmp_path / 'tried')!r}, 'a').write('x'); print('undefined: main'); raise SystemExit(2)"
     spec = Command(SERVER, build=building(script), title="tiny")
-    with Fleet() as fleet:
+    with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerStartError, match=r"the build of tiny \(`.*`\) failed with exit code 2") as caught:
-                fleet.boots(spec, None, 2, None)
+                pool.boots(spec, None, 2, None)
             assert caught.value.log == ("undefined: main",)
     assert (tmp_path / "tried").read_text() == "x"
 

@@ -13,8 +13,8 @@ import pytest
 from serve.processes import linux
 
 from pytest_fileperf.serve import cores
+from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.tree import process_tree
 
 two_cores = pytest.mark.skipif(cores.split_cores(1) is None, reason="needs two cores that processes can be kept to")
 Split = tuple[frozenset[int], frozenset[int]] | None

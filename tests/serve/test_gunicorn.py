@@ -60,7 +60,7 @@ def test_a_system_without_it_is_told(boot: Boot, monkeypatch: pytest.MonkeyPatch
 def test_a_worker_may_take_as_long_to_start_as_the_server(
     start_timeout_s: float, timeout_s: int, tmp_path: Path
 ) -> None:
-    from pytest_fileperf.serve.arbiter import Application
+    from pytest_fileperf.serve.gunicorn_worker import Application
 
     job = Job.of(Gunicorn(start_timeout_s=start_timeout_s), AppSpec("serve.apps:app"), lent=tmp_path)
     start = WorkerStart(job=job, run_directory=tmp_path, port=0)

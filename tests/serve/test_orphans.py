@@ -25,11 +25,11 @@ STARTER = """
 import sys, time
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.fleet import Fleet
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Command, Gunicorn, Uvicorn
-with Fleet() as fleet:
+with ServerPool() as pool:
     for spec, app in {servers}:
-        (server,) = fleet.boots(spec, app_spec(app), 1, None)
+        (server,) = pool.boots(spec, app_spec(app), 1, None)
         print(*server.pids, flush=True)
     print("up", flush=True)
     time.sleep(60)

@@ -22,15 +22,15 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.launch import Launch, launch, prepare
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.checkout import Checkout, parse_against
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 kinds = pytest.mark.parametrize(
@@ -67,7 +67,7 @@ SERVE = Command("{python} serve.py {port}")
 
 
 @pytest.fixture
-def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
     """A tree that answers "new", in which the test run works, and one that answers "old" to be compared with."""
     for tree, code, answer in (("here", NEW, "new"), ("base", OLD, "old")):
         (tmp_path / tree / "src").mkdir(parents=True)
@@ -75,44 +75,44 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
         (tmp_path / tree / "serve.py").write_text(PROGRAM.format(answer=repr(answer)))
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.syspath_prepend(tmp_path / "here" / "src")
-    return Home(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
+    return CodeTree(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
 
 
 @contextmanager
-def booted(spec: ServerSpec, home: Home, app: AppSpec = APP) -> Iterator[RunningServer]:
-    with launch(spec, app, boot=0, cores=None, home=home) as server:
+def booted(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> Iterator[RunningServer]:
+    with launch(spec, app, boot=0, cores=None, code_tree=code_tree) as server:
         yield server
 
 
-def answer(spec: ServerSpec, home: Home, app: AppSpec = APP) -> str:
-    with booted(spec, home, app) as server:
+def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
+    with booted(spec, code_tree, app) as server:
         return httpx.get(server.url, trust_env=False).text
 
 
-def app_file(spec: ServerSpec, home: Home) -> object:
-    with booted(spec, home) as server:
+def app_file(spec: ServerSpec, code_tree: CodeTree) -> object:
+    with booted(spec, code_tree) as server:
         return getattr(server, "app_file", None)
 
 
 @kinds
 @pytest.mark.parametrize("workers", [1, 2])
-def test_each_side_runs_its_own_version_in_its_own_directory(workers: int, kind: Kind, trees: Home) -> None:
+def test_each_side_runs_its_own_version_in_its_own_directory(workers: int, kind: Kind, trees: CodeTree) -> None:
     assert answer(kind(workers=workers), trees) == f"old in {trees.base}"
     assert answer(kind(workers=workers), HERE) == f"new in {trees.root}"
 
 
 @kinds
-def test_each_side_says_which_file_it_runs(kind: Kind, trees: Home, tmp_path: Path) -> None:
+def test_each_side_says_which_file_it_runs(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
     assert app_file(kind(), trees) == str(tmp_path / "base" / "src" / "versioned_app.py")
     assert app_file(kind(), HERE) == str(tmp_path / "here" / "src" / "versioned_app.py")
 
 
 @kinds
-def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: Home, tmp_path: Path) -> None:
+def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
     made = {}
-    for name, home in (("here", HERE), ("base", trees)):
+    for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiProgram(spec=kind(), app=APP, boot=3, cores=None, home=home)
+        program = AsgiProgram(spec=kind(), app=APP, boot=3, cores=None, code_tree=code_tree)
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
@@ -141,13 +141,13 @@ def test_a_commit_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     repo.write("versioned_app.py", NEW)
     monkeypatch.chdir(repo.top)
     monkeypatch.syspath_prepend(repo.top)
-    with Checkout(parse_against("HEAD", cwd=repo.top, rootdir=repo.top)) as home:
-        assert answer(Uvicorn(), home) == f"old in {home.base}"
+    with Checkout(parse_against("HEAD", cwd=repo.top, rootdir=repo.top)) as code_tree:
+        assert answer(Uvicorn(), code_tree) == f"old in {code_tree.base}"
         assert answer(Uvicorn(), HERE) == f"new in {repo.top}"
 
 
 def test_programs_that_an_app_starts_are_of_its_version(
-    trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "here" / "src"))
     said = 'subprocess.check_output([sys.executable, "-c", "import versioned_app as a; print(a.__file__)"], text=True)'
@@ -155,14 +155,17 @@ def test_programs_that_an_app_starts_are_of_its_version(
     assert answer(Uvicorn(), trees).strip() == str(tmp_path / "base" / "src" / "versioned_app.py")
 
 
-def failure(spec: ServerSpec, home: Home, app: AppSpec = APP) -> Exception:
-    with pytest.raises((AppLoadError, AppOriginError, PlanError, ServerStartError)) as caught, booted(spec, home, app):
+def failure(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> Exception:
+    with (
+        pytest.raises((AppLoadError, AppOriginError, PlanError, ServerStartError)) as caught,
+        booted(spec, code_tree, app),
+    ):
         pass
     return caught.value
 
 
 @kinds
-def test_an_attribute_that_is_not_there_is_missing(kind: Kind, trees: Home, tmp_path: Path) -> None:
+def test_an_attribute_that_is_not_there_is_missing(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").write_text(source("''", name="application"))
     error = failure(kind(), trees)
     assert type(error) is AppMissingError
@@ -170,7 +173,7 @@ def test_an_attribute_that_is_not_there_is_missing(kind: Kind, trees: Home, tmp_
 
 
 @kinds
-def test_a_module_that_is_not_there_is_missing(kind: Kind, trees: Home, tmp_path: Path) -> None:
+def test_a_module_that_is_not_there_is_missing(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").unlink()
     error = failure(kind(), trees)
     assert type(error) is AppMissingError
@@ -178,7 +181,7 @@ def test_a_module_that_is_not_there_is_missing(kind: Kind, trees: Home, tmp_path
 
 
 def test_a_module_in_a_directory_that_is_not_there_is_missing_and_not_taken_from_here(
-    trees: Home, tmp_path: Path
+    trees: CodeTree, tmp_path: Path
 ) -> None:
     (tmp_path / "base" / "src").rename(tmp_path / "base" / "sources")
     error = failure(Uvicorn(), trees)
@@ -187,7 +190,7 @@ def test_a_module_in_a_directory_that_is_not_there_is_missing_and_not_taken_from
 
 
 @pytest.mark.parametrize("code", ["import versioned_nowhere", "1 / 0"])
-def test_an_app_that_breaks_is_not_missing(code: str, trees: Home, tmp_path: Path) -> None:
+def test_an_app_that_breaks_is_not_missing(code: str, trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").write_text(code)
     error = failure(Uvicorn(), trees)
     assert type(error) is AppLoadError
@@ -197,7 +200,7 @@ def test_an_app_that_breaks_is_not_missing(code: str, trees: Home, tmp_path: Pat
 
 @kinds
 def test_a_copy_that_hides_the_other_version_is_an_error(
-    kind: Kind, trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "versioned_app.py").write_text(NEW)
@@ -209,7 +212,7 @@ def test_a_copy_that_hides_the_other_version_is_an_error(
     assert answer(kind(), HERE).startswith("new")
 
 
-def test_a_link_to_this_tree_is_an_error(trees: Home, tmp_path: Path) -> None:
+def test_a_link_to_this_tree_is_an_error(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").unlink()
     (tmp_path / "base" / "src" / "versioned_app.py").symlink_to(tmp_path / "here" / "src" / "versioned_app.py")
     error = failure(Uvicorn(), trees)
@@ -217,7 +220,7 @@ def test_a_link_to_this_tree_is_an_error(trees: Home, tmp_path: Path) -> None:
     assert f"was loaded from {tmp_path / 'here'}" in str(error)
 
 
-def test_another_module_that_is_this_tree_s_is_an_error(trees: Home, tmp_path: Path) -> None:
+def test_another_module_that_is_this_tree_s_is_an_error(trees: CodeTree, tmp_path: Path) -> None:
     for tree in ("here", "base"):
         (tmp_path / tree / "libs").mkdir()
         (tmp_path / tree / "libs" / "versioned_lib.py").touch()
@@ -231,7 +234,7 @@ def test_another_module_that_is_this_tree_s_is_an_error(trees: Home, tmp_path: P
 
 
 def test_what_a_finder_of_editable_installs_hides_is_found(
-    trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path / "here" / "src")])
     finder = ModuleType("__editable___versioned_finder")
@@ -240,7 +243,7 @@ def test_what_a_finder_of_editable_installs_hides_is_found(
     assert answer(Uvicorn(), trees).startswith("old")
 
 
-def test_this_package_may_lie_in_both_trees(trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_package_may_lie_in_both_trees(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tree in ("here", "base"):
         shutil.copytree(
             STAGES.parent, tmp_path / tree / "pytest_fileperf", ignore=shutil.ignore_patterns("__pycache__")
@@ -263,12 +266,12 @@ def test_this_package_may_lie_in_both_trees(trees: Home, tmp_path: Path, monkeyp
         pytest.param(Command("{python} ../serve.py {port}", cwd="src"), id="relative directory"),
     ],
 )
-def test_a_command_runs_in_the_directory_of_its_version(spec: Command, trees: Home) -> None:
+def test_a_command_runs_in_the_directory_of_its_version(spec: Command, trees: CodeTree) -> None:
     assert (answer(spec, trees), answer(spec, HERE)) == ("old", "new")
 
 
 @posix
-def test_a_command_may_name_its_code_in_full(trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_may_name_its_code_in_full(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = Command(["{python}", str(tmp_path / "here" / "serve.py"), "{port}"], cwd=tmp_path)
     assert (answer(named, trees), answer(named, HERE)) == ("old", "new")
     directory = replace(SERVE, cwd=tmp_path / "here")
@@ -277,11 +280,11 @@ def test_a_command_may_name_its_code_in_full(trees: Home, tmp_path: Path, monkey
 
 
 @posix
-def test_a_build_is_run_once_for_each_side(trees: Home, tmp_path: Path) -> None:
+def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> None:
     spec = replace(SERVE, build=("sh", "-c", "echo built >> built.txt"))
     builds = Builds()
-    for home in (trees, HERE, trees):
-        starting = prepare(spec, None, boot=0, cores=None, builds=builds, home=home)
+    for code_tree in (trees, HERE, trees):
+        starting = prepare(spec, None, boot=0, cores=None, builds=builds, code_tree=code_tree)
         try:
             starting.start()
         finally:
@@ -290,7 +293,7 @@ def test_a_build_is_run_once_for_each_side(trees: Home, tmp_path: Path) -> None:
 
 
 @posix
-def test_a_build_that_fails_there_says_where(trees: Home, tmp_path: Path) -> None:
+def test_a_build_that_fails_there_says_where(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "here" / "only-here").touch()
     spec = replace(SERVE, build="test -e only-here")
     error = failure(spec, trees)
@@ -300,7 +303,7 @@ def test_a_build_that_fails_there_says_where(trees: Home, tmp_path: Path) -> Non
 
 
 @posix
-def test_a_command_that_has_nothing_of_its_version_is_refused(trees: Home, tmp_path: Path) -> None:
+def test_a_command_that_has_nothing_of_its_version_is_refused(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(PROGRAM.format(answer="''"))
     error = failure(replace(SERVE, cwd=tmp_path), trees)
     assert type(error) is PlanError
@@ -308,7 +311,7 @@ def test_a_command_that_has_nothing_of_its_version_is_refused(trees: Home, tmp_p
 
 
 @posix
-def test_what_a_command_needs_and_the_other_version_has_not_is_told(trees: Home, tmp_path: Path) -> None:
+def test_what_a_command_needs_and_the_other_version_has_not_is_told(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "here" / "new").mkdir()
     assert f"cwd='new' is no directory in {trees.base}" in str(failure(replace(SERVE, cwd="new"), trees))
     assert f"there is no program {trees.base}/built" in str(failure(Command("./built {port}"), trees))
@@ -330,10 +333,12 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 
 
 @pytest.mark.parametrize("spec,app,said", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize("home", [Home(root=Path("a"), base=Path("b")), Home(python="python3")], ids=["tree", "python"])
-def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str, home: Home) -> None:
+@pytest.mark.parametrize(
+    "code_tree", [CodeTree(root=Path("a"), base=Path("b")), CodeTree(python="python3")], ids=["tree", "python"]
+)
+def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str, code_tree: CodeTree) -> None:
     with pytest.raises(PlanError, match=said):
-        prepare(spec, app, boot=0, cores=None, builds=Builds(), home=home)
+        prepare(spec, app, boot=0, cores=None, builds=Builds(), code_tree=code_tree)
 
 
 # Another interpreter
@@ -359,15 +364,15 @@ def packages_of(environment: Path) -> Path:
 
 
 @pytest.fixture
-def other(environment: Path, tmp_path: Path) -> Home:
-    return parse_against(f"python:{environment}/bin/python", cwd=tmp_path, rootdir=tmp_path).home
+def other(environment: Path, tmp_path: Path) -> CodeTree:
+    return parse_against(f"python:{environment}/bin/python", cwd=tmp_path, rootdir=tmp_path).code_tree
 
 
 @pytest.mark.usefixtures("trees")
 @posix
 @pytest.mark.parametrize("workers", [1, 2])
 def test_another_interpreter_serves_the_code_that_is_here_with_its_own_packages(
-    workers: int, other: Home, environment: Path, tmp_path: Path
+    workers: int, other: CodeTree, environment: Path, tmp_path: Path
 ) -> None:
     says = 'sys.prefix + " " + str("pytest" in sys.modules) + str(importlib.util.find_spec("fastapi"))'
     code = source(says, more="import importlib.util")
@@ -380,7 +385,7 @@ def test_another_interpreter_serves_the_code_that_is_here_with_its_own_packages(
 @pytest.mark.usefixtures("trees")
 @posix
 def test_a_version_that_is_installed_there_is_the_one_that_is_served(
-    other: Home, environment: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    other: CodeTree, environment: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "here" / "src"))
     installed = packages_of(environment) / "versioned_app.py"
@@ -393,7 +398,9 @@ def test_a_version_that_is_installed_there_is_the_one_that_is_served(
 
 
 @posix
-def test_another_version_of_this_package_there_does_not_matter(other: Home, environment: Path, trees: Home) -> None:
+def test_another_version_of_this_package_there_does_not_matter(
+    other: CodeTree, environment: Path, trees: CodeTree
+) -> None:
     package = packages_of(environment) / "pytest_fileperf"
     try:
         package.mkdir()
@@ -406,7 +413,7 @@ def test_another_version_of_this_package_there_does_not_matter(other: Home, envi
 
 @pytest.mark.usefixtures("trees")
 @posix
-def test_an_interpreter_and_a_tree(other: Home, trees: Home, environment: Path, tmp_path: Path) -> None:
+def test_an_interpreter_and_a_tree(other: CodeTree, trees: CodeTree, environment: Path, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").write_text(source('sys.prefix + " " + os.getcwd()'))
     both = replace(trees, python=other.python)
     assert answer(Uvicorn(), both) == f"{environment} {trees.base}"
@@ -424,7 +431,9 @@ MISSING: dict[str, tuple[ServerSpec, str]] = {
 @pytest.mark.usefixtures("trees")
 @posix
 @pytest.mark.parametrize("spec,said", MISSING.values(), ids=MISSING)
-def test_what_is_not_installed_there_is_named_with_what_installs_it(spec: ServerSpec, said: str, other: Home) -> None:
+def test_what_is_not_installed_there_is_named_with_what_installs_it(
+    spec: ServerSpec, said: str, other: CodeTree
+) -> None:
     error = failure(spec, other)
     assert type(error) is PlanError
     assert said.format(python=f"'{other.python}'") in str(error)
@@ -432,7 +441,7 @@ def test_what_is_not_installed_there_is_named_with_what_installs_it(spec: Server
 
 @pytest.mark.usefixtures("trees")
 @posix
-def test_packages_that_are_too_old_there_are_told(other: Home, environment: Path) -> None:
+def test_packages_that_are_too_old_there_are_told(other: CodeTree, environment: Path) -> None:
     packages = packages_of(environment)
     (packages / "uvicorn").rename(packages / "hidden")
     try:
@@ -446,7 +455,9 @@ def test_packages_that_are_too_old_there_are_told(other: Home, environment: Path
 
 
 @posix
-def test_a_command_with_another_interpreter(other: Home, environment: Path, trees: Home, tmp_path: Path) -> None:
+def test_a_command_with_another_interpreter(
+    other: CodeTree, environment: Path, trees: CodeTree, tmp_path: Path
+) -> None:
     (tmp_path / "here" / "serve.py").write_text(PROGRAM.format(answer="sys.prefix"))
     assert answer(SERVE, other) == str(environment)
     assert answer(Command("python serve.py {port}"), other) == str(environment)
@@ -454,15 +465,15 @@ def test_a_command_with_another_interpreter(other: Home, environment: Path, tree
 
 
 @posix
-def test_a_command_that_another_interpreter_does_not_change_is_refused(other: Home, trees: Home) -> None:
+def test_a_command_that_another_interpreter_does_not_change_is_refused(other: CodeTree, trees: CodeTree) -> None:
     error = failure(Command("sh serve.sh {port}"), other)
     assert type(error) is PlanError
     assert "start it with {python}" in str(error)
 
 
-def test_a_fleet_and_a_launcher_need_no_home(trees: Home) -> None:
-    with Fleet() as fleet:
-        (server,) = fleet.boots(Uvicorn(), APP, 1, None)
+def test_a_fleet_and_a_launcher_need_no_home(trees: CodeTree) -> None:
+    with ServerPool() as pool:
+        (server,) = pool.boots(Uvicorn(), APP, 1, None)
         assert httpx.get(server.url, trust_env=False).text.startswith("new")
     starting: Launch = prepare(Uvicorn(), APP, boot=0, cores=None, builds=Builds())
     starting.stop()

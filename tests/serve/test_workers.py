@@ -18,8 +18,8 @@ from serve.processes import Boot, check_until, facts, linux, posix, remaining_af
 
 from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.fleet import Fleet
 from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Gunicorn, Uvicorn
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
@@ -244,8 +244,8 @@ def test_a_server_that_does_not_end_is_killed(workers: int, kind: Kind) -> None:
 
 @posix
 def test_servers_that_do_not_end_are_waited_for_side_by_side(kind: Kind) -> None:
-    with Fleet() as fleet:
-        fleet.boots(kind(stop_timeout_s=2), app_spec("serve.apps:stubborn"), 3, None)
+    with ServerPool() as pool:
+        pool.boots(kind(stop_timeout_s=2), app_spec("serve.apps:stubborn"), 3, None)
         started = time.monotonic()
     assert time.monotonic() - started < 5
 

@@ -41,12 +41,12 @@ from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
 from pytest_fileperf.serve.launch import Launch, launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
-from pytest_fileperf.session.loading import Stint, Stints
+from pytest_fileperf.session.loading import Loader, Run
 from pytest_fileperf.session.planning import alternation_plan
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.versions.tree import Home
+from pytest_fileperf.versions.tree import CodeTree
 from pytest_fileperf.watch.machine import cores_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -166,7 +166,7 @@ class Silent:
         self.is_done = True
 
 
-Trees = Callable[..., Home]
+Trees = Callable[..., CodeTree]
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,7 @@ def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
     """Makes the tree of the test run and the one to compare with."""
 
-    def make(base: str | None = PLAIN, now: str = PLAIN) -> Home:
+    def make(base: str | None = PLAIN, now: str = PLAIN) -> CodeTree:
         for tree, code in (("here", now), ("base", base)):
             (tmp_path / tree).mkdir()
             (tmp_path / tree / "other.py").touch()
@@ -188,7 +188,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
                 (tmp_path / tree / "versus_app.py").write_text(code, encoding="utf-8")
         monkeypatch.chdir(tmp_path / "here")
         monkeypatch.syspath_prepend(tmp_path / "here")
-        return Home(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
+        return CodeTree(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
 
     return make
 
@@ -207,11 +207,11 @@ def session(base: Base, tmp_path: Path, *, strict: bool = False, ci: bool = Fals
 
 
 def compared(
-    home: Home, tmp_path: Path, work: Work = GET, settings: Settings = QUICK, *, strict: bool = False
+    code_tree: CodeTree, tmp_path: Path, work: Work = GET, settings: Settings = QUICK, *, strict: bool = False
 ) -> tuple[Result, PerformanceError | None]:
     """Compares once; returns the result and what failed the test, if anything."""
     failed = None
-    with session(Base(title=home.title, home=home), tmp_path, strict=strict) as made:
+    with session(Base(title=code_tree.title, code_tree=code_tree), tmp_path, strict=strict) as made:
         try:
             made.measure(work, settings, TEST)
         except PerformanceError as error:
@@ -268,18 +268,18 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Where:
     """Where servers are booted, and where they are loaded, base and now by turns."""
     booted: list[frozenset[int]] = []
     loaded: list[frozenset[int]] = []
-    alternate = Stints.alternate
+    alternate = Loader.alternate
 
     def noted(*args: Any, cores: frozenset[int], **kwargs: Any) -> Launch:
         booted.append(cores)
         return prepare(*args, cores=cores, **kwargs)
 
-    def looked(self: Stints, *args: Any) -> tuple[Stint, Stint]:
+    def looked(self: Loader, *args: Any) -> tuple[Run, Run]:
         loaded.extend(cores_of(running.pids) for running in args[3])
         return alternate(self, *args)
 
     monkeypatch.setattr("pytest_fileperf.session.sides.prepare", noted)
-    monkeypatch.setattr(Stints, "alternate", looked)
+    monkeypatch.setattr(Loader, "alternate", looked)
     return booted, loaded
 
 
@@ -329,7 +329,7 @@ def test_a_side_that_dies_before_it_is_moved_is_named(
     trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes are looked for once it is gone."""
-    home = trees()
+    code_tree = trees()
     killed: list[int] = []
 
     def killing(cores: frozenset[int], server: RunningServer) -> bool:
@@ -341,7 +341,7 @@ def test_a_side_that_dies_before_it_is_moved_is_named(
 
     monkeypatch.setattr("pytest_fileperf.session.sides.keep_to", killing)
     with pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): uvicorn ×1 .* ended with"):
-        compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
+        compared(code_tree, tmp_path, settings=replace(QUICK, gate=("rps",)))
 
 
 @two_cores
@@ -358,7 +358,7 @@ def test_programs_of_their_own_boot_where_they_serve(trees: Trees, tmp_path: Pat
 def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
     trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, numbers = trees(), []
+    code_tree, numbers = trees(), []
 
     def noted(*args: Any, boot: int, **kwargs: Any) -> Launch:
         numbers.append(boot)
@@ -368,7 +368,7 @@ def test_both_boots_of_a_pair_have_one_number_and_each_session_has_others(
     firsts = []
     for _ in range(2):
         random.seed(0)  # as plugins and fixtures do before each test
-        compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
+        compared(code_tree, tmp_path, settings=replace(QUICK, gate=("rps",)))
         firsts.append(numbers[0])
         assert numbers == [firsts[-1] + place // 2 for place in range(len(numbers))]
         numbers.clear()
@@ -412,10 +412,10 @@ def test_faster_code_does_not_regress(trees: Trees, tmp_path: Path) -> None:
 
 
 def test_what_is_measured_is_the_code_here(trees: Trees, tmp_path: Path) -> None:
-    home = trees(
+    code_tree = trees(
         PLAIN, source("async def app(scope, receive, send): await answer(scope, receive, send, body=b'y' * 5000)")
     )
-    result, _ = compared(home, tmp_path, settings=replace(QUICK, gate=("rps",)))
+    result, _ = compared(code_tree, tmp_path, settings=replace(QUICK, gate=("rps",)))
     measured = result.measurement
     assert measured.bytes_received == 5000 * measured.requests > 0
 
@@ -471,8 +471,8 @@ def test_loads_that_are_whole_are_made_in_turn(
 
 
 def test_an_endpoint_that_is_missing_on_the_base_is_new(trees: Trees, tmp_path: Path) -> None:
-    home = trees(PLAIN, MORE)
-    result, failed = compared(home, tmp_path, Operation(method="GET", url="/more"))
+    code_tree = trees(PLAIN, MORE)
+    result, failed = compared(code_tree, tmp_path, Operation(method="GET", url="/more"))
 
     assert outcomes(result) == {"rps": Outcome.NEW, "p99": Outcome.NEW}
     assert {item.reason for item in result.verdict.comparisons} == {
@@ -493,8 +493,8 @@ def test_an_app_that_is_missing_on_the_base_is_new(base: str | None, trees: Tree
 
 @pytest.mark.parametrize("strict, ci", [(True, False), (False, True)])
 def test_new_fails_where_it_is_asked_to(strict: bool, ci: bool, trees: Trees, tmp_path: Path) -> None:
-    home = trees(None)
-    base = Base(title=home.title, home=home)
+    code_tree = trees(None)
+    base = Base(title=code_tree.title, code_tree=code_tree)
     with (
         session(base, tmp_path, strict=strict, ci=ci) as made,
         pytest.raises(NotMeasuredError, match="has no such app"),
@@ -503,15 +503,15 @@ def test_new_fails_where_it_is_asked_to(strict: bool, ci: bool, trees: Trees, tm
 
 
 def test_an_endpoint_that_is_new_does_not_fail_in_ci(trees: Trees, tmp_path: Path) -> None:
-    home = trees(PLAIN, MORE)
-    with session(Base(title=home.title, home=home), tmp_path, ci=True) as made:
+    code_tree = trees(PLAIN, MORE)
+    with session(Base(title=code_tree.title, code_tree=code_tree), tmp_path, ci=True) as made:
         made.measure(Operation(method="GET", url="/more"), QUICK, TEST)
     assert set(outcomes(made.results[0]).values()) == {Outcome.NEW}
 
 
 def test_what_a_test_has_put_on_its_own_server_is_missed_and_that_is_said(trees: Trees, tmp_path: Path) -> None:
-    home = trees(PLAIN, FULL_ONCE_ASKED)
-    with session(Base(title=home.title, home=home), tmp_path) as made:
+    code_tree = trees(PLAIN, FULL_ONCE_ASKED)
+    with session(Base(title=code_tree.title, code_tree=code_tree), tmp_path) as made:
         httpx.get(f"{made.server(QUICK).url}/put")
         with pytest.raises(LoadError, match="what the test has put there before is missing"):
             made.measure(GET, QUICK, TEST)
@@ -553,8 +553,8 @@ def test_a_server_that_dies_under_load_says_whose_it_was(side: str, trees: Trees
 
 def test_code_here_that_only_fails_has_failed_at_once(trees: Trees, tmp_path: Path) -> None:
     """Not after all of the time there is."""
-    home, settings = trees(PLAIN, FAILING), replace(QUICK, max_duration_ns=3_600_000 * MS)
-    with session(Base(title=home.title, home=home), tmp_path) as made:
+    code_tree, settings = trees(PLAIN, FAILING), replace(QUICK, max_duration_ns=3_600_000 * MS)
+    with session(Base(title=code_tree.title, code_tree=code_tree), tmp_path) as made:
         with pytest.raises(RequestsFailedError, match="status 404"):
             made.measure(GET, settings, TEST)
         (result,) = made.results
@@ -576,8 +576,8 @@ def test_a_base_that_fails_in_part_is_no_measure(
 
 
 def test_after_an_error_the_next_test_is_compared(trees: Trees, tmp_path: Path) -> None:
-    home = trees(MORE, PLAIN)
-    with session(Base(title=home.title, home=home), tmp_path) as made:
+    code_tree = trees(MORE, PLAIN)
+    with session(Base(title=code_tree.title, code_tree=code_tree), tmp_path) as made:
         with pytest.raises(RequestsFailedError):
             made.measure(Operation(method="GET", url="/more"), QUICK, TEST)
         with suppress(PerformanceError):
@@ -607,8 +607,8 @@ def test_what_cannot_be_compared_is_refused(
 
 
 def test_the_base_may_be_a_server_that_runs(trees: Trees, tmp_path: Path) -> None:
-    home = trees(PLAIN, SLOW)
-    with launch(Uvicorn(), AppSpec("versus_app:app"), boot=0, cores=None, home=home) as running:
+    code_tree = trees(PLAIN, SLOW)
+    with launch(Uvicorn(), AppSpec("versus_app:app"), boot=0, cores=None, code_tree=code_tree) as running:
         with session(Base(title=running.url, url=Url(running.url)), tmp_path) as made:
             with pytest.raises(RegressionError, match=f"worse than {running.url}"):
                 made.measure(GET, QUICK, TEST)

@@ -11,7 +11,7 @@ from pytest_fileperf.measure.metrics import METRICS, Direction, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plan.pacing import Stage
-from pytest_fileperf.plugin.asking import EXPECTATIONS
+from pytest_fileperf.plugin.arguments import EXPECTATIONS
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, METRIC_NAMES, unknown_keys
 from pytest_fileperf.settings.resolve import Settings, resolve

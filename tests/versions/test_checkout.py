@@ -25,7 +25,7 @@ from pytest_fileperf.versions import checkout as checkouts
 from pytest_fileperf.versions import repository as repositories
 from pytest_fileperf.versions.checkout import Against, Checkout, Kind, parse_against
 from pytest_fileperf.versions.repository import GitError, find_repository
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 pytestmark = needs_git
 
@@ -71,9 +71,9 @@ def unchanged(repo: Repo, temporary: Path) -> Iterator[None]:
 
 
 def content(text: str, repo: Repo, temporary: Path, path: str = "app.py") -> str:
-    with unchanged(repo, temporary), Checkout(against(text, repo)) as home:
-        assert home.base is not None
-        return (home.base / path).read_text()
+    with unchanged(repo, temporary), Checkout(against(text, repo)) as code_tree:
+        assert code_tree.base is not None
+        return (code_tree.base / path).read_text()
 
 
 def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Path) -> None:
@@ -82,12 +82,12 @@ def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Pa
         found = against("HEAD~1", repo)
         assert (found.kind, found.commit, found.title) == (Kind.REF, old, f"HEAD~1 ({old[:7]})")
         checkout = Checkout(found)
-        with checkout as home:
-            assert home == Home(title=found.title, root=repo.top, base=home.base)
-            assert home.base is not None
-            assert sorted(path.name for path in home.base.iterdir()) == ["app.py"]
-            assert home.base.name == repo.top.name
-            assert home.path(repo.top / "app.py").read_text() == "old"
+        with checkout as code_tree:
+            assert code_tree == CodeTree(title=found.title, root=repo.top, base=code_tree.base)
+            assert code_tree.base is not None
+            assert sorted(path.name for path in code_tree.base.iterdir()) == ["app.py"]
+            assert code_tree.base.name == repo.top.name
+            assert code_tree.path(repo.top / "app.py").read_text() == "old"
             assert checkout.notes == ()
             assert found.notes == ()
 
@@ -159,15 +159,15 @@ def test_a_linked_worktree_with_git_s_file_in_place_of_its_directory(
     linked = Repo(tmp_path / "linked")
     with unchanged(repo, temporary):
         assert content("main", linked, temporary) == "new"
-        assert against("main", linked).home.root == linked.top
+        assert against("main", linked).code_tree.root == linked.top
 
 
 def test_a_rootdir_below_the_top(repo: Repo, temporary: Path) -> None:
     repo.write("service/main.py", "")
     repo.commit()
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as home:
-        assert home.root == repo.top
-        assert home.path(repo.top / "service").parent == home.base
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as code_tree:
+        assert code_tree.root == repo.top
+        assert code_tree.path(repo.top / "service").parent == code_tree.base
 
 
 def test_a_shallow_clone_has_the_commit_it_was_made_for(repo: Repo, tmp_path: Path, temporary: Path) -> None:
@@ -181,11 +181,11 @@ def test_links_and_programs_are_what_they_were(repo: Repo, temporary: Path) -> N
     (repo.top / "link.py").symlink_to("app.py")
     repo.write("dé f/à.txt", "ä")
     repo.commit()
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
-        assert home.base is not None
-        assert (home.base / "run.sh").stat().st_mode & stat.S_IXUSR
-        assert str((home.base / "link.py").readlink()) == "app.py"
-        assert (home.base / "dé f" / "à.txt").read_text() == "ä"
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
+        assert code_tree.base is not None
+        assert (code_tree.base / "run.sh").stat().st_mode & stat.S_IXUSR
+        assert str((code_tree.base / "link.py").readlink()) == "app.py"
+        assert (code_tree.base / "dé f" / "à.txt").read_text() == "ä"
 
 
 def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
@@ -195,10 +195,10 @@ def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: P
     repo.write(".gitattributes", "loud.txt filter=shout\ncrlf.txt eol=crlf\n")
     repo.commit()
     repo.write(".gitattributes", "")
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
-        assert home.base is not None
-        assert (home.base / "loud.txt").read_bytes() == b"QUIET"
-        assert (home.base / "crlf.txt").read_bytes() == b"line\r\n"
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
+        assert code_tree.base is not None
+        assert (code_tree.base / "loud.txt").read_bytes() == b"QUIET"
+        assert (code_tree.base / "crlf.txt").read_bytes() == b"line\r\n"
     assert content("HEAD~1", repo, temporary, "loud.txt") == "quiet"
 
 
@@ -256,9 +256,9 @@ def test_an_interruption_while_files_are_written_leaves_nothing(
 
 @posix
 def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None:
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as home:
-        assert home.base is not None
-        closed = home.base / "made" / "closed"
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
+        assert code_tree.base is not None
+        closed = code_tree.base / "made" / "closed"
         closed.mkdir(parents=True)
         (closed / "file").touch(mode=0o400)
         (closed / "link").symlink_to(repo.top)
@@ -307,9 +307,9 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
 
 
 def test_a_directory_is_left_where_it_is() -> None:
-    home = Home(title="../old", root=Path("a"), base=Path("b"))
-    with Checkout(Against(kind=Kind.DIRECTORY, text="../old", home=home)) as found:
-        assert found == home
+    code_tree = CodeTree(title="../old", root=Path("a"), base=Path("b"))
+    with Checkout(Against(kind=Kind.DIRECTORY, text="../old", code_tree=code_tree)) as found:
+        assert found == code_tree
 
 
 @pytest.fixture
@@ -334,11 +334,11 @@ def test_submodules_are_there_as_they_were_recorded(text: str, said: str, nested
     inner, deep = Repo(nested.top / "libs" / "core"), Repo(nested.top / "libs" / "core" / "deep")
     with unchanged(inner, temporary), unchanged(deep, temporary), unchanged(nested, temporary):
         checkout = Checkout(against(text, nested))
-        with checkout as home:
-            assert home.base is not None
-            assert (home.base / "libs" / "core" / "lib.py").read_text() == said
-            assert (home.base / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
-            assert not list(home.base.rglob(".git"))
+        with checkout as code_tree:
+            assert code_tree.base is not None
+            assert (code_tree.base / "libs" / "core" / "lib.py").read_text() == said
+            assert (code_tree.base / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
+            assert not list(code_tree.base.rglob(".git"))
             assert checkout.notes == ()
 
 
@@ -353,9 +353,9 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     fresh = Repo(tmp_path / "fresh")
     found = against("HEAD", fresh)
     checkout = Checkout(found)
-    with unchanged(fresh, temporary), checkout as home:
-        assert home.base is not None
-        assert list((home.base / "libs" / "core").iterdir()) == []
+    with unchanged(fresh, temporary), checkout as code_tree:
+        assert code_tree.base is not None
+        assert list((code_tree.base / "libs" / "core").iterdir()) == []
         assert checkout.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
 
 
@@ -378,9 +378,9 @@ def test_a_directory_is_compared_from_the_rootdir(repo: Repo, tmp_path: Path) ->
     (tmp_path / "old").mkdir()
     found = against("../old", repo)
     assert (found.kind, found.title, found.commit) == (Kind.DIRECTORY, "../old", None)
-    assert found.home == Home(title="../old", root=repo.top, base=tmp_path / "old")
-    with Checkout(found) as home:
-        assert home == found.home
+    assert found.code_tree == CodeTree(title="../old", root=repo.top, base=tmp_path / "old")
+    with Checkout(found) as code_tree:
+        assert code_tree == found.code_tree
 
 
 def test_a_clone_is_compared_from_the_top_and_any_directory_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
@@ -389,8 +389,8 @@ def test_a_clone_is_compared_from_the_top_and_any_directory_from_the_rootdir(rep
     (tmp_path / "clone" / "service").mkdir()
     whole = against("../../clone", repo, below="service")
     part = against("../../clone/service", repo, below="service")
-    assert (whole.home.root, whole.home.base) == (repo.top, tmp_path / "clone")
-    assert (part.home.root, part.home.base) == (repo.top / "service", tmp_path / "clone" / "service")
+    assert (whole.code_tree.root, whole.code_tree.base) == (repo.top, tmp_path / "clone")
+    assert (part.code_tree.root, part.code_tree.base) == (repo.top / "service", tmp_path / "clone" / "service")
 
 
 def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     for text in ("../old", str(tmp_path / "old")):
         found = parse_against(text, cwd=tmp_path / "here", rootdir=tmp_path / "here")
-        assert (found.home.root, found.home.base) == (tmp_path / "here", tmp_path / "old")
+        assert (found.code_tree.root, found.code_tree.base) == (tmp_path / "here", tmp_path / "old")
     assert parse_against("old", cwd=tmp_path, rootdir=tmp_path / "here").kind is Kind.DIRECTORY
 
 
@@ -420,10 +420,10 @@ def test_a_directory_with_the_name_of_an_option_is_one(repo: Repo) -> None:
 
 def test_a_url_is_a_server(repo: Repo) -> None:
     found = against("http://127.0.0.1:8000", repo)
-    assert (found.kind, found.home, found.title) == (Kind.URL, HERE, "http://127.0.0.1:8000")
+    assert (found.kind, found.code_tree, found.title) == (Kind.URL, HERE, "http://127.0.0.1:8000")
     assert found.url is not None
-    with Checkout(found) as home:
-        assert home is HERE
+    with Checkout(found) as code_tree:
+        assert code_tree is HERE
 
 
 def problem(text: str, directory: Path) -> str:
@@ -543,13 +543,13 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
     path = interpreter("printf '3 13 /opt/a b'")
     texts = (f"python:{path}", "python:bin dir/python", "python:bin dir/../bin dir/python")
     for found in [parse_against(text, cwd=tmp_path, rootdir=tmp_path) for text in texts]:
-        assert (found.kind, found.home, found.title) == (
-            Kind.PYTHON, Home(title=f"python {path}", python=str(path)), f"python {path}"
+        assert (found.kind, found.code_tree, found.title) == (
+            Kind.PYTHON, CodeTree(title=f"python {path}", python=str(path)), f"python {path}"
         )  # fmt: skip
-        with Checkout(found) as home:
-            assert home == found.home
+        with Checkout(found) as code_tree:
+            assert code_tree == found.code_tree
     monkeypatch.setenv("PATH", str(path.parent))
-    assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).home.python == str(path)
+    assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).code_tree.python == str(path)
 
 
 NO_INTERPRETERS = {

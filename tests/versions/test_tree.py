@@ -11,22 +11,22 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fileperf.versions import tree as homes
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions import tree as code_trees
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 PYTHON = str(Path("/opt/py/bin/python"))
 PACKAGES = sysconfig.get_paths()["purelib"]
 
 
 @pytest.fixture
-def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
     """Two trees: `src/app.py` is in both, `new` in one only."""
     for tree, names in (("here", ("src", "new")), ("base", ("src",))):
         for name in names:
             (tmp_path / tree / name).mkdir(parents=True)
         (tmp_path / tree / "src" / "app.py").touch()
     monkeypatch.chdir(tmp_path / "here")
-    return Home(title="main", root=tmp_path / "here", base=tmp_path / "base")
+    return CodeTree(title="main", root=tmp_path / "here", base=tmp_path / "base")
 
 
 PATHS = {
@@ -43,24 +43,24 @@ PATHS = {
 
 
 @pytest.mark.parametrize("entry,counterpart", PATHS.values(), ids=PATHS)
-def test_path(entry: str, counterpart: str, trees: Home, tmp_path: Path) -> None:
+def test_path(entry: str, counterpart: str, trees: CodeTree, tmp_path: Path) -> None:
     assert trees.path(tmp_path / entry) == tmp_path / counterpart
 
 
-def test_relative_paths_are_seen_from_the_working_directory(trees: Home, tmp_path: Path) -> None:
+def test_relative_paths_are_seen_from_the_working_directory(trees: CodeTree, tmp_path: Path) -> None:
     assert trees.path(Path("src")) == tmp_path / "base" / "src"
     assert trees.path(Path("new")) == Path("new")
 
 
-def test_a_path_through_a_link_has_a_counterpart(trees: Home, tmp_path: Path) -> None:
+def test_a_path_through_a_link_has_a_counterpart(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "here", target_is_directory=True)
     assert trees.path(tmp_path / "link" / "src") == tmp_path / "base" / "src"
-    through = Home(root=tmp_path / "link", base=tmp_path / "base")
+    through = CodeTree(root=tmp_path / "link", base=tmp_path / "base")
     assert through.path(tmp_path / "here" / "src") == tmp_path / "base" / "src"
 
 
-def test_the_other_tree_may_lie_in_this_one(trees: Home, tmp_path: Path) -> None:
-    inner = Home(root=tmp_path, base=tmp_path / "base")
+def test_the_other_tree_may_lie_in_this_one(trees: CodeTree, tmp_path: Path) -> None:
+    inner = CodeTree(root=tmp_path, base=tmp_path / "base")
     (tmp_path / "src").mkdir()
     assert inner.path(tmp_path / "src") == tmp_path / "base" / "src"
     assert inner.path(tmp_path / "base" / "src") == tmp_path / "base" / "src"
@@ -68,23 +68,25 @@ def test_the_other_tree_may_lie_in_this_one(trees: Home, tmp_path: Path) -> None
     assert not inner.holds(tmp_path / "src")
 
 
-def test_this_tree_may_lie_in_the_other_one(trees: Home, tmp_path: Path) -> None:
-    outer = Home(root=tmp_path / "here", base=tmp_path)
+def test_this_tree_may_lie_in_the_other_one(trees: CodeTree, tmp_path: Path) -> None:
+    outer = CodeTree(root=tmp_path / "here", base=tmp_path)
     (tmp_path / "src").mkdir()
     assert outer.path(tmp_path / "here" / "src") == tmp_path / "src"
     assert outer.holds(tmp_path / "src")
     assert not outer.holds(tmp_path / "here" / "src")
 
 
-@pytest.mark.parametrize("home", [HERE, Home(root=Path.cwd()), Home(python=PYTHON)], ids=["here", "no base", "python"])
-def test_without_another_tree_every_path_stays(home: Home) -> None:
-    assert home.path(Path(__file__)) == Path(__file__)
-    assert home.cwd() == Path.cwd()
-    assert home.word(__file__) == __file__
+@pytest.mark.parametrize(
+    "code_tree", [HERE, CodeTree(root=Path.cwd()), CodeTree(python=PYTHON)], ids=["here", "no base", "python"]
+)
+def test_without_another_tree_every_path_stays(code_tree: CodeTree) -> None:
+    assert code_tree.path(Path(__file__)) == Path(__file__)
+    assert code_tree.cwd() == Path.cwd()
+    assert code_tree.word(__file__) == __file__
 
 
 def test_the_environment_of_the_test_run_is_shared_where_both_trees_have_one(
-    trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tree in ("here", "base"):
         (tmp_path / tree / ".venv" / "bin").mkdir(parents=True)
@@ -94,7 +96,7 @@ def test_the_environment_of_the_test_run_is_shared_where_both_trees_have_one(
     assert trees.path(tmp_path / "here" / "src") == tmp_path / "base" / "src"
 
 
-def test_cwd(trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cwd(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trees.cwd() == tmp_path / "base"
     monkeypatch.chdir(tmp_path)
     assert trees.cwd() == tmp_path
@@ -116,12 +118,12 @@ WORDS = {
 
 @pytest.mark.skipif(os.name != "posix", reason="paths of another form")
 @pytest.mark.parametrize("text,mapped", WORDS.values(), ids=WORDS)
-def test_words_of_commands(text: str, mapped: str, trees: Home) -> None:
+def test_words_of_commands(text: str, mapped: str, trees: CodeTree) -> None:
     names = {"here": trees.root, "base": trees.base}
     assert trees.word(text.format(**names)) == mapped.format(**names)
 
 
-def test_sys_path_of_another_tree(trees: Home, tmp_path: Path) -> None:
+def test_sys_path_of_another_tree(trees: CodeTree, tmp_path: Path) -> None:
     entries = [str(tmp_path / "here" / "src"), str(tmp_path / "here" / "new"), PACKAGES]
     assert trees.sys_path(entries) == (str(tmp_path / "base" / "src"), *entries[1:])
 
@@ -130,11 +132,11 @@ def test_sys_path_of_another_interpreter_has_nothing_of_this_one_s(tmp_path: Pat
     of_this_one = [entry for entry in sys.path if "python3" in entry]
     own = [*of_this_one, PACKAGES, *site.getsitepackages(), site.getusersitepackages(), sysconfig.get_paths()["stdlib"]]
     code = str(tmp_path)
-    assert Home(python=PYTHON).sys_path([*own, code]) == (None, code)
+    assert CodeTree(python=PYTHON).sys_path([*own, code]) == (None, code)
 
 
-def test_a_tree_comes_before_the_packages_of_another_interpreter(trees: Home, tmp_path: Path) -> None:
-    both = Home(root=trees.root, base=trees.base, python=PYTHON)
+def test_a_tree_comes_before_the_packages_of_another_interpreter(trees: CodeTree, tmp_path: Path) -> None:
+    both = CodeTree(root=trees.root, base=trees.base, python=PYTHON)
     assert both.sys_path([str(tmp_path / "here" / "src")]) == (str(tmp_path / "base" / "src"), None)
 
 
@@ -143,7 +145,7 @@ def test_sys_path_here_is_as_it_is() -> None:
 
 
 @pytest.fixture
-def finder(trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def finder(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An editable install by setuptools, of a directory that is not on sys.path."""
     module = ModuleType("__editable___app_finder")
     module.__dict__["MAPPING"] = {
@@ -154,19 +156,19 @@ def finder(trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("finder")
-def test_what_a_finder_finds_here_is_found_on_the_sys_path_there(trees: Home, tmp_path: Path) -> None:
+def test_what_a_finder_finds_here_is_found_on_the_sys_path_there(trees: CodeTree, tmp_path: Path) -> None:
     assert trees.sys_path([PACKAGES]) == (PACKAGES, str(tmp_path / "base" / "src"))
 
 
 @pytest.mark.usefixtures("finder")
 def test_pythonpath_leads_to_the_code_of_the_other_tree(
-    trees: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages = tmp_path / "site-packages"
     packages.mkdir()
     (packages / "editable.pth").write_text(f"import sys\n{tmp_path / 'here'}\n")
-    monkeypatch.setattr(homes, "_package_directories", lambda: (packages,))
-    monkeypatch.setattr(homes, "_directories_of_the_interpreter", lambda: (packages,))  # whose answer is kept
+    monkeypatch.setattr(code_trees, "_package_directories", lambda: (packages,))
+    monkeypatch.setattr(code_trees, "_directories_of_the_interpreter", lambda: (packages,))  # whose answer is kept
     given = {"PYTHONPATH": os.pathsep.join(("lib", str(tmp_path / "here" / "src"))), "A": "1"}
     env = trees.env(given, asked={})
     assert env == {
@@ -175,7 +177,7 @@ def test_pythonpath_leads_to_the_code_of_the_other_tree(
     }
 
 
-def test_variables_the_user_asked_for_are_mapped_and_stay(trees: Home, tmp_path: Path) -> None:
+def test_variables_the_user_asked_for_are_mapped_and_stay(trees: CodeTree, tmp_path: Path) -> None:
     asked = {"CONFIG": str(tmp_path / "here" / "src" / "app.py")}
     env = trees.env({"OTHER": asked["CONFIG"], "PWD": "/", **asked}, asked=asked)
     assert env["CONFIG"] == str(tmp_path / "base" / "src" / "app.py")
@@ -185,7 +187,7 @@ def test_variables_the_user_asked_for_are_mapped_and_stay(trees: Home, tmp_path:
 
 def test_another_interpreter_takes_nothing_that_is_meant_for_this_one() -> None:
     given = {"PYTHONHOME": "/a", "PYTHONPATH": "/b", "VIRTUAL_ENV": "/c", "PYTHONHASHSEED": "1", "PATH": "/usr/bin"}
-    env = Home(python=PYTHON).env(given, asked={"PYTHONPATH": "/b"})
+    env = CodeTree(python=PYTHON).env(given, asked={"PYTHONPATH": "/b"})
     programs = str(Path(PYTHON).parent)
     assert env == {"PYTHONHASHSEED": "1", "PATH": os.pathsep.join((programs, "/usr/bin")), "PYTHONPATH": "/b"}
 
@@ -194,21 +196,21 @@ def test_the_environment_here_is_as_it_is() -> None:
     assert HERE.env({"PWD": "/nowhere"}, asked={}) == {"PWD": "/nowhere"}
 
 
-def test_a_file_that_is_linked_to_this_tree_is_not_of_the_other_one(trees: Home, tmp_path: Path) -> None:
+def test_a_file_that_is_linked_to_this_tree_is_not_of_the_other_one(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "linked.py").symlink_to(tmp_path / "here" / "src" / "app.py")
     assert trees.holds(tmp_path / "base" / "src" / "app.py")
     assert not trees.holds(tmp_path / "base" / "linked.py")
     assert not trees.holds(tmp_path / "here" / "src" / "app.py")
 
 
-def test_strays_are_files_of_this_tree_that_the_other_one_has_too(trees: Home, tmp_path: Path) -> None:
+def test_strays_are_files_of_this_tree_that_the_other_one_has_too(trees: CodeTree, tmp_path: Path) -> None:
     stray = str(tmp_path / "here" / "src" / "app.py")
     others = (str(tmp_path / "here" / "new" / "x.py"), str(tmp_path / "base" / "src" / "app.py"), os.__file__)
     assert trees.strays([stray, *others]) == (stray,)
     assert HERE.strays([stray]) == ()
 
 
-def test_only_here(trees: Home, tmp_path: Path) -> None:
+def test_only_here(trees: CodeTree, tmp_path: Path) -> None:
     assert trees.is_only_here(tmp_path / "here" / "new" / "x.py")
     assert not trees.is_only_here(tmp_path / "here" / "src" / "app.py")
     assert not trees.is_only_here(Path(os.__file__))

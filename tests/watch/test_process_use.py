@@ -11,9 +11,9 @@ import psutil
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.watch import vitals
+from pytest_fileperf.watch import process_use as module_under_test
+from pytest_fileperf.watch.process_use import io_stalled_ns, process_use
 from pytest_fileperf.watch.threads import ThreadWatch
-from pytest_fileperf.watch.vitals import io_stalled_ns, process_use
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1
@@ -54,8 +54,8 @@ def test_where_the_kernel_does_not_count_files_they_are_listed_unless_there_are_
     process: Scripted, monkeypatch: pytest.MonkeyPatch, most: int, known: bool
 ) -> None:
     before = process_use(process.pid)
-    monkeypatch.setattr(vitals, "_files_by_kernel", lambda path: 0)
-    monkeypatch.setattr(vitals, "_MOST_FILES_LISTED", most)
+    monkeypatch.setattr(module_under_test, "_files_by_kernel", lambda path: 0)
+    monkeypatch.setattr(module_under_test, "_MOST_FILES_LISTED", most)
     use = process_use(process.pid)
 
     assert before is not None
@@ -109,7 +109,7 @@ def test_waits_for_storage_only_grow() -> None:
 @linux
 def test_needs_no_psutil() -> None:
     code = (
-        "import os, sys, pytest_fileperf.watch.vitals as v;"
+        "import os, sys, pytest_fileperf.watch.process_use as v;"
         "v.process_use(os.getpid()), v.io_stalled_ns(); print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

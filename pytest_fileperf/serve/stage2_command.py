@@ -1,7 +1,7 @@
 """Stage two of a command's start: runs the program, passes SIGTERM on to it, and does not let it outlive the test run.
 
-Run as a script by `python -I -S`, on POSIX only: `supervise.py RUN_DIRECTORY PROGRAM NAME ARGUMENT…`, where NAME is
-what the program is told as its own name. A program of somebody else does not know our lifeline (see `lifeline`), so
+Run as a script by `python -I -S`, on POSIX only: `stage2_command.py RUN_DIRECTORY PROGRAM NAME ARGUMENT…`, where NAME
+is what the program is told as its own name. A program of somebody else does not know our pipe (see `orphan_guard`), so
 this process holds it: it ends as the program ends, and ends the program when standard input ends.
 """
 

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import Payload, payload
-from pytest_fileperf.plugin.asking import ask_for_journey, ask_for_request
+from pytest_fileperf.plugin.arguments import ask_for_journey, ask_for_request
 
 
 def operation(**arguments: object) -> Operation:

@@ -11,7 +11,7 @@ from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive import slots
 from pytest_fileperf.drive.beginning import Target
-from pytest_fileperf.drive.stint import Progress, StintResult, run_stint
+from pytest_fileperf.drive.run import Progress, RunResult, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
@@ -35,12 +35,12 @@ def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> Load
     )
 
 
-def stint(
+def run(
     handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[Progress], None] | None = None
-) -> StintResult:
+) -> RunResult:
     with scripted(handler) as url, PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
-            run_stint(
+            run_load(
                 work,
                 plan or counted(6),
                 Target(boot=0, url=url),
@@ -51,13 +51,13 @@ def stint(
         )
 
 
-def totals(result: StintResult) -> tuple[int, dict[str, int]]:
+def totals(result: RunResult) -> tuple[int, dict[str, int]]:
     """Returns how many requests succeeded, and the failures by kind."""
     failures = merge_failures(failure for round_ in result.rounds for failure in round_.failures)
     return sum(r.requests for r in result.rounds), {failure.kind: failure.count for failure in failures}
 
 
-def first_failure(result: StintResult) -> Failure:
+def first_failure(result: RunResult) -> Failure:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)[0]
 
 
@@ -80,7 +80,7 @@ ENGINES = pytest.mark.parametrize("through", [lambda operation: operation, as_jo
 
 @ENGINES
 def test_good_answers_are_counted(through: Callable[[Operation], Operation]) -> None:
-    result = stint(hello, through(GET), counted(20, connections=4))
+    result = run(hello, through(GET), counted(20, connections=4))
 
     assert totals(result) == (20, {})
     assert [(r.bytes_received, r.statuses) for r in result.rounds] == [(100, ((200, 20),))]
@@ -91,7 +91,7 @@ def test_a_status_that_is_not_2xx_fails_and_shows_the_body(through: Callable[[Op
     async def broken(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"database is down", "500 Internal Server Error"))
 
-    result = stint(broken, through(GET))
+    result = run(broken, through(GET))
 
     assert totals(result) == (0, {"status 500": 6})
     assert "database is down" in first_failure(result).example
@@ -104,14 +104,14 @@ def test_an_expected_status_is_good(through: Callable[[Operation], Operation]) -
 
     work = through(Operation(method="GET", url="/", expect=Expectation(statuses=(404,))))
 
-    assert totals(stint(missing, work)) == (6, {})
+    assert totals(run(missing, work)) == (6, {})
 
 
 @ENGINES
 def test_a_wrong_size_fails_and_shows_both_sizes_and_the_body(through: Callable[[Operation], Operation]) -> None:
     work = through(Operation(method="GET", url="/", expect=Expectation(size_bytes=1000)))
 
-    result = stint(hello, work)
+    result = run(hello, work)
 
     assert totals(result) == (0, {"size": 6})
     assert "5 bytes instead of 1000" in first_failure(result).example
@@ -126,8 +126,8 @@ def test_a_wrong_size_of_a_chunked_body_is_seen(through: Callable[[Operation], O
     right = Operation(method="GET", url="/", expect=Expectation(size_bytes=5))
     wrong = Operation(method="GET", url="/", expect=Expectation(size_bytes=6))
 
-    assert totals(stint(chunked, through(right))) == (6, {})
-    assert totals(stint(chunked, through(wrong))) == (0, {"size": 6})
+    assert totals(run(chunked, through(right))) == (6, {})
+    assert totals(run(chunked, through(wrong))) == (0, {"size": 6})
 
 
 @ENGINES
@@ -139,7 +139,7 @@ def test_the_digest_is_checked_when_asked_for(through: Callable[[Operation], Ope
         Operation(method="GET", url="/", expect=Expectation(sha256=hashlib.sha256(b"hello").hexdigest(), size_bytes=5))
     )
 
-    assert totals(stint(every_other, work)) == (3, {"digest": 3})
+    assert totals(run(every_other, work)) == (3, {"digest": 3})
 
 
 @ENGINES
@@ -147,7 +147,7 @@ def test_a_status_that_changes_between_answers_is_noticed(through: Callable[[Ope
     async def every_third(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"x", "503 Busy" if number % 3 == 2 else "200 OK"))
 
-    assert totals(stint(every_third, through(GET), counted(9))) == (6, {"status 503": 3})
+    assert totals(run(every_third, through(GET), counted(9))) == (6, {"status 503": 3})
 
 
 @ENGINES
@@ -156,7 +156,7 @@ def test_a_silent_server_is_a_timeout(through: Callable[[Operation], Operation])
         if number:
             writer.write(answer(b"x"))
 
-    assert totals(stint(silent, through(GET), counted(4, timeout_ms=200))) == (3, {"timeout": 1})
+    assert totals(run(silent, through(GET), counted(4, timeout_ms=200))) == (3, {"timeout": 1})
 
 
 @ENGINES
@@ -169,7 +169,7 @@ def test_a_dropped_connection_is_a_failure_and_the_next_request_connects_anew(
         else:
             writer.write(answer(b"x"))
 
-    assert totals(stint(drops_one, through(GET))) == (5, {"disconnected": 1})
+    assert totals(run(drops_one, through(GET))) == (5, {"disconnected": 1})
 
 
 @ENGINES
@@ -178,7 +178,7 @@ def test_connection_close_is_honoured_without_a_failure(through: Callable[[Opera
         writer.write(answer(b"x", extra="Connection: close\r\n"))
         writer.close()
 
-    assert totals(stint(closes, through(GET))) == (6, {})
+    assert totals(run(closes, through(GET))) == (6, {})
 
 
 @ENGINES
@@ -186,7 +186,7 @@ def test_garbage_is_a_protocol_failure(through: Callable[[Operation], Operation]
     async def garbage(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
-    good, failures = totals(stint(garbage, through(GET), counted(2)))
+    good, failures = totals(run(garbage, through(GET), counted(2)))
 
     assert (good, set(failures)) == (0, {"protocol"})
 
@@ -196,7 +196,7 @@ def test_a_redirect_does_not_lead_the_load_to_another_machine(elsewhere: str) ->
     async def redirects(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"", "302 Found", f"Location: {elsewhere}\r\n"))
 
-    result = stint(redirects, Operation(method="GET", url="/", arguments={"follow_redirects": True}), counted(2))
+    result = run(redirects, Operation(method="GET", url="/", arguments={"follow_redirects": True}), counted(2))
 
     assert totals(result) == (0, {"connect": 2})
     assert "is not this machine" in first_failure(result).example
@@ -210,7 +210,7 @@ def test_the_body_of_one_bad_answer_is_not_shown_with_another() -> None:
             body = b"4\r\nhell\r\n" if number == 4 else b"5\r\nhello\r\n"
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n")
 
-    result = stint(chunked, Operation(method="GET", url="/", expect=Expectation(size_bytes=5)), counted(8))
+    result = run(chunked, Operation(method="GET", url="/", expect=Expectation(size_bytes=5)), counted(8))
 
     assert totals(result) == (6, {"size": 1, "status 500": 1})
     examples = {failure.kind: failure.example for round_ in result.rounds for failure in round_.failures}
@@ -224,7 +224,7 @@ def test_requests_for_which_there_was_no_time_are_failures() -> None:
         writer.write(answer(b"x"))
 
     plan = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=1, timeout_ns=5000 * MS, requests=1000)
-    result = stint(slow, GET, plan)
+    result = run(slow, GET, plan)
     good, failures = totals(result)
 
     assert 0 < good < 1000
@@ -235,7 +235,7 @@ def test_requests_for_which_there_was_no_time_are_failures() -> None:
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
     with PayloadFiles() as files, pytest.raises(httpx.ConnectError):
         asyncio.run(
-            run_stint(
+            run_load(
                 GET,
                 counted(5),
                 Target(boot=0, url="http://127.0.0.1:9"),
@@ -250,7 +250,7 @@ def test_uploads_arrive_whole_from_memory_and_from_files(tmp_path: Path) -> None
     source = tmp_path / "source.bin"
     source.write_bytes(b"z" * 3_000_000)
     for content in (payload("10KiB"), payload("3MiB"), payload(source)):
-        result = stint(hello, Operation(method="POST", url="/", arguments={"content": content}), counted(4))
+        result = run(hello, Operation(method="POST", url="/", arguments={"content": content}), counted(4))
 
         assert totals(result) == (4, {})
         assert sum(r.bytes_sent for r in result.rounds) == 4 * content.size_bytes
@@ -263,7 +263,7 @@ def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
 
     plan = LoadPlan(connections=3, warmup_ns=60 * MS, round_ns=100 * MS, rounds=3, timeout_ns=5000 * MS)
     told: list[Progress] = []
-    result = stint(slow, GET, plan, told.append)
+    result = run(slow, GET, plan, told.append)
 
     assert [(r.phase.value, r.index) for r in result.rounds] == [("round", 0), ("round", 1), ("round", 2), ("drain", 3)]
     assert all(r.duration_ns == 100 * MS for r in result.rounds[:3])
@@ -280,7 +280,7 @@ class TestJourneys:
             second = await client.post("/", content=payload("2KiB"))
             assert (first.text, second.text) == ("hello", "hello")
 
-        result = stint(hello, Journey(name="two", function=two), counted(5, connections=2))
+        result = run(hello, Journey(name="two", function=two), counted(5, connections=2))
 
         assert totals(result) == (5, {})
         assert [(r.bytes_sent, r.bytes_received) for r in result.rounds] == [(5 * 2048, 50)]
@@ -291,7 +291,7 @@ class TestJourneys:
             response = await client.get("/")
             assert response.text == "goodbye", "not what we wanted"
 
-        result = stint(hello, Journey(name="wrong", function=wrong))
+        result = run(hello, Journey(name="wrong", function=wrong))
 
         assert totals(result) == (0, {"assertion": 6})
         assert "not what we wanted" in first_failure(result).example
@@ -300,7 +300,7 @@ class TestJourneys:
         async def raises(client: httpx.AsyncClient) -> None:
             raise KeyError("id")
 
-        assert totals(stint(hello, Journey(name="raises", function=raises))) == (0, {"KeyError": 6})
+        assert totals(run(hello, Journey(name="raises", function=raises))) == (0, {"KeyError": 6})
 
     def test_raise_for_status_is_a_failure_with_the_status(self) -> None:
         async def missing(number: int, writer: asyncio.StreamWriter) -> None:
@@ -309,7 +309,7 @@ class TestJourneys:
         async def strict(client: httpx.AsyncClient) -> None:
             (await client.get("/")).raise_for_status()
 
-        assert totals(stint(missing, Journey(name="strict", function=strict))) == (0, {"status 404": 6})
+        assert totals(run(missing, Journey(name="strict", function=strict))) == (0, {"status 404": 6})
 
     def test_a_server_error_that_the_journey_overlooks_is_a_failure(self) -> None:
         async def broken(number: int, writer: asyncio.StreamWriter) -> None:
@@ -318,7 +318,7 @@ class TestJourneys:
         async def careless(client: httpx.AsyncClient) -> None:
             await client.get("/")
 
-        assert totals(stint(broken, Journey(name="careless", function=careless))) == (0, {"status 500": 6})
+        assert totals(run(broken, Journey(name="careless", function=careless))) == (0, {"status 500": 6})
 
     def test_a_journey_whose_own_task_was_cancelled_is_a_failure_and_goes_on(self) -> None:
         async def cancels(client: httpx.AsyncClient) -> None:
@@ -326,14 +326,14 @@ class TestJourneys:
             part.cancel()
             await part
 
-        assert totals(stint(hello, Journey(name="cancels", function=cancels))) == (0, {"cancelled": 6})
+        assert totals(run(hello, Journey(name="cancels", function=cancels))) == (0, {"cancelled": 6})
 
     def test_a_refused_connection_is_tried_again_after_a_pause(self) -> None:
         async def refused(client: httpx.AsyncClient) -> None:
             await client.get("http://127.0.0.1:9/")
 
         plan = LoadPlan(connections=1, warmup_ns=0, round_ns=200 * MS, rounds=1, timeout_ns=5000 * MS)
-        good, failures = totals(stint(hello, Journey(name="refused", function=refused), plan))
+        good, failures = totals(run(hello, Journey(name="refused", function=refused), plan))
 
         assert (good, set(failures)) == (0, {"connect"})
         assert failures["connect"] <= 5
@@ -342,7 +342,7 @@ class TestJourneys:
         async def away(client: httpx.AsyncClient) -> None:
             await client.get("http://example.invalid/")
 
-        result = stint(hello, Journey(name="away", function=away), counted(2))
+        result = run(hello, Journey(name="away", function=away), counted(2))
 
         assert totals(result) == (0, {"connect": 2})
         assert "example.invalid is not this machine" in first_failure(result).example
@@ -353,7 +353,7 @@ class TestJourneys:
 
         plan = counted(2, timeout_ms=150)
 
-        assert totals(stint(hello, Journey(name="stuck", function=stuck), plan)) == (0, {"timeout": 2})
+        assert totals(run(hello, Journey(name="stuck", function=stuck), plan)) == (0, {"timeout": 2})
 
 
 class TestEngine:
@@ -369,18 +369,18 @@ class TestEngine:
         ],
     )
     def test_replay_is_used_where_it_is_equivalent(self, arguments: dict[str, object], why: str) -> None:
-        result = stint(hello, Operation(method="POST", url="/", arguments=arguments), counted(2))
+        result = run(hello, Operation(method="POST", url="/", arguments=arguments), counted(2))
 
         assert (result.engine, result.why_engine) == ("client" if why else "replay", why)
         assert totals(result) == (2, {})
 
     def test_a_request_that_httpx_cannot_build_is_a_plan_error(self) -> None:
         with pytest.raises(PlanError, match="httpx cannot build POST /"):
-            stint(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
+            run(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
 
 
 def test_recordings_are_made_of_stints() -> None:
-    result = stint(hello, GET, counted(10))
+    result = run(hello, GET, counted(10))
     recording = Recording(rounds=result.rounds, boots=(), connections=1, engine=result.engine)
 
     assert recording.latency().count == 10
@@ -390,14 +390,14 @@ def test_recordings_are_made_of_stints() -> None:
 
 def test_a_header_that_cannot_be_sent_is_a_plan_error() -> None:
     with pytest.raises(PlanError, match="httpx cannot build GET /: Illegal header value"):
-        stint(hello, Operation(method="GET", url="/", arguments={"headers": {"x": "a\nb"}}))
+        run(hello, Operation(method="GET", url="/", arguments={"headers": {"x": "a\nb"}}))
 
 
 def test_a_timeout_names_the_limit() -> None:
     async def silent(number: int, writer: asyncio.StreamWriter) -> None:
         pass
 
-    result = stint(silent, GET, counted(1, timeout_ms=150))
+    result = run(silent, GET, counted(1, timeout_ms=150))
 
     assert "time limit of 150 ms" in first_failure(result).example
 
@@ -415,7 +415,7 @@ def test_an_answer_after_the_time_limit_is_a_timeout_however_late_that_is_looked
         if number not in (1, 2):
             writer.write(answered)
 
-    result = stint(slow_twice, through(GET), counted(6, timeout_ms=50))
+    result = run(slow_twice, through(GET), counted(6, timeout_ms=50))
 
     assert totals(result) == (4, {"timeout": 2})
     assert first_failure(result).example == "no complete answer within the time limit of 50.0 ms"
@@ -441,7 +441,7 @@ def test_an_open_loop_sends_what_is_due_and_counts_from_then(through: Callable[[
         await asyncio.sleep(0.15 if number == 1 else 0)
         writer.write(answer(b"hello"))
 
-    result = stint(late_once, through(GET), open_loop(rate=1000 / 30))
+    result = run(late_once, through(GET), open_loop(rate=1000 / 30))
 
     assert totals(result) == (10, {})
     assert result.due == 10
@@ -453,7 +453,7 @@ def test_an_open_loop_sends_what_is_due_and_counts_from_then(through: Callable[[
 
 
 def test_the_wait_ends_with_the_last_answer_and_not_with_the_load() -> None:
-    result = stint(hello, plan=open_loop(rate=1))
+    result = run(hello, plan=open_loop(rate=1))
 
     assert totals(result) == (1, {})
     assert sum(round_.duration_ns for round_ in result.rounds) >= 300 * MS
@@ -465,7 +465,7 @@ def test_with_too_few_connections_latencies_show_the_wait_for_one() -> None:
         await asyncio.sleep(0.05)
         writer.write(answer(b"hello"))
 
-    result = stint(slow, plan=open_loop(rate=100, connections=1))
+    result = run(slow, plan=open_loop(rate=100, connections=1))
 
     assert totals(result) == (30, {})
     assert result.wait_ns > 500 * MS
@@ -481,7 +481,7 @@ def test_a_burst_is_due_at_once_and_ends_with_its_last_answer(through: Callable[
         await asyncio.sleep(0.05)
         writer.write(answer(b"hello"))
 
-    result = stint(slow, through(GET), open_loop(burst=12, connections=4, rounds=1))
+    result = run(slow, through(GET), open_loop(burst=12, connections=4, rounds=1))
 
     (round_,) = result.rounds
     assert round_.requests == 12
@@ -495,7 +495,7 @@ def test_an_open_loop_connects_anew_where_the_server_has_closed() -> None:
         writer.write(answer(b"hello", extra="Connection: close\r\n"))
         writer.close()
 
-    result = stint(once, plan=open_loop(rate=10, connections=2, round_ns=500 * MS, rounds=1))
+    result = run(once, plan=open_loop(rate=10, connections=2, round_ns=500 * MS, rounds=1))
 
     assert totals(result) == (5, {})
     assert result.due == 5
@@ -510,9 +510,9 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(monkeypatch: p
         callers.append(writer.get_extra_info("peername"))
         writer.write(answer(b"hello"))
 
-    rested = stint(note, plan=open_loop(rate=10, connections=1, round_ns=300 * MS, rounds=1))
+    rested = run(note, plan=open_loop(rate=10, connections=1, round_ns=300 * MS, rounds=1))
     assert (totals(rested), len(set(callers))) == ((3, {}), 3)
 
     callers.clear()
-    busy = stint(note, plan=open_loop(rate=100, connections=1, round_ns=100 * MS, rounds=1))
+    busy = run(note, plan=open_loop(rate=100, connections=1, round_ns=100 * MS, rounds=1))
     assert (totals(busy), len(set(callers))) == ((10, {}), 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.process import STAGES, Invocation, staged
 from pytest_fileperf.serve.spec import PYTHON, Command
-from pytest_fileperf.versions.tree import HERE, Home
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("require_difference", "require_posix", "supervised")
 
@@ -33,48 +33,50 @@ def supervised(
     env: Mapping[str, str],
     cores: frozenset[int] | None = None,
     stabilise: bool = False,
-    home: Home = HERE,
+    code_tree: CodeTree = HERE,
 ) -> Invocation:
     """Returns what runs the command of a spec in a way that it cannot outlive the test run.
 
-    Its working directory, and the paths in its words, are those of its home. Raises PlanError where its program or its
+    Its working directory, and the paths in its words, are those of its tree. Raises PlanError where its program or its
     working directory is not there.
     """
-    words = [home.word(word).replace(PYTHON, home.interpreter) for word in words]
-    directory = _working_directory(spec, home)
+    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
+    directory = _working_directory(spec, code_tree)
     program = _find_program(words[0], directory, env.get("PATH"))
-    supervisor = (sys.executable, "-I", "-S", str(STAGES / "supervise.py"), str(run_directory))
+    supervisor = (sys.executable, "-I", "-S", str(STAGES / "stage2_command.py"), str(run_directory))
     command = staged((*supervisor, program, *words), cores=cores, stabilise=stabilise)
     return Invocation(command=command, env=env, cwd=directory)
 
 
-def require_difference(spec: Command, *, env: Mapping[str, str], home: Home) -> None:
-    """Raises PlanError where nothing that is seen of the command depends on its home: both sides would be the same.
+def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> None:
+    """Raises PlanError where nothing that is seen of the command depends on its tree: both sides would be the same.
 
     For a tree that is its working directory, a path in a word or variable, its program; for an interpreter `{python}`.
     """
-    if home.is_here:
+    if code_tree.is_here:
         return
-    words = [home.word(word) for word in spec.command]
-    directory = _working_directory(spec, home)
-    program = Path(_find_program(words[0].replace(PYTHON, home.interpreter), directory, env.get("PATH")))
-    if home.base is not None:
+    words = [code_tree.word(word) for word in spec.command]
+    directory = _working_directory(spec, code_tree)
+    program = Path(_find_program(words[0].replace(PYTHON, code_tree.interpreter), directory, env.get("PATH")))
+    if code_tree.base is not None:
         asked = dict(spec.env)
-        mapped = (*words, *(home.word(value) for value in asked.values())) != (*spec.command, *asked.values())
-        if mapped or home.holds(directory) or home.holds(program):
+        mapped = (*words, *(code_tree.word(value) for value in asked.values())) != (*spec.command, *asked.values())
+        if mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
         advice = f"let it run in the tree (cwd is {directory}), or name the paths of its code in full"
-    elif any(PYTHON in word for word in words) or program.parent == Path(home.interpreter).parent:
+    elif any(PYTHON in word for word in words) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:
         advice = f"start it with {PYTHON}, as in {PYTHON} -m {program.name}"
-    raise PlanError(f"{spec.name} would be the same on both sides, here and in {home.title}: {advice}", where="Command")
+    raise PlanError(
+        f"{spec.name} would be the same on both sides, here and in {code_tree.title}: {advice}", where="Command"
+    )
 
 
-def _working_directory(spec: Command, home: Home) -> Path:
-    directory = home.path(home.cwd() / (spec.cwd or ""))
+def _working_directory(spec: Command, code_tree: CodeTree) -> Path:
+    directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
-        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {home.cwd()}", where="Command")
+        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {code_tree.cwd()}", where="Command")
     return directory
 
 

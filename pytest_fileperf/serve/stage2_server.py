@@ -1,6 +1,7 @@
 """Stage two of a server's start: takes on the test run's `sys.path` and hands over to uvicorn or gunicorn.
 
-Run as a script (`python -P boot.py RUN_DIRECTORY`), because before `sys.path` is set the package may not be importable.
+Run as a script (`python -P stage2_server.py RUN_DIRECTORY`): before `sys.path` is set, the package may not be
+importable.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def main(run_directory: Path) -> None:
         _end(run_directory, f"no {' and no '.join(missing)}", "install", *missing)
     try:
         if job["server"] == "gunicorn":
-            from pytest_fileperf.serve.arbiter import serve
+            from pytest_fileperf.serve.gunicorn_worker import serve
         else:
-            from pytest_fileperf.serve.serving import serve
+            from pytest_fileperf.serve.uvicorn_worker import serve
     except ImportError as error:
         if not job["needs"]:
             raise

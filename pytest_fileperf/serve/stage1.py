@@ -1,6 +1,6 @@
 """Stage one of a server's start: keeps to its cores, fixes addresses, raises its file limit, and becomes the program.
 
-Run as a script by `python -I -S`, on POSIX only: `settle.py CORES KEEP|FIX PROGRAM ARGUMENT…`, where CORES is a list
+Run as a script by `python -I -S`, on POSIX only: `stage1.py CORES KEEP|FIX PROGRAM ARGUMENT…`, where CORES is a list
 like `0,2` or `-`, and FIX switches address randomisation off. All of it survives exec, and fixed addresses begin with
 the next exec, which is why this is a program of its own. What is forbidden (containers often forbid it) is left as it
 is: the server looks for itself at what it got.

@@ -14,7 +14,7 @@ from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, is_only_once, needs_app
 
-__all__ = ("Fleet",)
+__all__ = ("ServerPool",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class _Boot:
     running: RunningServer
 
 
-class Fleet:
+class ServerPool:
     """Keeps one list of boots for each distinct spec and app. A context manager: leaving it ends every server."""
 
     def __init__(self) -> None:

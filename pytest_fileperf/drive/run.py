@@ -1,4 +1,4 @@
-"""One stint: connects to one boot of the server, warms up, makes the rounds, drains. Runs on the current event loop."""
+"""One run: connects to one boot of the server, warms up, makes the rounds, drains. Runs on the current event loop."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Progress", "StintResult", "quiet_memory", "run_stint", "tell")
+__all__ = ("Progress", "RunResult", "quiet_memory", "run_load", "tell")
 
 _PROGRESS_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a stint has come; sent while it runs."""
+    """How far a run has come; sent while it runs."""
 
     phase: str
     elapsed_ns: int
-    """Since the stint's warm-up began."""
+    """Since the run's warm-up began."""
     requests: int
     """Successful ones in the rounds so far."""
     rps: float
@@ -40,8 +40,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StintResult:
-    """What one stint found."""
+class RunResult:
+    """What one run found."""
 
     boot: int
     rounds: tuple[Round, ...]
@@ -59,7 +59,7 @@ class StintResult:
     """See `Boot`."""
 
 
-async def run_stint(
+async def run_load(
     work: Work,
     plan: LoadPlan,
     target: Target,
@@ -67,8 +67,8 @@ async def run_stint(
     files: PayloadFiles,
     server_cpu: Callable[[], Mapping[int, int]],
     progress: Callable[[Progress], None],
-) -> StintResult:
-    """Runs one stint and returns its rounds.
+) -> RunResult:
+    """Runs one run and returns its rounds.
 
     Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
     connections cannot be opened; whatever goes wrong later is a failure in the rounds.
@@ -97,7 +97,7 @@ async def run_stint(
                 recorder.failure("not sent", example, ended_ns, count=missing)
             rounds = recorder.finish(ended_ns)
     attack_from_ns, attack_to_ns = _attack(plan, load, recorder, origin_ns)
-    return StintResult(
+    return RunResult(
         boot=target.boot,
         rounds=rounds,
         engine="replay" if request is not None else "client" if target.transport is None else "in-process",
@@ -146,7 +146,7 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[Progress], None]) -> None:
-    """Reports how far the stint is, a few times a second; whoever listens may end it by raising."""
+    """Reports how far the run is, a few times a second; whoever listens may end it by raising."""
     while True:
         last = recorder.last_round
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
@@ -160,7 +160,7 @@ async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Cal
         )
         try:
             progress(moment)
-        except Exception as error:  # the listener's own, handed to whoever runs the stint
+        except Exception as error:  # the listener's own, handed to whoever runs the run
             load.abort(error)
             return
         await asyncio.sleep(_PROGRESS_S)

@@ -15,7 +15,7 @@ from uvicorn import Config, Server
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.lifeline import follow_starter, follow_supervisor
+from pytest_fileperf.serve.orphan_guard import follow_starter, follow_supervisor
 from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
 
 __all__ = ("serve",)
