@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from serve.processes import busy
+from serve.processes import Boot, busy
 
+from pytest_fileperf.serve.app import app_spec
+from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
 from pytest_fileperf.watch.profiler import Profiler
 
 pytest_plugins = ["pytester"]
@@ -36,3 +42,20 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where run directories of this test go."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def boot() -> Iterator[Boot]:
+    with ExitStack() as servers:
+
+        def boot(
+            spec: ServerSpec | None = None,
+            app: object = "serve.apps:app",
+            number: int = 0,
+            cores: frozenset[int] | None = None,
+        ) -> RunningServer:
+            spec = spec or Uvicorn()
+            served = app_spec(app) if needs_app(spec) else None
+            return servers.enter_context(launch(spec, served, boot=number, cores=cores))
+
+        yield boot
