@@ -41,7 +41,7 @@ from statistics import fmean
 
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.level import Level, level_of, spread_of, tail_factor, variance_of_location
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import Direction, Metric
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_share
@@ -137,14 +137,14 @@ def alpha_each(gates: int) -> float:
     return SESSION_ALPHA / max(1, gates)
 
 
-def compare(metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, alpha: float) -> Comparison:
+def compare(metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, alpha: float) -> MetricComparison:
     """Returns the comparison of one metric with its baseline; the module's text says how.
 
     `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
     `alpha` is this gate's part of the session's error, from `alpha_each`.
     """
     base_level, now_level = level_of(metric, base), level_of(metric, now)
-    levels = Comparison(
+    levels = MetricComparison(
         metric=metric.name,
         outcome=Outcome.INCONCLUSIVE,
         tolerance=tolerance,

@@ -12,7 +12,7 @@ from pytest_fileperf.judge.environment import Environment, changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
@@ -34,7 +34,7 @@ def judge(
     environment: Environment,
     saturated: bool,
     busy: Busy | None = None,
-) -> tuple[Comparison, ...]:
+) -> tuple[MetricComparison, ...]:
     """Returns a comparison for each metric named in `gate` with what the baseline store found.
 
     `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
@@ -55,7 +55,7 @@ def judge(
     return tuple(comparisons)
 
 
-def unless_saturated(comparison: Comparison) -> Comparison:
+def unless_saturated(comparison: MetricComparison) -> MetricComparison:
     """Returns what a comparison is worth whose load was limited by the generator: it can show a regression only."""
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
         return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=SATURATED)
@@ -63,8 +63,8 @@ def unless_saturated(comparison: Comparison) -> Comparison:
 
 
 def unless_base_failed(
-    comparisons: Sequence[Comparison], base: Recording, *, allowed: float, title: str
-) -> tuple[Comparison, ...]:
+    comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
+) -> tuple[MetricComparison, ...]:
     """Returns what comparisons are worth whose base fails more than is allowed.
 
     Its rates can only be better than they seem, not worse; its latencies are those of the requests it chose to answer.
@@ -83,13 +83,13 @@ def unless_base_failed(
     )
 
 
-def may_be_worse(comparison: Comparison) -> bool:
+def may_be_worse(comparison: MetricComparison) -> bool:
     """Returns whether a metric is worse than its baseline, or may be: storing such runs lets a slow drift in."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
-def _unless_explained(comparison: Comparison, metric: Metric, busy: Busy) -> Comparison:
+def _unless_explained(comparison: MetricComparison, metric: Metric, busy: Busy) -> MetricComparison:
     """Returns what a regression on a busy machine is worth: it stays one where it is clear without what that explains.
 
     Its lower bound, less what others may have done, must still be beyond the tolerance.
@@ -114,9 +114,9 @@ def _compared(
     found: Entry | ForeignProfile | None,
     now: Evidence,
     identity: Mapping[str, object],
-) -> Comparison:
+) -> MetricComparison:
     level = level_of(metric, now)
-    alone = Comparison(
+    alone = MetricComparison(
         metric=metric.name, outcome=Outcome.NEW, tolerance=tolerance, now=level.value if level is not None else None
     )
     if found is None:

@@ -37,7 +37,7 @@ from pytest_fileperf.judge.level import tail_factor
 from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.ranks import worse_by_ranks
 from pytest_fileperf.judge.unit import as_share, clustering, unit_of
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.judge.worse import LEAST_PAIRS, Worse, worse_by_units
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Direction, Metric
@@ -92,13 +92,13 @@ def share_of_looks(before: float, now: float) -> float:
 
 def compare_pairs(
     metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, last: bool
-) -> Comparison:
+) -> MetricComparison:
     """Returns the comparison at this look; INCONCLUSIVE without a reason means undecided, unless it is the `last`.
 
     `alpha` is the gate's level over all looks, `share` the part that this look may use of it.
     """
     base, now = (_level(metric, [getattr(pair, side) for pair in pairs]) for side in ("base", "now"))
-    levels = Comparison(
+    levels = MetricComparison(
         metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
     )
     told = told_of(metric, pairs)
@@ -305,7 +305,9 @@ def _why_beside(told: Told, limit: float) -> str:
     return _STALLS if told.first.value <= limit else ""
 
 
-def _why_undecided(metric: Metric, told: Told, limit: float, comparison: Comparison, pairs: Sequence[Pair]) -> str:
+def _why_undecided(
+    metric: Metric, told: Told, limit: float, comparison: MetricComparison, pairs: Sequence[Pair]
+) -> str:
     if told.beside is not None and told.vetoes(limit):
         by = format_share(as_share(told.beside.value))
         if told.is_calm:

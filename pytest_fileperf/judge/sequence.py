@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.paired import compare_pairs, is_hopeless, share_of_looks
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.judge.worse import LEAST_PAIRS
 from pytest_fileperf.measure.metrics import METRICS
 
@@ -32,7 +32,7 @@ class Sequential:
         self._to_the_end = to_the_end
         self._looked_at = 0.0
 
-    def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[Comparison, ...] | None:
+    def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
         """Returns the verdict where it is time for one: all is decided, or the time does not do for another pair.
 
         `next_s` is what the next pair will take. None: go on.
@@ -56,13 +56,13 @@ class Sequential:
             for item, full in zip(found, explained, strict=True)
         )
 
-    def _compared(self, pairs: Sequence[Pair], share: float, *, last: bool) -> tuple[Comparison, ...]:
+    def _compared(self, pairs: Sequence[Pair], share: float, *, last: bool) -> tuple[MetricComparison, ...]:
         return tuple(
             compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share, last=last)
             for name, tolerance in self._tolerances.items()
         )
 
-    def _is_over(self, found: Sequence[Comparison], pairs: Sequence[Pair], at: float) -> bool:
+    def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is."""
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True

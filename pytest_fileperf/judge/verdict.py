@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ("Comparison", "LimitCheck", "Outcome", "Verdict")
+__all__ = ("LimitCheck", "MetricComparison", "Outcome", "Verdict")
 
 
 class Outcome(StrEnum):
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class MetricComparison:
     """One metric against its baseline. Changes are shares: 0.05 is 5 % more than the baseline."""
 
     metric: str
@@ -63,7 +63,7 @@ class Verdict:
     """Everything judged about one measurement."""
 
     limits: tuple[LimitCheck, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[MetricComparison, ...] = ()
     saturated: bool = False
     """The generator, not the server, set the pace: never a PASS."""
     against: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Recording
@@ -39,14 +39,14 @@ STYLES = {
 _INDENT = 2
 
 
-def compared(result: Result) -> tuple[Comparison, ...]:
+def compared(result: Result) -> tuple[MetricComparison, ...]:
     """Returns the comparisons that have figures of both sides."""
     return tuple(item for item in result.verdict.comparisons if item.base is not None and item.now is not None)
 
 
 def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
     """Returns why metrics have the outcome they have, where the judge says so; equal reasons are one."""
-    groups: dict[tuple[Outcome, str], list[Comparison]] = {}
+    groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
         if comparison.reason and not remedied:
@@ -67,7 +67,7 @@ def _unfit_reason(result: Result) -> str:
     return f"there is no baseline, and {result.unfit} does not become one" if result.unfit else ""
 
 
-def _detectable_unsaid(comparison: Comparison) -> bool:
+def _detectable_unsaid(comparison: MetricComparison) -> bool:
     """Returns whether the reader must still be told how small a change could have been seen."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
@@ -273,7 +273,7 @@ def _run(result: Result) -> list[str]:
     ]
 
 
-def _could_show(comparison: Comparison) -> str:
+def _could_show(comparison: MetricComparison) -> str:
     assert comparison.detectable is not None
     return f"{comparison.metric}: a worsening of {percent(comparison.detectable)} could have been seen"
 

@@ -82,7 +82,7 @@ from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.judge.groups import RankedGroup, ranked_groups
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
@@ -294,7 +294,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, object]:
+def _comparison(comparison: MetricComparison) -> dict[str, object]:
     return {
         "metric": comparison.metric,
         "unit": METRICS[comparison.metric].unit,

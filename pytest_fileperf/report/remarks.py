@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -31,7 +31,7 @@ _NOTABLE = 1.1
 """Times that differ by less say the same."""
 
 
-def gate_lines(comparisons: Sequence[Comparison], *, width: int, colour: bool) -> list[str]:
+def gate_lines(comparisons: Sequence[MetricComparison], *, width: int, colour: bool) -> list[str]:
     """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
     rows = [_gate_cells(comparison) for comparison in comparisons]
     sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(4)]
@@ -45,7 +45,7 @@ def gate_lines(comparisons: Sequence[Comparison], *, width: int, colour: bool) -
     return [line.rstrip() for line in lines]
 
 
-def _gate_cells(comparison: Comparison) -> list[str]:
+def _gate_cells(comparison: MetricComparison) -> list[str]:
     unit = METRICS[comparison.metric].unit
     assert comparison.base is not None
     assert comparison.now is not None

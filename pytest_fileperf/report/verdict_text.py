@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
@@ -78,7 +78,7 @@ def _reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(sharing))}: {reason}" for reason, sharing in names.items()]
 
 
-def _comparison_table(comparisons: Sequence[Comparison], *, base: str) -> str:
+def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
     confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
     at = f" ({100 * confidences.pop():.0f} %)" if len(confidences) == 1 else ""
     rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
@@ -125,7 +125,7 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
     )
 
 
-def _change(comparison: Comparison) -> str:
+def _change(comparison: MetricComparison) -> str:
     if comparison.change is None:
         return "–"
     if comparison.low is None or comparison.high is None:

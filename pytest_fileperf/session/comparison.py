@@ -22,7 +22,7 @@ from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
@@ -63,7 +63,7 @@ class ComparisonResult:
     server: str
     """Title of this side's server."""
     identity: dict[str, object]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[MetricComparison, ...]
     pairs: tuple[Pair, ...]
     seconds: float
     """What all of it took, boots too, but for the profile."""
@@ -267,7 +267,7 @@ class _Run:
         )
 
     def _result(
-        self, comparisons: tuple[Comparison, ...], servers: tuple[RunningServer, RunningServer]
+        self, comparisons: tuple[MetricComparison, ...], servers: tuple[RunningServer, RunningServer]
     ) -> ComparisonResult:
         plan, server = limiting_plan(self._settings), servers[NOW]
         open_loop, pinned = plan.pacing().open_loop, self._cores is not None

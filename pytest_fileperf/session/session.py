@@ -21,7 +21,7 @@ from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed,
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.result import Explanation, Result, TestId
-from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
@@ -201,7 +201,7 @@ class Session:
         recording = self._record(work, plan, servers, test, _cores_of(settings))
         result = self._judged(work, plan, replace(settings, gate=()), test, servers[0], recording)
         comparisons = tuple(
-            Comparison(
+            MetricComparison(
                 metric=name,
                 outcome=Outcome.NEW,
                 tolerance=settings.tolerances.get(name, METRICS[name].paired_tolerance),

@@ -11,12 +11,12 @@ from judge.sides import MS, boot, side
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.judge.gate import SESSION_ALPHA, alpha_each, compare
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 
 
-def gate(base: Evidence, now: Evidence, *, metric: str = "rps", tolerance: float = 0.05) -> Comparison:
+def gate(base: Evidence, now: Evidence, *, metric: str = "rps", tolerance: float = 0.05) -> MetricComparison:
     return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=0.01)
 
 

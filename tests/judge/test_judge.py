@@ -11,7 +11,7 @@ from judge.sides import side
 from pytest_fileperf.judge.baseline import Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.judge import judge
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
 
@@ -36,7 +36,7 @@ def judged(
     saturated: bool = False,
     tolerances: Mapping[str, float] | None = None,
     busy: Busy | None = None,
-) -> Comparison:
+) -> MetricComparison:
     (comparison,) = judge(
         gate=("rps",),
         tolerances=tolerances or {},

@@ -24,7 +24,7 @@ from pytest_fileperf.judge.paired import (
     worse_of,
 )
 from pytest_fileperf.judge.unit import unit_of
-from pytest_fileperf.judge.verdict import Comparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.judge.worse import LEAST_PAIRS
 from pytest_fileperf.measure.metrics import METRICS
 
@@ -47,7 +47,7 @@ def tails(ratio: float, *, count: int = 8, requests: int = 5000) -> list[Pair]:
     return [pair(EVEN, EVEN, base_ms=[5], now_ms=[5 * ratio], requests=requests)] * count
 
 
-def compared(metric: str, pairs: Sequence[Pair], *, share: float = 0.4, last: bool = True) -> Comparison:
+def compared(metric: str, pairs: Sequence[Pair], *, share: float = 0.4, last: bool = True) -> MetricComparison:
     tolerance = METRICS[metric].paired_tolerance
     return compare_pairs(METRICS[metric], pairs, tolerance=tolerance, alpha=ALPHA, share=share, last=last)
 

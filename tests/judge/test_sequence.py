@@ -7,7 +7,7 @@ from judge.pairs import pair
 
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.judge.verdict import Comparison
+from pytest_fileperf.judge.verdict import MetricComparison
 
 EVEN = (990.0, 1010.0, 1000.0, 1005.0, 995.0, 1000.0)
 LIMIT_S = 60.0
@@ -27,11 +27,11 @@ SAME, SLOWER, FASTER, UNCLEAR, NOISE = ((1.0,), (0.8,), (1.2,), (0.98,), (1.2, 0
 
 def look(
     sequential: Sequential, ratios: Sequence[float], elapsed_s: float, *, count: int = 9, next_s: float = 3.0
-) -> tuple[Comparison, ...] | None:
+) -> tuple[MetricComparison, ...] | None:
     return sequential.look(pairs(ratios, count), elapsed_s=elapsed_s, next_s=next_s)
 
 
-def outcomes(found: tuple[Comparison, ...] | None) -> list[str] | None:
+def outcomes(found: tuple[MetricComparison, ...] | None) -> list[str] | None:
     return None if found is None else [comparison.outcome.value for comparison in found]
 
 

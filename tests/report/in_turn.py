@@ -8,16 +8,16 @@ from report.samples import recording, result
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.recording import Phase, Recording
 
 MS = 1_000_000
 TITLE = "origin/main (1a2b3c4)"
-SLOWER = Comparison(
+SLOWER = MetricComparison(
     metric="rps", outcome=Outcome.REGRESSED, tolerance=0.015, base=2190.0, now=2050.0, change=-0.064, low=-0.071,
     high=-0.057, confidence=0.9, detectable=0.031, pairs=3,
 )  # fmt: skip
-TAIL_SAME = Comparison(
+TAIL_SAME = MetricComparison(
     metric="p99", outcome=Outcome.PASS, tolerance=0.10, base=0.0308, now=0.031, change=0.0065, low=-0.02, high=0.033,
     confidence=0.9, detectable=0.14, pairs=3,
 )  # fmt: skip

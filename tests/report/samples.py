@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_fileperf.judge.result import Result, TestId
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
@@ -120,28 +120,28 @@ def result(
     )
 
 
-PASSED = Comparison(
+PASSED = MetricComparison(
     metric="rps", outcome=Outcome.PASS, tolerance=0.05, base=2040.0, now=2050.0, change=0.0049, low=-0.011, high=0.021,
     confidence=0.95, detectable=0.032,
 )  # fmt: skip
-REGRESSED = Comparison(
+REGRESSED = MetricComparison(
     metric="rps", outcome=Outcome.REGRESSED, tolerance=0.05, base=2190.0, now=2050.0, change=-0.064, low=-0.081,
     high=-0.047, confidence=0.95, detectable=0.035,
 )  # fmt: skip
-TAIL_IMPROVED = Comparison(
+TAIL_IMPROVED = MetricComparison(
     metric="p99", outcome=Outcome.IMPROVED, tolerance=0.25, base=0.0425, now=0.031, change=-0.2706, low=-0.33,
     high=-0.201, confidence=0.95, detectable=0.18,
 )  # fmt: skip
-TAIL_INCONCLUSIVE = Comparison(
+TAIL_INCONCLUSIVE = MetricComparison(
     metric="p99", outcome=Outcome.INCONCLUSIVE, tolerance=0.25, base=0.0281, now=0.031, change=0.1032, low=-0.102,
     high=0.381, confidence=0.95, detectable=0.412,
     reason="may be worse by more than its tolerance of 25.0 %, but the noise hides it: use more boots",
 )  # fmt: skip
 NEW = tuple(
-    Comparison(metric=metric, outcome=Outcome.NEW, tolerance=tolerance, now=now, reason="no baseline is stored")
+    MetricComparison(metric=metric, outcome=Outcome.NEW, tolerance=tolerance, now=now, reason="no baseline is stored")
     for metric, tolerance, now in (("rps", 0.05, 2050.0), ("p99", 0.25, 0.031))
 )
-CPU_REGRESSED = Comparison(
+CPU_REGRESSED = MetricComparison(
     metric="cpu_per_request", outcome=Outcome.REGRESSED, tolerance=0.05, base=412e-6, now=450e-6, change=0.0922,
     low=0.081, high=0.104, confidence=0.95, detectable=0.012,
 )  # fmt: skip

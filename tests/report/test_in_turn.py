@@ -13,7 +13,7 @@ from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Comparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
@@ -75,7 +75,7 @@ def test_the_message_says_against_what_and_advises_no_update() -> None:
 
 def test_the_message_of_what_is_new() -> None:
     reason = f"{TITLE} has no good answer to GET /more: status 404"
-    new = Comparison(metric="rps", outcome=Outcome.NEW, tolerance=0.015, now=2050.0, reason=reason)
+    new = MetricComparison(metric="rps", outcome=Outcome.NEW, tolerance=0.015, now=2050.0, reason=reason)
     with pytest.raises(NotMeasuredError, match="not compared, which fails in CI") as raised:
         raise_for(Verdict(comparisons=(new,), against=TITLE), strict=False, ci=True, title="test_more")
     assert reason in " ".join(str(raised.value).split())

@@ -13,12 +13,12 @@ from pytest_fileperf.errors import (
     RegressionError,
     RequestsFailedError,
 )
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 
-PASSED = Comparison(
+PASSED = MetricComparison(
     metric="p99",
     outcome=Outcome.PASS,
     tolerance=0.25,
@@ -29,7 +29,7 @@ PASSED = Comparison(
     high=0.317,
     confidence=0.9,
 )
-REGRESSED = Comparison(
+REGRESSED = MetricComparison(
     metric="rps",
     outcome=Outcome.REGRESSED,
     tolerance=0.05,
@@ -41,7 +41,7 @@ REGRESSED = Comparison(
     confidence=0.9,
     reason="since the baseline, uvicorn was 0.34.0, is 0.54.0",
 )
-NEW = Comparison(
+NEW = MetricComparison(
     metric="rps",
     outcome=Outcome.NEW,
     tolerance=0.05,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.verdict import Comparison, LimitCheck
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.metrics import METRICS, Direction
 from pytest_fileperf.report.details import STYLES, compared, limit_text
 from pytest_fileperf.report.page.markup import Markup, element, table
@@ -60,16 +60,16 @@ def _limit(check: LimitCheck) -> Markup:
     return element("li", f"{limit_text(check)} ", outcome, f" {check.reason}".rstrip())
 
 
-def _sides(comparison: Comparison) -> str:
+def _sides(comparison: MetricComparison) -> str:
     unit = METRICS[comparison.metric].unit
     return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
 
 
-def _change(comparison: Comparison) -> str:
+def _change(comparison: MetricComparison) -> str:
     return "?" if comparison.change is None else change(comparison.change)
 
 
-def _interval(comparison: Comparison) -> str:
+def _interval(comparison: MetricComparison) -> str:
     if comparison.low is None or comparison.high is None:
         return ""
     return f"[{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
@@ -105,12 +105,12 @@ def gate_table(result: Result) -> Markup:
     return Markup(said.text + judged.text)
 
 
-def _how(comparisons: Sequence[Comparison]) -> str:
+def _how(comparisons: Sequence[MetricComparison]) -> str:
     pairs = max((item.pairs or 0 for item in comparisons), default=0)
     return f"measured in turn on {pairs} pair{'s' * (pairs != 1)} of boots"
 
 
-def _picture(comparison: Comparison) -> Markup:
+def _picture(comparison: MetricComparison) -> Markup:
     """Returns the interval of a change as a drawing, worse than the tolerance on a ground of its own.
 
     worse ░░░░░┊      │ ━━━●━━      better is on the other side of the middle

@@ -8,7 +8,7 @@ from statistics import median
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.unit import Change, changes
-from pytest_fileperf.judge.verdict import Comparison
+from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.page.drawing import (
@@ -58,7 +58,7 @@ def _pairs(base: Recording, now: Recording) -> list[Pair]:
     return [Pair(base=of_base, now=of_now) for of_base, of_now in zip(*sides, strict=True)]
 
 
-def _changes(metric: Metric, pairs: Sequence[Pair], comparison: Comparison | None) -> Chart | None:
+def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
     """Returns a mark for each pair of boots, or for as many together as a percentile needs."""
     found = changes(metric, pairs)
     if not found:
@@ -98,7 +98,7 @@ def _error_bars(found: Sequence[Change]) -> dict[str, object]:
     return {"type": "data", "color": FIRST, "thickness": 1.5, "width": 3, **bars}
 
 
-def _levels_of(metric: Metric, comparison: Comparison | None, end: float) -> Iterator[Trace]:
+def _levels_of(metric: Metric, comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
     if comparison is None:
         return
     if comparison.change is not None:
