@@ -9,16 +9,29 @@ from itertools import islice
 from pytest_fileperf.watch.cpu import cpu_times_ns
 from pytest_fileperf.watch.sample import ProcessUse
 
-__all__ = ("io_stalled_ns", "process_use")
+__all__ = ("io_stalled_ns", "open_files", "process_use")
 
-_MOST_FILES_LISTED = 1_000
-"""Before Linux 6.2 open files are counted by listing them: of a process with more the number stays unknown."""
+MOST_FILES_LISTED = 1_000
+"""Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
 
 
 def process_use(pid: int) -> ProcessUse | None:
     """Returns what the process uses, its threads not looked at; None when it is gone, or not ours to see."""
     cpu_ns = cpu_times_ns((pid,)).get(pid)
     return None if cpu_ns is None else _rest_of_use(pid, cpu_ns)
+
+
+def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:
+    """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
+    try:
+        count = os.stat(directory).st_size  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
+        if not count:
+            with os.scandir(directory) as files:
+                count = sum(1 for _ in islice(files, most_listed + 1))
+                return count if count <= most_listed else None
+    except OSError:
+        return None
+    return count
 
 
 if sys.platform == "linux":
@@ -40,7 +53,7 @@ if sys.platform == "linux":
             waiting_ns=waiting_ns,
             rss_bytes=int(memory[1]) * _PAGE_BYTES,
             threads=threads,
-            files=_open_files(pid),
+            files=open_files(f"/proc/{pid}/fd"),
             written_bytes=written_bytes,
             read_bytes=read_bytes,
         )
@@ -68,22 +81,6 @@ if sys.platform == "linux":
         except OSError:
             return None, None
         return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])
-
-    def _open_files(pid: int) -> int | None:
-        path = f"/proc/{pid}/fd"
-        try:
-            count = _files_by_kernel(path)
-            if count:
-                return count
-            with os.scandir(path) as files:
-                count = sum(1 for _ in islice(files, _MOST_FILES_LISTED + 1))
-        except OSError:
-            return None
-        return count if count <= _MOST_FILES_LISTED else None
-
-    def _files_by_kernel(path: str) -> int:
-        """Returns how many files are open; 0 before Linux 6.2."""
-        return os.stat(path).st_size  # noqa: PTH116 # as above
 
     def _read(path: str) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -18,7 +18,7 @@ from pytest_fileperf.watch.sample import SocketQueues
 __all__ = ("MOST_CONNECTIONS", "read_queues")
 
 MOST_CONNECTIONS = 1_000
-"""Above it the queues are not looked at: a connection costs 5 to 10 microseconds."""
+"""With more, the queues are not read: a connection costs 5 to 10 microseconds."""
 
 
 class _End(NamedTuple):
@@ -63,10 +63,10 @@ if sys.platform == "linux":
     _RECEIVE_BYTES = 1 << 16
     _PATIENCE_S = 0.2
 
-    def read_queues(port: int) -> SocketQueues | None:
+    def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
         """Returns the queues of the connections to that port of this machine.
 
-        None where the system does not tell, and where there are more than MOST_CONNECTIONS.
+        None where the system does not tell, and where there are more connections than that.
         """
         server: dict[int, _End] = {}
         client: dict[int, _End] = {}
@@ -78,7 +78,7 @@ if sys.platform == "linux":
                         request = _request(family, port if is_server else 0, 0 if is_server else port)
                         for own, other, end in _answers(diag, request):
                             ends[other if is_server else own] = end
-                            if len(ends) > MOST_CONNECTIONS:
+                            if len(ends) > most_connections:
                                 return None
                     if server.keys() & client.keys():
                         break  # a question costs 0.2 ms even without an answer: the kernel goes through all connections
@@ -122,6 +122,6 @@ if sys.platform == "linux":
 
 else:
 
-    def read_queues(port: int) -> SocketQueues | None:
+    def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
         """Returns None: only Linux tells."""
         return None

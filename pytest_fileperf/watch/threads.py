@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeAlias
 
 from pytest_fileperf.watch.sample import MainThread
 
-__all__ = ("MOST_THREADS", "RUNNING", "Activity", "Look", "ThreadWatch")
+__all__ = ("MOST_THREADS", "RUNNING", "Activity", "Observation", "ThreadWatch")
 
 MOST_THREADS = 128
-"""Of a process with more, only the main one is judged: each thread takes 2 µs a look, and an open file of this one."""
-_STATES_A_LOOK = 8
-"""Threads whose state is read in one look: some looks together tell which share of them waits for storage."""
+"""Of a process with more, only the main one is judged: each thread takes 2 µs each time, and an open file."""
+_STATES_EACH_TIME = 8
+"""Threads whose state is read in one observation. Several together tell which share of them waits for storage."""
 _PAGE = 0xFFF
 """Stacks begin at page boundaries, so threads that wait in the same code are at the same place of their page."""
 
@@ -33,17 +33,17 @@ RUNNING: _Place = (-2, 0)
 """On a core, or waiting for one."""
 
 
-class Look(NamedTuple):
+class Observation(NamedTuple):
     """The threads of a process at one instant, in the order in which they were first seen, the main one first."""
 
     places: tuple[_Place | None, ...]
-    """None where a thread has ended, or may not be looked at."""
+    """None where a thread has ended, or this process may not read what it does."""
     states: tuple[tuple[int, bool], ...]
-    """Of some: index, and whether it waited for storage."""
+    """Of some threads: index, and whether it waited for storage."""
 
 
 class Activity(NamedTuple):
-    """What a look means, once it is known where threads wait for work; see `ProcessUse`."""
+    """What an observation means, once it is known where threads wait for work; see `ProcessUse`."""
 
     main: MainThread | None = None
     running: int | None = None
@@ -53,10 +53,11 @@ class Activity(NamedTuple):
 
 
 class ThreadWatch:
-    """The threads of one process: `look` while there is load, `rest` once after it, then `activity` of each look."""
+    """The threads of one process: `observe` under load, `rest` once after it, then `activity` of each observation."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, most_threads: int = MOST_THREADS) -> None:
         self._pid = pid
+        self._most_threads = most_threads
         self._files: dict[int, int] = {}
         """By thread, in the order first seen; reading an open file costs a quarter of opening it. -1: closed."""
         self._before: dict[int, int] = {}
@@ -67,46 +68,43 @@ class ThreadWatch:
         self._worked: set[int] = set()
         """Indexes of the threads that were seen in the middle of something."""
         self._complete = True
-        """Whether all threads can be looked at."""
+        """Whether all threads can be observed."""
 
-    def look(self) -> Look:
+    def observe(self) -> Observation:
         """Returns where the threads are now; empty where the process is gone, or the system does not tell."""
         first = not self._files
         for thread in _threads_of(self._pid):
             if thread in self._files:
                 continue
-            if len(self._files) > MOST_THREADS:
+            if len(self._files) > self._most_threads:
                 self._complete = False
                 break
             self._files[thread] = self._open(thread)
             self._before[thread] = _times_on_core(self._pid, thread) if first else 0
-        # States first: a call that waits for the disk again and again has often ended when its thread is looked at.
+        # States first: a call that waits for the disk again and again has often ended when its place is read.
         states = tuple(self._states())
-        return Look(tuple(self._place(thread, file) for thread, file in self._files.items()), states)
+        return Observation(tuple(self._place(thread, file) for thread, file in self._files.items()), states)
 
     def rest(self) -> bool:
-        """Takes the places where the threads are, after the load, for those where they wait for work.
-
-        Returns False where some still run.
-        """
-        places = self.look().places
+        """Notes where the threads are, after the load, as where they wait for work; returns False where some run."""
+        places = self.observe().places
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
-    def activity(self, look: Look) -> Activity:
-        """Returns what the threads did at that look; nothing where it is not known how they rest."""
-        if not look.places or not self._idle:
+    def activity(self, seen: Observation) -> Activity:
+        """Returns what the threads did then; nothing where it is not known where they wait for work."""
+        if not seen.places or not self._idle:
             return Activity()
-        states = dict(look.states)
-        main = self._main(look.places[0], stalled=states.get(0, False))
+        states = dict(seen.states)
+        main = self._main(seen.places[0], stalled=states.get(0, False))
         if not self._complete:
             return Activity(main)
-        busy = {index: place for index, place in enumerate(look.places) if place and self._is_busy(index, place)}
+        busy = {index: place for index, place in enumerate(seen.places) if place and self._is_busy(index, place)}
         self._worked.update(busy)
         checked = [stalled for index, stalled in states.items() if index in busy]
         return Activity(
             main=main,
-            running=look.places.count(RUNNING),
+            running=seen.places.count(RUNNING),
             busy=len(busy),
             storage=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
             lock=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
@@ -133,7 +131,7 @@ class ThreadWatch:
             return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # it has ended
             pass
-        except OSError:  # not ours to look at, or this process has too many open files
+        except OSError:  # another user's, or this process has too many open files
             self._complete = False
         return -1
 
@@ -159,7 +157,7 @@ class ThreadWatch:
     def _states(self) -> Iterator[tuple[int, bool]]:
         """Yields, for the main thread and some others, whether they wait for storage."""
         threads = list(self._files)
-        others = random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_A_LOOK)) if threads else []
+        others = random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_EACH_TIME)) if threads else []
         for index in (*range(len(threads[:1])), *others):
             yield index, _waits_for_storage(self._pid, threads[index])
 

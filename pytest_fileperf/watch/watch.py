@@ -1,6 +1,6 @@
-"""Looks at a server while it is under load, a few times a second: its processes, the generator, the sockets between.
+"""Samples a server under load, a few times a second: its processes, the generator, the sockets between.
 
-Only reads; runs in a thread of the test process. Judges nothing: `measure.limiting` says what it means.
+It only reads, in a thread of the test process. It judges nothing: `measure.limiting` says what it means.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_fileperf.watch.machine import core_times
 from pytest_fileperf.watch.process_use import io_stalled_ns, process_use
 from pytest_fileperf.watch.queues import read_queues
 from pytest_fileperf.watch.sample import Sample, SocketQueues, ThreadUse
-from pytest_fileperf.watch.threads import Look, ThreadWatch
+from pytest_fileperf.watch.threads import Observation, ThreadWatch
 
 __all__ = ("Watch",)
 
@@ -27,8 +27,8 @@ MOST_SAMPLES = 2_000
 _JITTER = 0.2
 """Intervals differ by so much either way: a server with a rhythm of its own must not always be seen at one moment."""
 _QUEUES_SHARE = 0.002
-_PIDS_SHARE = 0.0005
-"""Shares of a core that may go into looking at sockets, and into searching for new processes."""
+PIDS_SHARE = 0.0005
+"""Shares of a core that may go into reading sockets, and into searching for new processes."""
 _SETTLE_S = 0.02
 """After the load a server has this long to come to rest: threads give back results, write logs, close connections."""
 _RESTS = 3
@@ -59,7 +59,7 @@ class _Moment:
     """A sample, before it is known where threads wait for work."""
 
     sample: Sample
-    looks: tuple[Look, ...]
+    threads: tuple[Observation, ...]
     """One for each of the server's processes in the sample."""
 
 
@@ -78,6 +78,8 @@ class Watch:
         port: int | None,
         generator: int | Callable[[], int | None] | None = None,
         interval_s: float = 0.25,
+        most_samples: int = MOST_SAMPLES,
+        pids_share: float = PIDS_SHARE,
     ) -> None:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
@@ -90,10 +92,11 @@ class Watch:
         self._port = port
         self._generator = generator if callable(generator) else lambda: generator
         self._interval_s = interval_s
+        self._most_samples = most_samples
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[_Moment] = []
-        self._pids_ration = _Ration(_PIDS_SHARE)
+        self._pids_ration = _Ration(pids_share)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf watch", daemon=True)
@@ -122,15 +125,15 @@ class Watch:
         """Takes samples until the block is over, and one more then."""
         while True:
             over = self._over.is_set()
-            self._moments.append(self._look())
+            self._moments.append(self._moment())
             if over:
                 return
-            if len(self._moments) >= MOST_SAMPLES:
+            if len(self._moments) >= self._most_samples:
                 del self._moments[1::2]
                 self._interval_s *= 2
             self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
 
-    def _look(self) -> _Moment:
+    def _moment(self) -> _Moment:
         if self._pids_ration.is_due():
             with self._pids_ration.spending():
                 self._pids = tuple(self._find_pids())
@@ -145,7 +148,7 @@ class Watch:
             io_stalled_ns=io_stalled_ns(),
             cores=core_times(),
         )
-        return _Moment(sample, tuple(self._threads_of(process.pid).look() for process in server))
+        return _Moment(sample, tuple(self._threads_of(process.pid).observe() for process in server))
 
     def _queues(self) -> SocketQueues | None:
         if self._port is None or not self._queues_ration.is_due():
@@ -159,7 +162,7 @@ class Watch:
         return self._threads[pid]
 
     def _rest(self) -> None:
-        """Waits until the server's threads wait for work, and takes note of where they do."""
+        """Waits until the server's threads wait for work, and notes where they do."""
         for _ in range(_RESTS):
             sleep(_SETTLE_S)
             resting = [threads.rest() for threads in self._threads.values()]
@@ -181,8 +184,8 @@ class Watch:
 
     def _sample_of(self, moment: _Moment) -> Sample:
         processes = []
-        for process, look in zip(moment.sample.server, moment.looks, strict=True):
-            seen = self._threads[process.pid].activity(look)
+        for process, threads in zip(moment.sample.server, moment.threads, strict=True):
+            seen = self._threads[process.pid].activity(threads)
             processes.append(
                 replace(
                     process,

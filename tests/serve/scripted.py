@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from pytest_fileperf.watch.threads import RUNNING, Look, ThreadWatch
+from pytest_fileperf.watch.threads import RUNNING, Observation, ThreadWatch
 
 PATIENCE_S = 20.0
 
@@ -91,7 +91,7 @@ def scripted() -> Iterator[Scripted]:
             found = Scripted(process)
             found.read("here")
             with closing(ThreadWatch(found.pid)) as watch:  # it has said so, and may not wait for orders yet
-                until(lambda: watch.look().places[:1] != (RUNNING,))
+                until(lambda: watch.observe().places[:1] != (RUNNING,))
             yield found
         finally:
             process.kill()
@@ -104,12 +104,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def settled(watch: ThreadWatch) -> Look:
-    """Returns a look at threads that have come to where they go, the main one apart."""
-    before = watch.look()
+def settled(watch: ThreadWatch) -> Observation:
+    """Returns an observation of threads that have come to where they go, the main one apart."""
+    before = watch.observe()
     while True:
         time.sleep(0.01)
-        look = watch.look()
-        if look.places[1:] == before.places[1:] and RUNNING not in look.places[1:]:
-            return look
-        before = look
+        now = watch.observe()
+        if now.places[1:] == before.places[1:] and RUNNING not in now.places[1:]:
+            return now
+        before = now

@@ -1,4 +1,4 @@
-"""py-spy on real processes: what it sees, how it ends, and what is said where it cannot look."""
+"""py-spy on real processes: what it sees, how it ends, and what is said where it sees nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -19,25 +18,31 @@ from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
 from pytest_fileperf.measure.stacks import profile_of
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.watch import profiler
-from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
+from pytest_fileperf.watch.profiler import (
+    MOST_PAUSED_THREADS,
+    RATE_HZ,
+    Profiler,
+    ProfilerUnavailable,
+    PySpy,
+    Sampled,
+    find_py_spy,
+    let_run,
+    permission_needed,
+)
 
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def program(tmp_path: Path) -> Path:
+    """Where a test writes a program of its own in the place of py-spy."""
+    return tmp_path / "py-spy"
 
 
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of the test's own in the place of py-spy; it has to be written."""
-    found = tmp_path / "py-spy"
-    monkeypatch.setattr(profiler, "_find_program", lambda: str(found))
-    return found
+def in_haste(program: Path, start_s: float = 15.0) -> PySpy:
+    """Returns a py-spy of the test's own, whose end is not waited for."""
+    return PySpy(program=str(program), start_s=start_s, end_s=0.2, let_go_s=0.2)
 
 
 def write(program: Path, script: str) -> None:
@@ -45,11 +50,11 @@ def write(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def look(pids: list[int], for_s: float = 0.5, **options: object) -> Sampled | ProfilerUnavailable:
-    with Profiler(pids, seconds=for_s, **options) as looking:  # type: ignore[arg-type] # as they are given
-        if looking.unavailable is None:
+def sample(pids: list[int], for_s: float = 0.5, spy: PySpy | None = None) -> Sampled | ProfilerUnavailable:
+    with Profiler(pids, seconds=for_s, spy=spy) as profiler:
+        if profiler.unavailable is None:
             time.sleep(for_s)
-        return looking.stop()
+        return profiler.stop()
 
 
 def functions_of(seen: Sampled) -> set[str]:
@@ -62,16 +67,16 @@ def spies() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
-# --- where it looks
+# --- what it sees
 
 
 @pytest.mark.usefixtures("looks")
 def test_what_a_process_computes_is_seen() -> None:
     with busy() as pid:
-        seen = look([pid])
+        seen = sample([pid])
 
     assert isinstance(seen, Sampled)
-    assert (seen.rate_hz, seen.torn, seen.notes) == (profiler.RATE_HZ, False, ())
+    assert (seen.rate_hz, seen.torn, seen.notes) == (RATE_HZ, False, ())
     found = profile_of(seen.collapsed, rate_hz=seen.rate_hz, requests=1)
     assert found.samples > 0
     assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
@@ -80,7 +85,7 @@ def test_what_a_process_computes_is_seen() -> None:
 @pytest.mark.usefixtures("looks")
 def test_several_processes_are_seen() -> None:
     with busy() as one, busy() as other:
-        seen = look([one, other])
+        seen = sample([one, other])
 
     assert isinstance(seen, Sampled)
     assert len(seen.collapsed) == 2
@@ -90,7 +95,7 @@ def test_several_processes_are_seen() -> None:
 @pytest.mark.usefixtures("looks")
 def test_a_process_that_is_gone_is_noted_and_the_other_is_seen() -> None:
     with busy() as pid:
-        seen = look([pid, GONE])
+        seen = sample([pid, GONE])
 
     assert isinstance(seen, Sampled)
     assert len(seen.collapsed) == 1
@@ -100,8 +105,8 @@ def test_a_process_that_is_gone_is_noted_and_the_other_is_seen() -> None:
 
 @pytest.mark.usefixtures("looks")
 def test_a_process_of_many_threads_is_not_paused() -> None:
-    with busy(threads=profiler.MOST_PAUSED_THREADS) as pid:
-        seen = look([pid])
+    with busy(threads=MOST_PAUSED_THREADS) as pid:
+        seen = sample([pid])
 
     assert isinstance(seen, Sampled)
     assert seen.torn
@@ -111,7 +116,7 @@ def test_a_process_of_many_threads_is_not_paused() -> None:
 @pytest.mark.usefixtures("looks")
 def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot: Boot) -> None:
     server = boot(Uvicorn())
-    idle = look(list(server.worker_pids))
+    idle = sample(list(server.worker_pids))
     stop = threading.Event()
 
     def ask() -> None:
@@ -122,7 +127,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        at_work = look(list(server.worker_pids), for_s=1.0)
+        at_work = sample(list(server.worker_pids), for_s=1.0)
     finally:
         stop.set()
         asking.join()
@@ -131,7 +136,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
     assert isinstance(at_work, Sampled)
     assert "app" in functions_of(at_work)
     assert "app" not in functions_of(idle)
-    # Of 100 looks; on a busy machine a process that was paused waits for a core before it goes on waiting for requests.
+    # Of 100 samples; on a busy machine a process that was paused has to wait for a core before it waits again.
     assert profile_of(idle.collapsed, rate_hz=idle.rate_hz, requests=1).samples < 50
     server.check()
 
@@ -139,7 +144,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
 @pytest.mark.usefixtures("looks")
 def test_what_can_be_seen_is_kept_where_one_process_has_ended() -> None:
     with busy() as pid:
-        seen = look([GONE, pid])
+        seen = sample([GONE, pid])
 
     assert isinstance(seen, Sampled)
     assert len(seen.collapsed) == 1
@@ -147,11 +152,11 @@ def test_what_can_be_seen_is_kept_where_one_process_has_ended() -> None:
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_process_that_ends_while_it_is_looked_at() -> None:
-    with busy() as pid, Profiler([pid], seconds=2) as looking:
+def test_a_process_that_ends_while_it_is_sampled() -> None:
+    with busy() as pid, Profiler([pid], seconds=2) as profiler:
         time.sleep(0.2)
         os.kill(pid, signal.SIGTERM)
-        seen = looking.stop()
+        seen = profiler.stop()
 
     assert isinstance(seen, Sampled)
 
@@ -173,7 +178,7 @@ def test_it_keeps_to_its_cores() -> None:
 def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> None:
     with busy() as pid:
         before = spies()
-        with pytest.raises(error), Profiler([pid], seconds=30):  # noqa: PT012 # the error ends the looking
+        with pytest.raises(error), Profiler([pid], seconds=30):  # noqa: PT012 # the error ends the sampling
             during = [spy for spy in spies() if spy not in before]
             raise error
         assert during
@@ -184,14 +189,12 @@ def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> No
 
 @pytest.mark.usefixtures("looks")
 def test_it_ends_by_itself_in_time() -> None:
-    with busy() as pid, Profiler([pid], seconds=0.1):
+    with busy() as pid, Profiler([pid], seconds=0.1, spy=PySpy(tail_s=0)):
         assert remaining_after(10, [spy for spy in spies() if spy != pid]) == []
 
 
 @posix
-def test_one_that_does_not_end_is_killed(program: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler, "_END_S", 0.2)
-    monkeypatch.setattr(profiler, "_LET_GO_S", 0.2)
+def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
     write(
         program,
         "import signal, time\n"
@@ -200,7 +203,7 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path, monkeypat
         "time.sleep(60)\n",
     )
     with busy() as pid:
-        seen = look([pid], for_s=0)
+        seen = sample([pid], for_s=0, spy=in_haste(program))
         left = [spy for spy in spies() if spy != pid]
 
     assert reason_of(seen) == f"py-spy wrote nothing down of what it saw of process {pid}"
@@ -219,8 +222,7 @@ def is_paused(pid: int, *, wait_s: float = 0) -> bool:
 
 
 @posix
-def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler, "_LET_GO_S", 0.2)
+def test_a_process_that_it_leaves_paused_goes_on(program: Path) -> None:
     with busy() as pid:
         write(
             program,
@@ -230,7 +232,7 @@ def test_a_process_that_it_leaves_paused_goes_on(program: Path, monkeypatch: pyt
             "print('py-spy> Sampling process', flush=True)\n"
             "time.sleep(60)\n",
         )
-        with Profiler([pid], seconds=1):
+        with Profiler([pid], seconds=1, spy=in_haste(program)):
             assert is_paused(pid, wait_s=10)
         assert not is_paused(pid)
 
@@ -242,11 +244,11 @@ def test_a_process_goes_on_whose_pause_is_still_on_its_way(monkeypatch: pytest.M
         assert is_paused(pid, wait_s=10)
         with monkeypatch.context() as patched:
             patched.setattr(psutil.Process, "status", lambda process: psutil.STATUS_RUNNING)
-            profiler._let_run(pid)
+            let_run(pid)
         assert not is_paused(pid)
 
 
-# --- where it cannot look
+# --- where it sees nothing
 
 
 def reason_of(seen: object) -> str:
@@ -258,33 +260,32 @@ def reason_of(seen: object) -> str:
 
 def test_it_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    spy = PySpy(program=find_py_spy(tmp_path))
 
-    assert reason_of(look([GONE])) == 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
+    assert reason_of(sample([GONE], spy=spy)) == 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
 
 
 def test_it_is_found_beside_the_python_that_runs_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = "py-spy.exe" if os.name == "nt" else "py-spy"
     write(tmp_path / name, "")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    assert profiler._find_program() == str(tmp_path / name)
+    assert find_py_spy(tmp_path) == str(tmp_path / name)
 
 
 @pytest.mark.usefixtures("looks")
 def test_there_is_no_process() -> None:
-    assert reason_of(look([])) == "the server has no process that could be looked at"
+    assert reason_of(sample([])) == "the server has no process that could be looked at"
 
 
 @pytest.mark.usefixtures("looks")
 def test_the_test_process_itself() -> None:
-    assert reason_of(look([os.getpid()])) == "the app runs in the test process, together with the load"
+    assert reason_of(sample([os.getpid()])) == "the app runs in the test process, together with the load"
 
 
 @pytest.mark.usefixtures("looks")
 def test_a_process_that_has_ended() -> None:
-    assert reason_of(look([GONE])) == f"process {GONE} has ended"
+    assert reason_of(sample([GONE])) == f"process {GONE} has ended"
 
 
 @pytest.mark.usefixtures("looks")
@@ -292,7 +293,7 @@ def test_a_process_that_has_ended() -> None:
 def test_a_program_that_is_not_python() -> None:
     with subprocess.Popen([shutil.which("sleep") or "sleep", "60"]) as process:
         try:
-            reason = reason_of(look([process.pid]))
+            reason = reason_of(sample([process.pid]))
         finally:
             process.kill()
 
@@ -313,19 +314,20 @@ SCOPES = {
 }
 
 
-@posix
 @linux
 @pytest.mark.parametrize("scope,is_root,said", SCOPES.values(), ids=SCOPES)
-def test_a_system_that_does_not_allow_it(
-    scope: str, is_root: bool, said: str, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(program, "print('Permission Denied: Try running again with elevated permissions')\nraise SystemExit(1)\n")
-    if scope:
-        (tmp_path / "scope").write_text(f"{scope}\n", encoding="ascii")
-    monkeypatch.setattr(profiler, "_PTRACE_SCOPE", tmp_path / "scope")
-    monkeypatch.setattr(profiler, "_is_root", lambda: is_root)
+def test_a_system_that_does_not_allow_it(scope: str, is_root: bool, said: str) -> None:
+    assert permission_needed(scope, is_root=is_root) == said
 
-    assert reason_of(look([GONE])) == f"this system does not let py-spy look into process {GONE}{said}"
+
+@posix
+def test_a_system_that_does_not_allow_it_is_told_as_such(program: Path) -> None:
+    write(program, "print('Permission Denied: Try running again with elevated permissions')\nraise SystemExit(1)\n")
+
+    reason = reason_of(sample([GONE], spy=in_haste(program)))
+
+    assert reason.startswith(f"this system does not let py-spy look into process {GONE}")
+    assert reason.endswith(tuple(said for _, _, said in SCOPES.values()))
 
 
 @posix
@@ -340,17 +342,17 @@ def test_a_system_that_does_not_allow_it(
         ("print('Sampling process', flush=True)\n", f"py-spy wrote nothing down of what it saw of process {GONE}"),
         (
             "import time\ntime.sleep(60)\n",
-            f"py-spy did not find its way into process {GONE} in 1 s",
+            f"py-spy did not find its way into process {GONE} in 0.5 s",
         ),
     ],
     ids=["unknown version", "silent", "nothing written", "hangs"],
 )
-def test_one_that_fails(script: str, reason: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "sleep" in script:
-        monkeypatch.setattr(profiler, "_START_S", 1.0)
+def test_one_that_fails(script: str, reason: str, program: Path) -> None:
     write(program, script)
 
-    assert reason_of(look([GONE], for_s=0)) == reason
+    spy = in_haste(program, start_s=0.5 if "sleep" in script else 15.0)
+
+    assert reason_of(sample([GONE], for_s=0, spy=spy)) == reason
 
 
 @posix
@@ -358,4 +360,4 @@ def test_one_that_cannot_be_executed(program: Path) -> None:
     program.write_text("not a program", encoding="ascii")
     program.chmod(0o755)
 
-    assert "Exec format error" in reason_of(look([GONE]))
+    assert "Exec format error" in reason_of(sample([GONE], spy=in_haste(program)))

@@ -7,14 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from serve.scripted import Scripted, scripted, settled, until
 
-from pytest_fileperf.watch import threads
 from pytest_fileperf.watch.sample import MainThread
-from pytest_fileperf.watch.threads import Activity, Look, ThreadWatch
+from pytest_fileperf.watch.threads import Activity, Observation, ThreadWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1
@@ -35,13 +35,13 @@ def watch(process: Scripted) -> Iterator[ThreadWatch]:
 
 
 def seen_after(process: Scripted, watch: ThreadWatch, *orders: str) -> Activity:
-    """Returns what a look saw while the process did as it was told."""
+    """Returns what was observed while the process did as it was told."""
     for order in orders:
         process.do(order)
-    look = settled(watch)
+    seen = settled(watch)
     process.do("rest")
     until(watch.rest)
-    return watch.activity(look)
+    return watch.activity(seen)
 
 
 def test_threads_that_sleep_in_their_work_are_busy(process: Scripted, watch: ThreadWatch) -> None:
@@ -68,7 +68,7 @@ def test_threads_that_wait_for_a_lock_in_their_work_are_told_from_those_that_wai
 
 
 def test_the_pool_is_what_waits_where_busy_threads_do(process: Scripted, watch: ThreadWatch) -> None:
-    watch.look()
+    watch.observe()
     seen_after(process, watch, "nap 4")
     seen_after(process, watch, "nap 1")
 
@@ -77,7 +77,7 @@ def test_the_pool_is_what_waits_where_busy_threads_do(process: Scripted, watch: 
 
 
 def test_without_work_there_is_no_pool(process: Scripted, watch: ThreadWatch) -> None:
-    watch.look()
+    watch.observe()
     seen_after(process, watch, "rest")
 
     assert watch.pool() == 0
@@ -92,60 +92,59 @@ def test_the_main_thread_is_idle_where_it_waits_for_orders(process: Scripted, wa
 @pytest.mark.parametrize("order, state", [("spin", MainThread.RUNNING), ("sleep", MainThread.BLOCKED)])
 def test_the_main_thread_at_work(process: Scripted, watch: ThreadWatch, order: str, state: MainThread) -> None:
     process.do(order)
-    looks = several_looks(watch)
+    observed = several(watch)
     process.do("rest")
     until(watch.rest)
 
-    assert state in {watch.activity(look).main for look in looks}
+    assert state in {watch.activity(seen).main for seen in observed}
 
 
-def several_looks(watch: ThreadWatch) -> list[Look]:
-    looks = []
+def several(watch: ThreadWatch) -> list[Observation]:
+    observed = []
     for _ in range(20):
-        looks.append(watch.look())
+        observed.append(watch.observe())
         time.sleep(0.01)
-    return looks
+    return observed
 
 
 def test_running_threads_are_counted_with_the_main_one(process: Scripted, watch: ThreadWatch) -> None:
     assert seen_after(process, watch, "spin").running == 1
 
 
-def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_waits_for_storage", lambda pid, thread: True)
+def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch) -> None:
     process.do("nap 3")
     process.do("sleep")
-    looks = [*several_looks(watch), settled(watch)]
+    observed = [stalled(seen) for seen in (*several(watch), settled(watch))]
     process.do("rest")
     until(watch.rest)
 
-    assert MainThread.STORAGE in {watch.activity(look).main for look in looks}
-    assert watch.activity(looks[-1]).storage == 3
+    assert MainThread.STORAGE in {watch.activity(seen).main for seen in observed}
+    assert watch.activity(observed[-1]).storage == 3
 
 
-def test_of_many_threads_none_is_judged_but_the_main_one(
-    process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threads, "MOST_THREADS", 3)
+def stalled(seen: Observation) -> Observation:
+    """Returns the observation as it would be on a disk that makes everybody wait."""
+    return seen._replace(states=tuple((index, True) for index, _ in seen.states))
 
-    seen = seen_after(process, watch, "nap 4")
 
-    assert seen == Activity(main=MainThread.IDLE)
-    assert watch.pool() is None
+def test_of_many_threads_only_the_main_one_is_judged(process: Scripted) -> None:
+    with closing(ThreadWatch(process.pid, most_threads=3)) as watch:
+        assert seen_after(process, watch, "nap 4") == Activity(main=MainThread.IDLE)
+        assert watch.pool() is None
 
 
 @pytest.mark.parametrize("call", ["open", "pread"])
-def test_of_threads_that_may_not_be_looked_at_nothing_is_known(
+def test_nothing_is_known_of_threads_that_may_not_be_read(
     process: Scripted, watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     process.do("nap 2")
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
-        look = watch.look()
+        seen = watch.observe()
     watch.rest()
 
-    assert set(look.places) == {None}
-    assert watch.activity(look) == Activity()
+    assert set(seen.places) == {None}
+    assert watch.activity(seen) == Activity()
     assert watch.pool() is None
 
 
@@ -163,24 +162,24 @@ def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, wat
 def test_a_process_that_is_gone_has_no_threads() -> None:
     watch = ThreadWatch(GONE)
 
-    assert watch.look() == Look((), ())
+    assert watch.observe() == Observation((), ())
     assert watch.rest()
-    assert watch.activity(watch.look()) == Activity()
+    assert watch.activity(watch.observe()) == Activity()
     assert watch.active() == 0
 
 
 def test_a_process_that_ends_takes_its_threads_with_it(process: Scripted, watch: ThreadWatch) -> None:
-    before = watch.look()
+    before = watch.observe()
     process.process.kill()
     process.process.wait()
 
-    assert watch.look().places == (None,) * len(before.places)
+    assert watch.observe().places == (None,) * len(before.places)
 
 
-def test_the_thread_that_looks_is_not_among_those_seen() -> None:
+def test_the_thread_that_observes_is_not_among_those_seen() -> None:
     watch = ThreadWatch(os.getpid())
     seen: list[tuple[int, int]] = []
-    thread = threading.Thread(target=lambda: seen.append((len(watch.look().places), threads_of_this_process())))
+    thread = threading.Thread(target=lambda: seen.append((len(watch.observe().places), threads_of_this_process())))
     thread.start()
     thread.join()
     watch.close()
@@ -195,7 +194,7 @@ def threads_of_this_process() -> int:
 def test_its_files_are_closed(process: Scripted) -> None:
     before = files_of_this_process()
     watch = ThreadWatch(process.pid)
-    watch.look()
+    watch.observe()
     during = files_of_this_process()
     watch.close()
 

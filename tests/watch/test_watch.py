@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.watch import watch as watching
 from pytest_fileperf.watch.sample import MainThread, ProcessUse
 from pytest_fileperf.watch.threads import ThreadWatch
-from pytest_fileperf.watch.watch import Watch
+from pytest_fileperf.watch.watch import MOST_SAMPLES, PIDS_SHARE, Watch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 PATIENCE_S = 20.0
@@ -21,21 +20,30 @@ OFTEN_S = 0.005
 
 
 class Counted:
-    """A watch of a process, and how often it has looked so far: it asks for the generator each time."""
+    """A watch of a process, and how many samples it has begun: it asks for the generator each time."""
 
-    def __init__(self, pids: Callable[[], tuple[int, ...]], generator: int | None = None) -> None:
-        self.looks = 0
-        self._generator = generator
-        self.watch = Watch(pids=pids, port=None, generator=self._ask, interval_s=OFTEN_S)
+    def __init__(
+        self, pids: Callable[[], tuple[int, ...]], *, most_samples: int = MOST_SAMPLES, pids_share: float = PIDS_SHARE
+    ) -> None:
+        self.taken = 0
+        self._generator: int | None = None
+        self.watch = Watch(
+            pids=pids,
+            port=None,
+            generator=self._ask,
+            interval_s=OFTEN_S,
+            most_samples=most_samples,
+            pids_share=pids_share,
+        )
 
     def _ask(self) -> int | None:
-        self.looks += 1
+        self.taken += 1
         return self._generator
 
-    def wait(self, looks: int = 2) -> None:
-        """Returns after so many whole looks from now on."""
-        goal, deadline = self.looks + looks + 1, time.monotonic() + PATIENCE_S
-        while self.looks < goal:
+    def wait(self, samples: int = 2) -> None:
+        """Returns after so many whole samples from now on."""
+        goal, deadline = self.taken + samples + 1, time.monotonic() + PATIENCE_S
+        while self.taken < goal:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 
@@ -155,10 +163,9 @@ def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
     assert counted.watch.failure is None
 
 
-def test_a_process_may_appear(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_PIDS_SHARE", 1.0)
+def test_a_process_may_appear(process: Scripted) -> None:
     pids = [process.pid]
-    counted = Counted(lambda: tuple(pids))
+    counted = Counted(lambda: tuple(pids), pids_share=1.0)
     with scripted() as other, counted.watch:
         counted.wait()
         pids.append(other.pid)
@@ -193,10 +200,8 @@ def fail_in(counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("most", [4, 5])
-def test_a_long_watch_keeps_every_other_sample(
-    process: Scripted, counted: Counted, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    monkeypatch.setattr(watching, "MOST_SAMPLES", most)
+def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int) -> None:
+    counted = Counted(lambda: (process.pid,), most_samples=most)
     with counted.watch:
         counted.wait(10)
 
@@ -210,7 +215,7 @@ def test_a_long_watch_keeps_every_other_sample(
 def test_a_process_can_watch_itself_and_does_not_see_the_watch() -> None:
     """One of its own: in this one other tests, and libraries that they called, may have left threads at work."""
     code = (
-        "import os, time; from pytest_fileperf.watch.watch import Watch\n"
+        "import os, time; from pytest_fileperf.watch.watch import MOST_SAMPLES, PIDS_SHARE, Watch\n"
         "with Watch(pids=lambda: (os.getpid(),), port=None, interval_s=0.005) as watch: time.sleep(0.1)\n"
         "print(len(watch.samples), *{sample.server[0].busy_threads for sample in watch.samples})"
     )
