@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
@@ -96,6 +97,8 @@ class Result:
     verdict: Verdict
     base: Recording | None = None
     """What the other side has shown, where two versions were measured in turn."""
+    pairs: tuple[Pair, ...] = ()
+    """The pairs of boots of both sides, where two versions were measured in turn."""
     base_seconds: float | None = None
     """What measuring both took, boots too."""
     noise: tuple[NoiseFloor, ...] = ()

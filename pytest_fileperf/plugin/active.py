@@ -97,7 +97,8 @@ class Active:
         self._no_base: PlanError | None = None
         """Why it could not be made: told to every test, tried once."""
         self._session: Session | None = None
-        self._results: list[Result] = []
+        self.results: list[Result] = []
+        """Every measurement of the session, once the session has ended."""
         self._gates = 0
         """Comparisons to come in this session: they share one error rate."""
         self._said: list[str] = []
@@ -216,10 +217,10 @@ class Active:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Ends servers and generator, whatever ended the session, writes the files asked for, and settles baselines."""
         if self._session is not None:
-            self._results += self._session.results
+            self.results += self._session.results
         self._close()
         if hasattr(self._config, "workerinput"):
-            packed = base64.b64encode(pickle.dumps(self._results)).decode("ascii")
+            packed = base64.b64encode(pickle.dumps(self.results)).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
         elif self._finish(session) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -228,12 +229,12 @@ class Active:
         """Settles what a session leaves on disk, notes what became of it, and returns whether anything failed."""
         failed = False
         if not self.invocation.smoke:
-            said, failed = settle_stale(self._config, self.invocation, self.census, session, self._results)
+            said, failed = settle_stale(self._config, self.invocation, self.census, session, self.results)
             self._said += said
-        if self._results:
+        if self.results:
             from pytest_fileperf.plugin.output import write_files
 
-            said, not_written = write_files(self._config, self.invocation, self._results)
+            said, not_written = write_files(self._config, self.invocation, self.results)
             self._said += said
             failed |= not_written
         return failed
@@ -243,7 +244,7 @@ class Active:
         """Takes over what an xdist worker measured."""
         output: Mapping[str, str] = getattr(node, "workeroutput", {})
         if _WORKER_RESULTS in output:
-            self._results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
+            self.results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
 
     def pytest_unconfigure(self) -> None:
         """Ends what a session that broke before its end has left."""
@@ -257,13 +258,13 @@ class Active:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the table of results, stale baselines, and where files were written."""
-        if not self._results and not self._said:
+        if not self.results and not self._said:
             return
         from pytest_fileperf.report.terminal import terminal_report
 
         writer = self._config.get_terminal_writer()
         report = terminal_report(
-            self._results,
+            self.results,
             width=writer.fullwidth,
             colour=writer.hasmarkup,
             verbosity=self._config.get_verbosity(),

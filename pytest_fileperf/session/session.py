@@ -185,6 +185,7 @@ class Session:
                 against=versus.base.title,
             ),
             base=found.base,
+            pairs=found.pairs,
             base_seconds=found.seconds,
             explanation=found.explanation,
             noise=_noise(found, settings, alpha) if aa else (),
