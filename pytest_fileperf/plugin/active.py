@@ -145,8 +145,8 @@ class Active:
             self._no_base = error
             raise
         notes = [*self._against.notes, *checkout.notes]
-        if code_tree.root is not None and code_tree.base is not None:
-            notes += dependency_notes(code_tree.root, code_tree.base)
+        if code_tree.here is not None and code_tree.there is not None:
+            notes += dependency_notes(code_tree.here, code_tree.there)
         self._said += [f"fileperf: {note}" for note in notes]
         url = self._against.url
         return Base(title=self._against.title, code_tree=code_tree, url=None if url is None else Url(url))

@@ -58,7 +58,7 @@ def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Code
     words = [code_tree.word(word) for word in spec.command]
     directory = _working_directory(spec, code_tree)
     program = Path(_find_program(words[0].replace(PYTHON, code_tree.interpreter), directory, env.get("PATH")))
-    if code_tree.base is not None:
+    if code_tree.there is not None:
         asked = dict(spec.env)
         mapped = (*words, *(code_tree.word(value) for value in asked.values())) != (*spec.command, *asked.values())
         if mapped or code_tree.holds(directory) or code_tree.holds(program):

@@ -112,7 +112,7 @@ class AsgiProgram:
     def _raise_for_origin(self, ready: Ready) -> None:
         """Raises AppOriginError where another tree was asked for and code of this one runs: silence would be a pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self.app.name.partition(":")[0]
-        if code_tree.base is None:
+        if code_tree.there is None:
             return
         if file is None or code_tree.is_only_here(Path(file)):
             raise AppMissingError(f"{code_tree.title}: there is no {name}, which on this side is {file or 'built in'}")
@@ -120,7 +120,7 @@ class AsgiProgram:
         if stray is not None or not code_tree.holds(Path(file)):
             module = name if stray in (None, file) else "a module of the project"
             real = str(Path(stray or file).resolve())
-            raise AppOriginError(module=module, file=real, base=str(code_tree.base), side=code_tree.title)
+            raise AppOriginError(module=module, file=real, base=str(code_tree.there), side=code_tree.title)
 
 
 class RunningWorkers(RunningProcess):

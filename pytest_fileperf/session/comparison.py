@@ -304,8 +304,8 @@ class _Run:
             self._work,
             profile_plan(self._settings),
             (
-                Looked(server=servers[BASE], root=code_tree.base or code_tree.root, cpu_per_request=base_s),
-                Looked(server=servers[NOW], root=code_tree.root, cpu_per_request=now_s),
+                Looked(server=servers[BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
+                Looked(server=servers[NOW], root=code_tree.here, cpu_per_request=now_s),
             ),
             self._cores[1] if self._cores else None,
             self._tell,

@@ -1,7 +1,7 @@
-"""What a comparison is made with: a text becomes a commit, a directory, a server or an interpreter, then a `CodeTree`.
+"""What a comparison is made with: a text names a commit, a directory, a server or an interpreter; that is a `CodeTree`.
 
-`parse_against` says which it is, and everything that is wrong with it, before anything is booted. `Checkout` then puts
-the files of a commit where they can be run, and takes them away in the end.
+`parse_against` says which, and everything that is wrong with it, before anything boots. `Checkout` then puts the files
+of a commit where they can run, and removes them in the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
@@ -23,35 +22,22 @@ from pytest_fileperf.plan.loopback import url_problem
 from pytest_fileperf.versions.repository import GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Against", "Checkout", "Kind", "parse_against")
+__all__ = ("Against", "Checkout", "parse_against")
 
 _WHERE = "--fileperf-against"
 _PYTHON = "python:"
-_ASK_S = 30.0
 _OLDEST = (3, 11)
-"""What this package needs, which runs the servers there too."""
+"""What this package needs. It runs the servers of the other interpreter too."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""In the words of any Python, the old ones too."""
-
-
-class Kind(StrEnum):
-    """What can be compared with."""
-
-    REF = "ref"
-    DIRECTORY = "directory"
-    URL = "url"
-    PYTHON = "python"
+"""Old Pythons understand it too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What is to be compared with; known to be there when it was made."""
+    """What is to be compared with. It was there when this was made."""
 
-    kind: Kind
-    text: str
-    """As the user wrote it."""
     code_tree: CodeTree
-    """Where its code lives: for a commit without its tree until there is a `Checkout`, for a server what is here."""
+    """Where its code lives. A commit has a tree `there` within a `Checkout` only; a server has the code here."""
     commit: str | None = None
     """The full hash of a commit."""
     url: str | None = None
@@ -67,21 +53,22 @@ class Against:
         return self.url or self.code_tree.title
 
 
-def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
+def parse_against(text: str, *, cwd: Path, rootdir: Path, patience_s: float = 30.0) -> Against:
     """Returns what a text means: `python:INTERPRETER`, a URL, a directory as seen from `cwd`, or a commit of `rootdir`.
 
-    Raises PlanError, saying what to do, where it means nothing, or nothing that can be compared with.
+    An interpreter has so long to say which Python it is. Raises PlanError, saying what to do, where the text means
+    nothing that can be compared with.
     """
     text = text.strip()
     try:
         if not text:
             raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
         if text.startswith(_PYTHON):
-            return _interpreter(text, cwd)
+            return Against(code_tree=_interpreter(text.removeprefix(_PYTHON), cwd, patience_s))
         if text.lower().startswith(("http://", "https://")):
             if problem := url_problem(text):
                 raise PlanError(problem)
-            return Against(kind=Kind.URL, text=text, code_tree=HERE, url=text)
+            return Against(code_tree=HERE, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
@@ -90,7 +77,7 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
 
 
 class Checkout:
-    """Gives the `CodeTree` that is compared with, for the length of a block; the files of a commit lie there meanwhile.
+    """Gives the `CodeTree` that is compared with, for the length of a block. The files of a commit lie there meanwhile.
 
         with Checkout(against) as code_tree:
             ...  # end every server that runs there before the block ends
@@ -116,7 +103,7 @@ class Checkout:
             self.close()
             raise
         self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
-        return replace(against.code_tree, base=tree)
+        return replace(against.code_tree, there=tree)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -131,7 +118,7 @@ class Checkout:
 
 
 def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
-    directory = Path(os.path.abspath(cwd / text))  # noqa: PTH100 # `..` is not to stay in it
+    directory = Path(os.path.abspath(cwd / text))  # noqa: PTH100 # Path.absolute keeps `..`
     if _is_path(text):
         if directory.is_dir():
             return _directory(text, directory, rootdir)
@@ -140,10 +127,10 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     commit = None if repository is None else _commit(repository, text)
     if repository is not None and commit is not None:
         title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
-        code_tree = CodeTree(title=title, root=repository.top)
+        code_tree = CodeTree(title=title, here=repository.top)
         both = f"{text!r} is a Git ref, which is used, and a directory: write ./{text} for the directory"
         notes = (both,) if directory.is_dir() else ()
-        return Against(kind=Kind.REF, text=text, code_tree=code_tree, commit=commit, repository=repository, notes=notes)
+        return Against(code_tree=code_tree, commit=commit, repository=repository, notes=notes)
     if directory.is_dir():
         return _directory(text, directory, rootdir)
     if repository is None:
@@ -157,12 +144,12 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
 
 
 def _is_path(text: str) -> bool:
-    """Returns whether it can be nothing but a path; Git takes `..` for a range and no ref begins so."""
+    """Returns whether it can only be a path. No ref begins with `..`, which Git takes for a range."""
     return Path(text).is_absolute() or Path(text).parts[:1] in ((), ("..",)) or text.startswith(("./", f".{os.sep}"))
 
 
 def _repository_beside(directory: Path, rootdir: Path) -> Repository | None:
-    """Returns the repository of the test run; one that cannot be used is none where a directory may be meant."""
+    """Returns the repository of the test run; None for one that cannot be used, where a directory may be meant."""
     try:
         return find_repository(rootdir)
     except PlanError:
@@ -173,14 +160,14 @@ def _repository_beside(directory: Path, rootdir: Path) -> Repository | None:
 
 def _directory(text: str, directory: Path, rootdir: Path) -> Against:
     there, here = _repository_beside(directory, directory), _repository_beside(directory, rootdir)
-    whole = here is not None and there is not None and there.top.samefile(directory)
-    root = here.top if whole and here is not None else rootdir
-    if root.samefile(directory):
+    is_whole = here is not None and there is not None and there.top.samefile(directory)
+    top = here.top if is_whole and here is not None else rootdir
+    if top.samefile(directory):
         raise PlanError(
             f"{directory} is the tree that is tested: both sides would be the same "
             "(--fileperf-aa compares it with itself)"
         )
-    return Against(kind=Kind.DIRECTORY, text=text, code_tree=CodeTree(title=text, root=root, base=directory))
+    return Against(code_tree=CodeTree(title=text, here=top, there=directory))
 
 
 def _no_directory(directory: Path) -> str:
@@ -219,7 +206,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches a ref, with what joins it to another way out; empty for one that is relative."""
+    """Returns the command that fetches a ref, with a comma before the next advice; empty for a relative ref."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines() or ["origin"]
@@ -231,8 +218,7 @@ def _fetch(repository: Repository, text: str, *options: str) -> str:
     return f"`{' '.join(('git fetch', *options, source))}`, "
 
 
-def _interpreter(text: str, cwd: Path) -> Against:
-    name = text.removeprefix(_PYTHON)
+def _interpreter(name: str, cwd: Path, patience_s: float) -> CodeTree:
     if not name:
         raise PlanError(f"name the interpreter, as in {_PYTHON}/path/to/venv/bin/python")
     found = shutil.which(name) if Path(name).name == name and not (cwd / name).exists() else None
@@ -246,7 +232,7 @@ def _interpreter(text: str, cwd: Path) -> Against:
     if not os.access(python, os.X_OK):
         raise PlanError(f"{python} is not executable: is it an interpreter?")
     code_tree = CodeTree(title=f"python {python}", python=str(python))
-    major, minor, prefix = _about(python, code_tree)
+    major, minor, prefix = _about(python, code_tree, patience_s)
     if (major, minor) < _OLDEST:
         raise PlanError(
             f"{python} is Python {major}.{minor}, and {'.'.join(map(str, _OLDEST))} is the oldest that can serve"
@@ -256,27 +242,27 @@ def _interpreter(text: str, cwd: Path) -> Against:
             f"{python} has the environment of the test run, {prefix}: both sides would be the same "
             "(--fileperf-aa compares it with itself)"
         )
-    return Against(kind=Kind.PYTHON, text=text, code_tree=code_tree)
+    return code_tree
 
 
-def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
-    """Returns the version of an interpreter and where its environment is; raises PlanError where it does not tell."""
+def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, int, str]:
+    """Returns an interpreter's version, and where its environment is. Raises PlanError where it does not tell."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
     env = code_tree.env(os.environ, asked={})
     try:
         done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, text=True, check=True
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience_s, text=True, check=True
         )
         major, minor, prefix = done.stdout.split(" ", 2)
         return int(major), int(minor), prefix
     except subprocess.TimeoutExpired:
-        raise PlanError(f"{python} did not say within {_ASK_S:g} s which Python it is") from None
+        raise PlanError(f"{python} did not say within {patience_s:g} s which Python it is") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
 
 
 def _remove(directory: Path) -> None:
-    """Removes a directory with everything in it, what was made read-only too."""
+    """Removes a directory with everything in it, also what is read-only."""
     for parent, directories, files in os.walk(directory):
         for path in (
             Path(parent),

@@ -1,4 +1,4 @@
-"""Whether two trees ask for the same packages: both run with those that are installed, so it would not show."""
+"""Whether two trees ask for the same packages. Both run with the installed ones, so a difference would not show."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _FILES = (
 )  # fmt: skip
 
 
-def dependency_notes(root: Path, base: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file at the top of both trees in which other dependencies stand.
+def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
+    """Returns a sentence for each file at the top of both trees that names other dependencies there than here.
 
-    Of pyproject.toml only the tables that name dependencies count, of the others every byte.
+    In pyproject.toml only the tables that name dependencies count, in the other files every byte.
     """
     return tuple(
         f"{name} differs between the sides, and both run with the packages installed here: "
         "use --fileperf-against=python:… to compare dependencies"
-        for name in _names(root)
-        if (base / name).is_file() and _differs(root / name, base / name)
+        for name in _names(here)
+        if (there / name).is_file() and _differs(here / name, there / name)
     )
 
 
@@ -34,13 +34,13 @@ def _differs(path: Path, other: Path) -> bool:
         return False
 
 
-def _names(root: Path) -> Iterator[str]:
+def _names(top: Path) -> Iterator[str]:
     for pattern in _FILES:
-        yield from sorted(path.name for path in root.glob(pattern) if path.is_file())
+        yield from sorted(path.name for path in top.glob(pattern) if path.is_file())
 
 
 def _content(path: Path) -> object:
-    """Returns what has to be equal: the bytes of a file, or the tables of a pyproject.toml that can be read."""
+    """Returns what has to be equal: the bytes of a file, or certain tables of a pyproject.toml."""
     content = path.read_bytes()
     if path.name != "pyproject.toml":
         return content

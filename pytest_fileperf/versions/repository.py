@@ -1,4 +1,4 @@
-"""Git repositories, asked and copied from without a change to them: no index, branch, stash or worktree is touched."""
+"""Git repositories: questions to them, and copies of their commits. No index, branch, stash or worktree changes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _OF_ONE_REPOSITORY = frozenset((
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""What Git tells its hooks (`git rev-parse --local-env-vars`): pytest may run in one, and be asked for another tree."""
+"""What Git tells its hooks (`git rev-parse --local-env-vars`). Pytest may run in a hook of another repository."""
 _QUIET = ("core.fsmonitor=false", "core.hooksPath=" + os.devnull, "core.sparseCheckout=false", "core.splitIndex=false")
-"""No hook runs, every file of the tree comes, and nothing is written beside the private index."""
+"""No hook runs, every file of the tree is written, and nothing but our own index changes."""
 _SAID_LINES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
-"""Less than that free, and a file that could not be written is most likely one that had no room."""
+"""With less free than that, a file that could not be written most likely had no room."""
 _SUBMODULE = "160000"
-"""The mode of a submodule in a tree: what it holds is the commit."""
+"""The mode of a submodule in a tree. Its object is a commit."""
 
 
 class GitError(Exception):
-    """Git said no; the text is what it said."""
+    """Git failed; the text is what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Repository:
     top: Path
     """The top of the working tree."""
     directory: Path
-    """Where Git keeps what is this working tree's own: `.git`, or `.git/worktrees/NAME`."""
+    """Where Git keeps what belongs to this working tree: `.git`, or `.git/worktrees/NAME`."""
     shared: Path
     """Where it keeps what all working trees share."""
 
@@ -55,7 +55,7 @@ class Repository:
         return _git(*words, directory=self.top, where=where, timeout_s=timeout_s)
 
     def answers(self, *words: str) -> str | None:
-        """Returns what Git answers, None where it says no."""
+        """Returns what Git answers; None where it fails."""
         try:
             return self.ask(*words)
         except GitError:
@@ -68,7 +68,7 @@ class Repository:
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
         """Writes the files of a commit into a directory, as a checkout would; returns the submodules that are empty.
 
-        The index is a file that is made for it. Raises PlanError where something is not there to be copied.
+        The index is a file that this makes. Raises PlanError where something cannot be copied.
         """
         tree.mkdir(exist_ok=True)
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
@@ -90,7 +90,7 @@ class Repository:
         return tuple(empty)
 
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
-        """Copies a submodule at its recorded commit; returns None where it has no files on this side either."""
+        """Copies a submodule at its recorded commit; returns None where it has no files in this repository either."""
         submodule = self._submodule(commit, path)
         if submodule is None:
             return None
@@ -115,7 +115,7 @@ class Repository:
         return None
 
     def _submodule_name(self, commit: str, path: str) -> str:
-        """Returns the name that a commit gives the submodule at a path, which is the path itself at first."""
+        """Returns the name that a commit gives the submodule at a path; usually that is the path."""
         words = ("config", "--null", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
         for entry in (self.answers(*words) or "").split("\0"):
             key, _, value = entry.partition("\n")
@@ -154,21 +154,21 @@ def find_repository(directory: Path) -> Repository | None:
 
 
 def _trust(error: GitError) -> str:
-    """Returns what Git said; where the files are another user's, with what to do in one line."""
+    """Returns what Git said; where the files are another user's, one line that says what to do."""
     said = str(error)
     command = next((line.strip() for line in said.splitlines() if "safe.directory" in line), None)
     return f"{said.splitlines()[0]}. If you trust that user: `{command}`" if command else said
 
 
 def _first_lines(said: str) -> str:
-    """Returns the first lines of what Git said: of a full disk it says a line for each file."""
+    """Returns the first lines of what Git said: on a full disk it writes a line for each file."""
     lines = said.splitlines()
     more = f"\n… and {len(lines) - _SAID_LINES} more lines" if len(lines) > _SAID_LINES else ""
     return "\n".join(lines[:_SAID_LINES]) + more
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns that the disk is full and what to do, where hardly anything is free: Git does not say so."""
+    """Returns that the disk is full and what to do, where hardly anything is free. Git does not say so."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:

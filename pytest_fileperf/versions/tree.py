@@ -1,7 +1,7 @@
 """Where the code of one side of a comparison lives: the tree it is read from, and the Python that runs it.
 
-Most servers run what is here. The other side of an A/B comparison runs another tree, or another interpreter: each path
-of this side then has a counterpart there.
+Most servers run the code of the test run. The other side of an A/B comparison runs another tree, or by another
+interpreter. Paths of this side then have counterparts there.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 __all__ = ("HERE", "CodeTree", "is_of_the_interpreter")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-"""Environment variables that another interpreter is not to take from this one's."""
+"""Environment variables that are for one interpreter, and not for another one."""
 _FINDER_PREFIX = "__editable___"
-"""How setuptools calls the modules that find editable installs; each has a `MAPPING` of names to paths."""
+"""How the names of modules begin by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTree:
-    """The code of one side; the default is the code as it is here. Its methods look, and change nothing."""
+    """The code of one side; the default is that of the test run. Its methods only read."""
 
     title: str = "this tree"
     """How messages call it: `origin/main (1a2b3c4)`, `../old`, `python /opt/py/bin/python`."""
-    root: Path | None = None
-    """The top of the tree on this side. None leaves every path as it is."""
-    base: Path | None = None
-    """The top of the tree that takes its place."""
+    here: Path | None = None
+    """The top of the tree that the test run is in. None leaves every path as it is."""
+    there: Path | None = None
+    """The top of the tree that takes its place, on the other side."""
     python: str | None = None
     """Another interpreter, with its own environment."""
 
     @property
     def is_here(self) -> bool:
         """Whether it is the code of the test run itself."""
-        return self.base is None and self.python is None
+        return self.there is None and self.python is None
 
     @property
     def interpreter(self) -> str:
@@ -48,14 +48,14 @@ class CodeTree:
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the counterpart of a path below the root, where there is one; otherwise the path as it is.
+        """Returns the counterpart of a path in the tree, where there is one; otherwise the path as it is.
 
-        An environment that lies in the tree, such as `.venv`, has none: both sides run with the same one.
+        A virtual environment in the tree, such as `.venv`, has none: both sides run with it.
         """
         inner = self._inner(entry)
-        if inner is None or self.base is None:
+        if inner is None or self.there is None:
             return entry
-        counterpart = self.base / inner
+        counterpart = self.there / inner
         return counterpart if counterpart.exists() else entry
 
     def cwd(self) -> Path:
@@ -65,7 +65,7 @@ class CodeTree:
     def word(self, text: str) -> str:
         """Returns a word of a command, or the value of an environment variable, with the paths in it mapped.
 
-        They are seen where they are absolute: alone, in a list as in PATH, or behind a `=`, as in an option.
+        Only absolute paths are seen: alone, in a list as in PATH, or behind a `=`, as in an option.
         """
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
@@ -76,9 +76,9 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns the `sys.path` of this side for that of the test run; None stands for the interpreter's own entries.
 
-        What belongs to the interpreter of the test run, as its site-packages, is never mapped, and is nothing for
-        another interpreter. That one's own packages come first, so that a version that is installed there is used,
-        unless there is a tree whose code was asked for.
+        What belongs to the interpreter of the test run, such as its site-packages, is never mapped. Another interpreter
+        does not get it. Its own packages come first, so that a version installed there is used, unless the code of a
+        tree was asked for.
         """
         if self.is_here:
             return tuple(entries)
@@ -87,13 +87,13 @@ class CodeTree:
         if self.python is None:
             return (*(str(self.path(path)) for path in paths), *found)
         code = (*(str(self.path(path)) for path in paths if not is_of_the_interpreter(path)), *found)
-        return (None, *code) if self.base is None else (*code, None)
+        return (None, *code) if self.there is None else (*code, None)
 
     def env(self, env: Mapping[str, str], *, asked: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment variables of this side's processes for those of the test run.
 
-        What the user asked for stays, with its paths mapped. PYTHONPATH leads to the code of this side: that of
-        editable installs too, which would otherwise be found here by any Python program.
+        What the user asked for stays, with its paths mapped. PYTHONPATH leads to the code of this side, also to that of
+        editable installs: any Python program would otherwise find it in the tree of the test run.
         """
         if self.is_here:
             return dict(env)
@@ -104,7 +104,7 @@ class CodeTree:
             programs = str(Path(self.python).parent)
             result["PATH"] = os.pathsep.join((programs, *filter(None, [result.get("PATH")])))
         result |= {name: self.word(value) for name, value in asked.items()}
-        if self.base is not None:
+        if self.there is not None:
             editable = (*_listed_by_editable_installs(), *_found_by_editable_installs())
             named = result.get("PYTHONPATH", "").split(os.pathsep)
             entries = [entry for entry in (*map(self._mapped, named), *map(str, self._moved(editable))) if entry]
@@ -113,22 +113,22 @@ class CodeTree:
         return result
 
     def holds(self, file: Path) -> bool:
-        """Returns whether the file itself, links followed, is of the tree that takes the root's place."""
-        if self.base is None:
+        """Returns whether the file itself, links followed, is of the tree on the other side."""
+        if self.there is None:
             return False
-        file, base = file.resolve(), self.base.resolve()
-        return _is_of(file, base, base if self.root is None else self.root.resolve())
+        there = self.there.resolve()
+        return _is_of(file.resolve(), there, there if self.here is None else self.here.resolve())
 
     def is_only_here(self, file: Path) -> bool:
-        """Returns whether the file is of the tree of this side, and the other tree has none in its place."""
+        """Returns whether the file is of the tree here, and the tree there has none in its place."""
         inner = self._inner(file)
-        return inner is not None and self.base is not None and not (self.base / inner).exists()
+        return inner is not None and self.there is not None and not (self.there / inner).exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns those of the files that are of the tree of this side, though the other tree has them too."""
-        if self.root is None or self.base is None:
+        """Returns those of the files that are of the tree here, though the tree there has them too."""
+        if self.here is None or self.there is None:
             return ()
-        top = self.root.resolve()
+        top = self.here.resolve()
         paths = [Path(file) for file in files]
         below = {directory for directory in {path.parent for path in paths} if directory.resolve().is_relative_to(top)}
         return tuple(
@@ -140,20 +140,20 @@ class CodeTree:
         return tuple(self.path(path) for path in paths if self.path(path) != path)
 
     def _inner(self, path: Path) -> Path | None:
-        """Returns the path from the root on; None where it is not below the root, or has nothing to do with the code.
+        """Returns the path from the top on; None where it is not in the tree, or belongs to the interpreter.
 
-        Paths are compared as they are written, and with links followed: the top of a repository is told without any.
+        Paths are compared as they are written, and then with links followed: Git names the top of a repository so.
         """
-        if self.root is None or self.base is None or is_of_the_interpreter(path, top=self.root):
+        if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
         for written in (_absolute, Path.resolve):
-            one, root, base = written(path), written(self.root), written(self.base)
-            if _is_of(one, root, base):
-                return one.relative_to(root)
+            one, here, there = written(path), written(self.here), written(self.there)
+            if _is_of(one, here, there):
+                return one.relative_to(here)
         return None
 
     def _mapped(self, text: str) -> str:
-        """Returns the counterpart of what is an absolute path, and anything else letter by letter."""
+        """Returns the counterpart of an absolute path, and any other text as it is."""
         path = Path(text)
         return text if not path.is_absolute() or self.path(path) == path else str(self.path(path))
 
@@ -165,7 +165,7 @@ HERE = CodeTree()
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
     """Returns whether the path belongs to the Python of this process: its library, its packages.
 
-    Its whole environment, programs too, where that lies below the given top of a tree.
+    All of its virtual environment counts, programs too, where that lies below the given top of a tree.
     """
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories_of_the_interpreter()):
@@ -175,11 +175,11 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100 # which knows what `..` means; Path.absolute does not
+    return Path(os.path.abspath(path))  # noqa: PTH100 # Path.absolute keeps `..`
 
 
 def _is_of(path: Path, tree: Path, other: Path) -> bool:
-    """Returns whether the path is of a tree, and not of the other one, which may lie in it."""
+    """Returns whether the path is of a tree, and not of the other tree, which may lie in the first."""
     nested = other != tree and other.is_relative_to(tree)
     return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
 
@@ -208,7 +208,7 @@ def _listed_by_editable_installs() -> Iterator[Path]:
 
 
 def _found_by_editable_installs() -> Iterator[Path]:
-    """Yields the directories in which the finders of setuptools find what is on no `sys.path`."""
+    """Yields the directories in which the finders of setuptools find modules that are not on `sys.path`."""
     for name, module in sorted(sys.modules.items()):
         mapping = getattr(module, "MAPPING", None) if name.startswith(_FINDER_PREFIX) else None
         for dotted, path in (mapping or {}).items():

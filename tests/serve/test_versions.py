@@ -75,7 +75,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
         (tmp_path / tree / "serve.py").write_text(PROGRAM.format(answer=repr(answer)))
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.syspath_prepend(tmp_path / "here" / "src")
-    return CodeTree(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
+    return CodeTree(title="main (1a2b3c4)", here=tmp_path / "here", there=tmp_path / "base")
 
 
 @contextmanager
@@ -97,8 +97,8 @@ def app_file(spec: ServerSpec, code_tree: CodeTree) -> object:
 @kinds
 @pytest.mark.parametrize("workers", [1, 2])
 def test_each_side_runs_its_own_version_in_its_own_directory(workers: int, kind: Kind, trees: CodeTree) -> None:
-    assert answer(kind(workers=workers), trees) == f"old in {trees.base}"
-    assert answer(kind(workers=workers), HERE) == f"new in {trees.root}"
+    assert answer(kind(workers=workers), trees) == f"old in {trees.there}"
+    assert answer(kind(workers=workers), HERE) == f"new in {trees.here}"
 
 
 @kinds
@@ -142,7 +142,7 @@ def test_a_commit_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(repo.top)
     monkeypatch.syspath_prepend(repo.top)
     with Checkout(parse_against("HEAD", cwd=repo.top, rootdir=repo.top)) as code_tree:
-        assert answer(Uvicorn(), code_tree) == f"old in {code_tree.base}"
+        assert answer(Uvicorn(), code_tree) == f"old in {code_tree.there}"
         assert answer(Uvicorn(), HERE) == f"new in {repo.top}"
 
 
@@ -208,7 +208,7 @@ def test_a_copy_that_hides_the_other_version_is_an_error(
     error = failure(kind(), trees)
     assert type(error) is AppOriginError
     assert f"versioned_app was loaded from {tmp_path / 'copy' / 'versioned_app.py'}" in str(error)
-    assert f"and not from {trees.base}" in str(error)
+    assert f"and not from {trees.there}" in str(error)
     assert answer(kind(), HERE).startswith("new")
 
 
@@ -313,8 +313,8 @@ def test_a_command_that_has_nothing_of_its_version_is_refused(trees: CodeTree, t
 @posix
 def test_what_a_command_needs_and_the_other_version_has_not_is_told(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "here" / "new").mkdir()
-    assert f"cwd='new' is no directory in {trees.base}" in str(failure(replace(SERVE, cwd="new"), trees))
-    assert f"there is no program {trees.base}/built" in str(failure(Command("./built {port}"), trees))
+    assert f"cwd='new' is no directory in {trees.there}" in str(failure(replace(SERVE, cwd="new"), trees))
+    assert f"there is no program {trees.there}/built" in str(failure(Command("./built {port}"), trees))
 
 
 # What cannot be compared
@@ -334,7 +334,7 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 
 @pytest.mark.parametrize("spec,app,said", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize(
-    "code_tree", [CodeTree(root=Path("a"), base=Path("b")), CodeTree(python="python3")], ids=["tree", "python"]
+    "code_tree", [CodeTree(here=Path("a"), there=Path("b")), CodeTree(python="python3")], ids=["tree", "python"]
 )
 def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str, code_tree: CodeTree) -> None:
     with pytest.raises(PlanError, match=said):
@@ -416,7 +416,7 @@ def test_another_version_of_this_package_there_does_not_matter(
 def test_an_interpreter_and_a_tree(other: CodeTree, trees: CodeTree, environment: Path, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").write_text(source('sys.prefix + " " + os.getcwd()'))
     both = replace(trees, python=other.python)
-    assert answer(Uvicorn(), both) == f"{environment} {trees.base}"
+    assert answer(Uvicorn(), both) == f"{environment} {trees.there}"
 
 
 MISSING: dict[str, tuple[ServerSpec, str]] = {

@@ -188,7 +188,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
                 (tmp_path / tree / "versus_app.py").write_text(code, encoding="utf-8")
         monkeypatch.chdir(tmp_path / "here")
         monkeypatch.syspath_prepend(tmp_path / "here")
-        return CodeTree(title="main (1a2b3c4)", root=tmp_path / "here", base=tmp_path / "base")
+        return CodeTree(title="main (1a2b3c4)", here=tmp_path / "here", there=tmp_path / "base")
 
     return make
 

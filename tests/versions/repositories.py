@@ -1,4 +1,4 @@
-"""Git repositories for tests, made anew, and everything about one that a comparison must leave as it is."""
+"""Git repositories for tests, and everything about one that a comparison must leave as it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTINGS = (
 
 
 def git(directory: Path, *words: str) -> str:
-    """Runs Git as nobody's settings have it."""
+    """Runs Git without anybody's settings."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
     settings = (word for setting in _SETTINGS for word in ("-c", setting))
@@ -41,6 +41,11 @@ class Repo:
         top.mkdir(parents=True)
         git(top, "init", "--quiet")
         return cls(top)
+
+    def copied(self, top: Path) -> Repo:
+        """Returns a copy with its submodules, which is much faster than making one."""
+        shutil.copytree(self.top, top, symlinks=True)
+        return Repo(top)
 
     def git(self, *words: str) -> str:
         return git(self.top, *words)

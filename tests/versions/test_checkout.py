@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions import checkout as checkouts
-from pytest_fileperf.versions import repository as repositories
-from pytest_fileperf.versions.checkout import Against, Checkout, Kind, parse_against
-from pytest_fileperf.versions.repository import GitError, find_repository
+from pytest_fileperf.versions.checkout import Against, Checkout, parse_against
+from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 pytestmark = needs_git
@@ -38,14 +35,19 @@ def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Repo:
-    """Two commits: `app.py` says old, then new; the second is tagged. Git's directories lie in one with a space."""
-    repo = Repo.make(tmp_path / "a répo")
+@pytest.fixture(scope="module")
+def two_commits(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    repo = Repo.make(tmp_path_factory.mktemp("made once") / "repo")
     repo.commit(app_py="old")
     repo.commit(app_py="new", later_py="")
     repo.git("tag", "--annotate", "--message", "a release", "v1")
     return repo
+
+
+@pytest.fixture
+def repo(two_commits: Repo, tmp_path: Path) -> Repo:
+    """Two commits: `app.py` says old, then new; the second is tagged. The name of its directory has a space."""
+    return two_commits.copied(tmp_path / "a répo")
 
 
 @pytest.fixture
@@ -72,21 +74,21 @@ def unchanged(repo: Repo, temporary: Path) -> Iterator[None]:
 
 def content(text: str, repo: Repo, temporary: Path, path: str = "app.py") -> str:
     with unchanged(repo, temporary), Checkout(against(text, repo)) as code_tree:
-        assert code_tree.base is not None
-        return (code_tree.base / path).read_text()
+        assert code_tree.there is not None
+        return (code_tree.there / path).read_text()
 
 
 def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Path) -> None:
     old = repo.git("rev-parse", "HEAD~1")
     with unchanged(repo, temporary):
         found = against("HEAD~1", repo)
-        assert (found.kind, found.commit, found.title) == (Kind.REF, old, f"HEAD~1 ({old[:7]})")
+        assert (found.commit, found.title) == (old, f"HEAD~1 ({old[:7]})")
         checkout = Checkout(found)
         with checkout as code_tree:
-            assert code_tree == CodeTree(title=found.title, root=repo.top, base=code_tree.base)
-            assert code_tree.base is not None
-            assert sorted(path.name for path in code_tree.base.iterdir()) == ["app.py"]
-            assert code_tree.base.name == repo.top.name
+            assert code_tree == CodeTree(title=found.title, here=repo.top, there=code_tree.there)
+            assert code_tree.there is not None
+            assert sorted(path.name for path in code_tree.there.iterdir()) == ["app.py"]
+            assert code_tree.there.name == repo.top.name
             assert code_tree.path(repo.top / "app.py").read_text() == "old"
             assert checkout.notes == ()
             assert found.notes == ()
@@ -159,15 +161,15 @@ def test_a_linked_worktree_with_git_s_file_in_place_of_its_directory(
     linked = Repo(tmp_path / "linked")
     with unchanged(repo, temporary):
         assert content("main", linked, temporary) == "new"
-        assert against("main", linked).code_tree.root == linked.top
+        assert against("main", linked).code_tree.here == linked.top
 
 
 def test_a_rootdir_below_the_top(repo: Repo, temporary: Path) -> None:
     repo.write("service/main.py", "")
     repo.commit()
     with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as code_tree:
-        assert code_tree.root == repo.top
-        assert code_tree.path(repo.top / "service").parent == code_tree.base
+        assert code_tree.here == repo.top
+        assert code_tree.path(repo.top / "service").parent == code_tree.there
 
 
 def test_a_shallow_clone_has_the_commit_it_was_made_for(repo: Repo, tmp_path: Path, temporary: Path) -> None:
@@ -182,10 +184,10 @@ def test_links_and_programs_are_what_they_were(repo: Repo, temporary: Path) -> N
     repo.write("dé f/à.txt", "ä")
     repo.commit()
     with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
-        assert code_tree.base is not None
-        assert (code_tree.base / "run.sh").stat().st_mode & stat.S_IXUSR
-        assert str((code_tree.base / "link.py").readlink()) == "app.py"
-        assert (code_tree.base / "dé f" / "à.txt").read_text() == "ä"
+        assert code_tree.there is not None
+        assert (code_tree.there / "run.sh").stat().st_mode & stat.S_IXUSR
+        assert str((code_tree.there / "link.py").readlink()) == "app.py"
+        assert (code_tree.there / "dé f" / "à.txt").read_text() == "ä"
 
 
 def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
@@ -196,9 +198,9 @@ def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: P
     repo.commit()
     repo.write(".gitattributes", "")
     with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
-        assert code_tree.base is not None
-        assert (code_tree.base / "loud.txt").read_bytes() == b"QUIET"
-        assert (code_tree.base / "crlf.txt").read_bytes() == b"line\r\n"
+        assert code_tree.there is not None
+        assert (code_tree.there / "loud.txt").read_bytes() == b"QUIET"
+        assert (code_tree.there / "crlf.txt").read_bytes() == b"line\r\n"
     assert content("HEAD~1", repo, temporary, "loud.txt") == "quiet"
 
 
@@ -257,8 +259,8 @@ def test_an_interruption_while_files_are_written_leaves_nothing(
 @posix
 def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None:
     with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
-        assert code_tree.base is not None
-        closed = code_tree.base / "made" / "closed"
+        assert code_tree.there is not None
+        closed = code_tree.there / "made" / "closed"
         closed.mkdir(parents=True)
         (closed / "file").touch(mode=0o400)
         (closed / "link").symlink_to(repo.top)
@@ -283,20 +285,20 @@ def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> N
         pass
 
 
+@posix
 def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
-    repo: Repo, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    repo: Repo, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Git says a line for each file, and not why."""
-    real = repositories._git
-
-    def without_room(*words: str, **options: Any) -> str:
-        if words[0] == "checkout-index":
-            raise GitError("\n".join(f"error: unable to write file {number}" for number in range(9)))
-        return real(*words, **options)
-
-    monkeypatch.setattr(repositories, "_git", without_room)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
     found = against("HEAD", repo)
+    without_room = tmp_path / "bin" / "git"
+    without_room.parent.mkdir()
+    complaints = 'for n in 0 1 2 3 4 5 6 7 8; do echo "error: unable to write file $n" >&2; done; exit 1'
+    real = f'exec "{shutil.which("git")}" "$@"'
+    without_room.write_text(f'#!/bin/sh\ncase "$*" in *checkout-index*) {complaints};; *) {real};; esac\n')
+    without_room.chmod(0o755)
+    monkeypatch.setenv("PATH", str(without_room.parent), prepend=os.pathsep)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
     with unchanged(repo, temporary), pytest.raises(PlanError) as told, Checkout(found):
         pass
     first, *others, more, why = str(told.value).splitlines()
@@ -307,15 +309,16 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
 
 
 def test_a_directory_is_left_where_it_is() -> None:
-    code_tree = CodeTree(title="../old", root=Path("a"), base=Path("b"))
-    with Checkout(Against(kind=Kind.DIRECTORY, text="../old", code_tree=code_tree)) as found:
+    code_tree = CodeTree(title="../old", here=Path("a"), there=Path("b"))
+    with Checkout(Against(code_tree=code_tree)) as found:
         assert found == code_tree
 
 
-@pytest.fixture
-def nested(repo: Repo, tmp_path: Path) -> Repo:
-    """A submodule `libs/core` of which two versions were recorded, with a submodule of its own; named after no path."""
-    innermost, library = Repo.make(tmp_path / "innermost"), Repo.make(tmp_path / "library")
+@pytest.fixture(scope="module")
+def two_submodules(two_commits: Repo, tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    made = tmp_path_factory.mktemp("made once")
+    repo = two_commits.copied(made / "repo")
+    innermost, library = Repo.make(made / "innermost"), Repo.make(made / "library")
     innermost.commit(deep_py="deep")
     library.commit(lib_py="old")
     library.git("submodule", "add", "--quiet", str(innermost.top), "deep")
@@ -329,16 +332,22 @@ def nested(repo: Repo, tmp_path: Path) -> Repo:
     return repo
 
 
+@pytest.fixture
+def nested(two_submodules: Repo, tmp_path: Path) -> Repo:
+    """Two commits record versions of a submodule `libs/core`, which has a submodule too; its name is not its path."""
+    return two_submodules.copied(tmp_path / "nested")
+
+
 @pytest.mark.parametrize("text,said", [("HEAD", "new"), ("HEAD~1", "old")])
 def test_submodules_are_there_as_they_were_recorded(text: str, said: str, nested: Repo, temporary: Path) -> None:
     inner, deep = Repo(nested.top / "libs" / "core"), Repo(nested.top / "libs" / "core" / "deep")
     with unchanged(inner, temporary), unchanged(deep, temporary), unchanged(nested, temporary):
         checkout = Checkout(against(text, nested))
         with checkout as code_tree:
-            assert code_tree.base is not None
-            assert (code_tree.base / "libs" / "core" / "lib.py").read_text() == said
-            assert (code_tree.base / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
-            assert not list(code_tree.base.rglob(".git"))
+            assert code_tree.there is not None
+            assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == said
+            assert (code_tree.there / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
+            assert not list(code_tree.there.rglob(".git"))
             assert checkout.notes == ()
 
 
@@ -354,8 +363,8 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     found = against("HEAD", fresh)
     checkout = Checkout(found)
     with unchanged(fresh, temporary), checkout as code_tree:
-        assert code_tree.base is not None
-        assert list((code_tree.base / "libs" / "core").iterdir()) == []
+        assert code_tree.there is not None
+        assert list((code_tree.there / "libs" / "core").iterdir()) == []
         assert checkout.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
 
 
@@ -377,8 +386,8 @@ def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_i
 def test_a_directory_is_compared_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     found = against("../old", repo)
-    assert (found.kind, found.title, found.commit) == (Kind.DIRECTORY, "../old", None)
-    assert found.code_tree == CodeTree(title="../old", root=repo.top, base=tmp_path / "old")
+    assert (found.title, found.commit) == ("../old", None)
+    assert found.code_tree == CodeTree(title="../old", here=repo.top, there=tmp_path / "old")
     with Checkout(found) as code_tree:
         assert code_tree == found.code_tree
 
@@ -389,8 +398,8 @@ def test_a_clone_is_compared_from_the_top_and_any_directory_from_the_rootdir(rep
     (tmp_path / "clone" / "service").mkdir()
     whole = against("../../clone", repo, below="service")
     part = against("../../clone/service", repo, below="service")
-    assert (whole.code_tree.root, whole.code_tree.base) == (repo.top, tmp_path / "clone")
-    assert (part.code_tree.root, part.code_tree.base) == (repo.top / "service", tmp_path / "clone" / "service")
+    assert (whole.code_tree.here, whole.code_tree.there) == (repo.top, tmp_path / "clone")
+    assert (part.code_tree.here, part.code_tree.there) == (repo.top / "service", tmp_path / "clone" / "service")
 
 
 def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,36 +408,39 @@ def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     for text in ("../old", str(tmp_path / "old")):
         found = parse_against(text, cwd=tmp_path / "here", rootdir=tmp_path / "here")
-        assert (found.code_tree.root, found.code_tree.base) == (tmp_path / "here", tmp_path / "old")
-    assert parse_against("old", cwd=tmp_path, rootdir=tmp_path / "here").kind is Kind.DIRECTORY
+        assert (found.code_tree.here, found.code_tree.there) == (tmp_path / "here", tmp_path / "old")
+    assert is_directory(parse_against("old", cwd=tmp_path, rootdir=tmp_path / "here"))
 
 
 def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) -> None:
     (repo.top / "v1").mkdir()
     found = against("v1", repo)
-    assert found.kind is Kind.REF
+    assert found.commit == repo.git("rev-parse", "v1^{commit}")
     assert found.notes == ("'v1' is a Git ref, which is used, and a directory: write ./v1 for the directory",)
-    assert against("./v1", repo).kind is Kind.DIRECTORY
+    assert is_directory(against("./v1", repo))
     (repo.top / "v2").mkdir()
-    assert against("v2", repo).kind is Kind.DIRECTORY
+    assert is_directory(against("v2", repo))
 
 
 def test_a_directory_with_the_name_of_an_option_is_one(repo: Repo) -> None:
     (repo.top / "--all").mkdir()
-    assert against("--all", repo).kind is Kind.DIRECTORY
+    assert is_directory(against("--all", repo))
 
 
 def test_a_url_is_a_server(repo: Repo) -> None:
     found = against("http://127.0.0.1:8000", repo)
-    assert (found.kind, found.code_tree, found.title) == (Kind.URL, HERE, "http://127.0.0.1:8000")
-    assert found.url is not None
+    assert (found.url, found.code_tree, found.title) == ("http://127.0.0.1:8000", HERE, "http://127.0.0.1:8000")
     with Checkout(found) as code_tree:
         assert code_tree is HERE
 
 
-def problem(text: str, directory: Path) -> str:
+def is_directory(found: Against) -> bool:
+    return found.code_tree.there is not None and found.commit is found.url is None
+
+
+def problem(text: str, directory: Path, *, patience_s: float = 30.0) -> str:
     with pytest.raises(PlanError) as caught:
-        parse_against(text, cwd=directory, rootdir=directory)
+        parse_against(text, cwd=directory, rootdir=directory, patience_s=patience_s)
     assert str(caught.value).startswith(f"--fileperf-against={text}: ")
     return str(caught.value)
 
@@ -513,7 +525,7 @@ def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkey
     assert "dubious ownership" in said
     assert "If you trust that user: `git config --global --add safe.directory" in said
     (repo.top / "old").mkdir()
-    assert against("old", repo).kind is Kind.DIRECTORY
+    assert is_directory(against("old", repo))
 
 
 def test_git_that_does_not_answer_has_an_end(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,9 +555,8 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
     path = interpreter("printf '3 13 /opt/a b'")
     texts = (f"python:{path}", "python:bin dir/python", "python:bin dir/../bin dir/python")
     for found in [parse_against(text, cwd=tmp_path, rootdir=tmp_path) for text in texts]:
-        assert (found.kind, found.code_tree, found.title) == (
-            Kind.PYTHON, CodeTree(title=f"python {path}", python=str(path)), f"python {path}"
-        )  # fmt: skip
+        assert found == Against(code_tree=CodeTree(title=f"python {path}", python=str(path)))
+        assert found.title == f"python {path}"
         with Checkout(found) as code_tree:
             assert code_tree == found.code_tree
     monkeypatch.setenv("PATH", str(path.parent))
@@ -563,11 +574,10 @@ NO_INTERPRETERS = {
 @posix
 @pytest.mark.parametrize("script,said", NO_INTERPRETERS.values(), ids=NO_INTERPRETERS)
 def test_what_is_no_interpreter_that_can_serve(
-    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    if "sleep" in script:
-        monkeypatch.setattr(checkouts, "_ASK_S", 0.2)
-    assert said in problem(f"python:{interpreter(script)}", tmp_path)
+    patience_s = 0.2 if "sleep" in script else 30.0
+    assert said in problem(f"python:{interpreter(script)}", tmp_path, patience_s=patience_s)
 
 
 @posix

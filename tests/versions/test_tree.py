@@ -1,4 +1,4 @@
-"""Where the code of the other side lives: which paths have a counterpart there, and which are shared by both sides."""
+"""Where the code of the other side lives: which paths have a counterpart there, and which both sides share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fileperf.versions import tree as code_trees
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 PYTHON = str(Path("/opt/py/bin/python"))
@@ -26,7 +25,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
             (tmp_path / tree / name).mkdir(parents=True)
         (tmp_path / tree / "src" / "app.py").touch()
     monkeypatch.chdir(tmp_path / "here")
-    return CodeTree(title="main", root=tmp_path / "here", base=tmp_path / "base")
+    return CodeTree(title="main", here=tmp_path / "here", there=tmp_path / "base")
 
 
 PATHS = {
@@ -55,12 +54,12 @@ def test_relative_paths_are_seen_from_the_working_directory(trees: CodeTree, tmp
 def test_a_path_through_a_link_has_a_counterpart(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "here", target_is_directory=True)
     assert trees.path(tmp_path / "link" / "src") == tmp_path / "base" / "src"
-    through = CodeTree(root=tmp_path / "link", base=tmp_path / "base")
+    through = CodeTree(here=tmp_path / "link", there=tmp_path / "base")
     assert through.path(tmp_path / "here" / "src") == tmp_path / "base" / "src"
 
 
 def test_the_other_tree_may_lie_in_this_one(trees: CodeTree, tmp_path: Path) -> None:
-    inner = CodeTree(root=tmp_path, base=tmp_path / "base")
+    inner = CodeTree(here=tmp_path, there=tmp_path / "base")
     (tmp_path / "src").mkdir()
     assert inner.path(tmp_path / "src") == tmp_path / "base" / "src"
     assert inner.path(tmp_path / "base" / "src") == tmp_path / "base" / "src"
@@ -69,7 +68,7 @@ def test_the_other_tree_may_lie_in_this_one(trees: CodeTree, tmp_path: Path) -> 
 
 
 def test_this_tree_may_lie_in_the_other_one(trees: CodeTree, tmp_path: Path) -> None:
-    outer = CodeTree(root=tmp_path / "here", base=tmp_path)
+    outer = CodeTree(here=tmp_path / "here", there=tmp_path)
     (tmp_path / "src").mkdir()
     assert outer.path(tmp_path / "here" / "src") == tmp_path / "src"
     assert outer.holds(tmp_path / "src")
@@ -77,7 +76,7 @@ def test_this_tree_may_lie_in_the_other_one(trees: CodeTree, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "code_tree", [HERE, CodeTree(root=Path.cwd()), CodeTree(python=PYTHON)], ids=["here", "no base", "python"]
+    "code_tree", [HERE, CodeTree(here=Path.cwd()), CodeTree(python=PYTHON)], ids=["here", "no other tree", "python"]
 )
 def test_without_another_tree_every_path_stays(code_tree: CodeTree) -> None:
     assert code_tree.path(Path(__file__)) == Path(__file__)
@@ -119,7 +118,7 @@ WORDS = {
 @pytest.mark.skipif(os.name != "posix", reason="paths of another form")
 @pytest.mark.parametrize("text,mapped", WORDS.values(), ids=WORDS)
 def test_words_of_commands(text: str, mapped: str, trees: CodeTree) -> None:
-    names = {"here": trees.root, "base": trees.base}
+    names = {"here": trees.here, "base": trees.there}
     assert trees.word(text.format(**names)) == mapped.format(**names)
 
 
@@ -136,7 +135,7 @@ def test_sys_path_of_another_interpreter_has_nothing_of_this_one_s(tmp_path: Pat
 
 
 def test_a_tree_comes_before_the_packages_of_another_interpreter(trees: CodeTree, tmp_path: Path) -> None:
-    both = CodeTree(root=trees.root, base=trees.base, python=PYTHON)
+    both = CodeTree(here=trees.here, there=trees.there, python=PYTHON)
     assert both.sys_path([str(tmp_path / "here" / "src")]) == (str(tmp_path / "base" / "src"), None)
 
 
@@ -167,8 +166,7 @@ def test_pythonpath_leads_to_the_code_of_the_other_tree(
     packages = tmp_path / "site-packages"
     packages.mkdir()
     (packages / "editable.pth").write_text(f"import sys\n{tmp_path / 'here'}\n")
-    monkeypatch.setattr(code_trees, "_package_directories", lambda: (packages,))
-    monkeypatch.setattr(code_trees, "_directories_of_the_interpreter", lambda: (packages,))  # whose answer is kept
+    monkeypatch.setattr(site, "USER_SITE", str(packages))
     given = {"PYTHONPATH": os.pathsep.join(("lib", str(tmp_path / "here" / "src"))), "A": "1"}
     env = trees.env(given, asked={})
     assert env == {
