@@ -13,6 +13,7 @@ from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.operation import Expectation, Operation
 from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.exchange import DisconnectedError
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
@@ -345,24 +346,25 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (httpx.ConnectTimeout, "connect"),
     (httpx.TimeoutException, "timeout"),
     (httpx.ConnectError, "connect"),
-    (httpx.RemoteProtocolError, "protocol"),
     (httpx.NetworkError, "disconnected"),
+    (DisconnectedError, "disconnected"),
+    (httpx.RemoteProtocolError, "protocol"),
     (AssertionError, "assertion"),
 )
+"""The kind of failure that an exception is, by the first class that fits."""
+_CUT_OFF = ("peer closed connection", "Server disconnected")
+"""How texts of httpx's own transport begin where an answer ended early: it has one class for this and for nonsense."""
 
 
 def _kind_of(error: Exception) -> tuple[str, str]:
     """Returns the kind of a failure and its message."""
     if isinstance(error, httpx.HTTPStatusError):
-        return f"status {error.response.status_code}", str(error)
-    if isinstance(error, httpx.RemoteProtocolError) and "closed connection" in str(error).lower():
-        return "disconnected", str(error)
-    if isinstance(error, httpx.RemoteProtocolError) and "disconnected" in str(error).lower():
-        return "disconnected", str(error)
-    for kind_class, kind in _KINDS:
-        if isinstance(error, kind_class):
-            return kind, _message(error)
-    return type(error).__name__, _message(error)
+        kind = f"status {error.response.status_code}"
+    elif type(error) is httpx.RemoteProtocolError and str(error).startswith(_CUT_OFF):
+        kind = "disconnected"
+    else:
+        kind = next((kind for kind_class, kind in _KINDS if isinstance(error, kind_class)), type(error).__name__)
+    return kind, _message(error)
 
 
 def _message(error: Exception) -> str:

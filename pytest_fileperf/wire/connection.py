@@ -15,7 +15,15 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
+from pytest_fileperf.wire.exchange import (
+    KNOWN_BYTES,
+    KNOWN_MOST,
+    SKIP_BYTES,
+    DisconnectedError,
+    Exchange,
+    KnownAnswers,
+    Scratch,
+)
 from pytest_fileperf.wire.framing import (
     CHUNKED,
     HEAD_END,
@@ -310,11 +318,11 @@ class Connection:
         elif self._head is not None and self._body == UNTIL_CLOSE:
             self._end()
         elif self._head is not None:
-            self.fail(httpx.RemoteProtocolError("peer closed connection without sending complete message body"))
+            self.fail(DisconnectedError("peer closed connection without sending complete message body"))
         elif self.first_byte_ns:
-            self.fail(httpx.RemoteProtocolError("peer closed connection in the middle of the response head"))
+            self.fail(DisconnectedError("peer closed connection in the middle of the response head"))
         else:
-            self.fail(httpx.RemoteProtocolError("Server disconnected without sending a response."))
+            self.fail(DisconnectedError("Server disconnected without sending a response."))
 
     # --- ending
 

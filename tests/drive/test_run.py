@@ -191,6 +191,33 @@ def test_garbage_is_a_protocol_failure(through: Callable[[Operation], Operation]
     assert (good, set(failures)) == (0, {"protocol"})
 
 
+CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"
+
+
+@pytest.mark.parametrize("transport", [None, httpx.AsyncHTTPTransport], ids=["ours", "httpx's own"])
+@pytest.mark.parametrize(
+    "sent, kind",
+    [(b"", "disconnected"), (CUT_OFF, "disconnected"), (b"SSH-2.0 Server disconnected\r\n\r\n", "protocol")],
+    ids=["no answer", "part of an answer", "no HTTP"],
+)
+def test_a_journey_s_answer_that_ends_early_is_told_from_nonsense(
+    sent: bytes, kind: str, transport: type[httpx.AsyncHTTPTransport] | None
+) -> None:
+    async def ends(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await writer.drain()
+        writer.close()
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        if transport is None:
+            await client.get("/")
+            return
+        async with httpx.AsyncClient(transport=transport(), base_url=client.base_url) as own:
+            await own.get("/")
+
+    assert totals(run(ends, Journey(name="journey", function=journey), counted(2))) == (0, {kind: 2})
+
+
 @pytest.mark.parametrize("elsewhere", ["http://192.0.2.1/", "http://[2001:db8::1]/", "https://example.invalid/"])
 def test_a_redirect_does_not_lead_the_load_to_another_machine(elsewhere: str) -> None:
     async def redirects(number: int, writer: asyncio.StreamWriter) -> None:

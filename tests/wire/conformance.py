@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import httpx
 from wire.scripted import Pause, Request, Script, ScriptedServer, Send
 
+from pytest_fileperf.wire.exchange import DisconnectedError
+
 _WHOLE_BODY_BYTES = 200
 """Longer bodies are compared by length and digest."""
 
@@ -118,12 +120,12 @@ class Certificates:
 
 
 async def observe(client: httpx.AsyncClient, ask: Ask) -> Seen | str:
-    """Returns what the client saw of a request, or the name of the error class."""
+    """Returns what the client saw of a request, or the name of httpx's error class."""
     content = ask.content() if callable(ask.content) else ask.content
     try:
         return seen(await client.request(ask.method, ask.path, content=content, timeout=ask.timeout, **ask.more))
     except Exception as error:
-        return type(error).__name__
+        return (httpx.RemoteProtocolError if type(error) is DisconnectedError else type(error)).__name__
 
 
 def seen(response: httpx.Response) -> Seen:
