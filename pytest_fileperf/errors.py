@@ -24,7 +24,8 @@ A class builds its message from facts: what happened, where, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 __all__ = (
     "AppLoadError",
@@ -127,6 +128,10 @@ class FileLimitError(LoadError):
             f"{connections} connections need more open files than the {limit} this process may have; "
             f"raise the limit (`ulimit -n {connections + 256}`) or ask for fewer connections"
         )
+
+    def __reduce__(self) -> tuple[Callable[[], FileLimitError], tuple[()]]:
+        """Takes it from the generator's process to the test's: as a rule an exception is made anew of its message."""
+        return partial(FileLimitError, connections=self.connections, limit=self.limit), ()
 
 
 class GeneratorError(LoadError):

@@ -21,9 +21,9 @@ from typing import BinaryIO
 import httpx
 
 from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.messages import LoadOrder, Refusal, Setup, read_message, write_message
-from pytest_fileperf.drive.run import Progress, RunResult, run_load
-from pytest_fileperf.errors import FileLimitError, FilePerfError, PlanError
+from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
+from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
+from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.watch.cpu import cpu_times_ns
@@ -72,8 +72,8 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str)
 
 def _answer(
     job: LoadOrder, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]
-) -> tuple[RunResult, ...] | Refusal:
-    """Makes the run; every failure becomes a refusal that says whose fault it is.
+) -> tuple[RunResult, ...] | Exception:
+    """Makes the run; returns what it found, or the error that the test process raises.
 
     `anywhere` are the cores of a run that names none: an earlier one may have had fewer.
     """
@@ -84,20 +84,16 @@ def _answer(
         work = pickle.loads(job.work)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_made(job, work, files, lambda progress: write_message(answers, progress)))
-    except FileLimitError as error:
-        return Refusal(kind="files", message=str(error), connections=error.connections, limit=error.limit)
-    except PlanError as error:
-        return Refusal(kind="plan", message=str(error))
     except FilePerfError as error:
-        return Refusal(kind="load", message=str(error))
+        return error
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        return Refusal(kind="connect", message=str(error))
+        return httpx.ConnectError(str(error))
     except Exception:  # the rim of the process: the test process shows it
-        return Refusal(kind="crash", message=traceback.format_exc())
+        return GeneratorError(f"the load generator failed:\n{traceback.format_exc()}")
 
 
 async def _made(
-    job: LoadOrder, work: Work, files: PayloadFiles, progress: Callable[[Progress], None]
+    job: LoadOrder, work: Work, files: PayloadFiles, progress: Callable[[RunProgress], None]
 ) -> tuple[RunResult, ...]:
     server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
     if isinstance(job.plan, Alternation):

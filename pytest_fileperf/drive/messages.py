@@ -1,9 +1,8 @@
-"""What the test process and the generator process say to each other: length-prefixed pickles over two pipes."""
+"""What the test process and the generator process say to each other: pickles over two pipes."""
 
 from __future__ import annotations
 
 import pickle
-import struct
 from dataclasses import dataclass
 from typing import IO
 
@@ -11,9 +10,7 @@ from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("LoadOrder", "Refusal", "Setup", "read_message", "write_message")
-
-_LENGTH = struct.Struct("!Q")
+__all__ = ("LoadOrder", "Setup", "read_message", "write_message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +25,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A run to make; answered by any number of `Progress`, then a tuple of `RunResult` or a `Refusal`."""
+    """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise."""
 
     work: bytes
     """The pickled `Work`: unpacked after `Setup`, where a failure to import can be told."""
@@ -41,30 +38,16 @@ class LoadOrder:
     """Cores to run on; None for any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why there is no result."""
-
-    kind: str
-    """`plan`, `connect`, `files`, `load` or `crash`."""
-    message: str
-    connections: int = 0
-    limit: int = 0
-    """With kind `files`: how many connections were asked for, and how many files may be open."""
-
-
 def write_message(stream: IO[bytes], message: object) -> None:
     """Writes one message; raises OSError when nobody reads any more."""
-    raw = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(raw)) + raw)
+    pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def read_message(stream: IO[bytes]) -> object | None:
-    """Returns the next message, or None at the end of the stream. Only ever reads what our own process wrote."""
-    prefix = stream.read(_LENGTH.size)
-    if len(prefix) < _LENGTH.size:
+    """Returns the next message, or None where the stream ends, also in the middle of a message."""
+    try:
+        message: object = pickle.load(stream)  # noqa: S301 - from our own process
+    except (EOFError, pickle.UnpicklingError):
         return None
-    (length,) = _LENGTH.unpack(prefix)
-    raw = stream.read(length)
-    return pickle.loads(raw) if len(raw) == length else None  # noqa: S301 - from our own process
+    return message

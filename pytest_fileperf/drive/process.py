@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -15,12 +14,10 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Self
 
-import httpx
-
 from pytest_fileperf.drive.beginning import Target
-from pytest_fileperf.drive.messages import LoadOrder, Refusal, Setup, read_message, write_message
-from pytest_fileperf.drive.run import Progress, RunResult
-from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
+from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
+from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.errors import GeneratorError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Work
@@ -63,7 +60,7 @@ class Generator:
         *,
         pids: tuple[int, ...],
         cores: frozenset[int] | None,
-        progress: Callable[[Progress], None],
+        progress: Callable[[RunProgress], None],
         check: Callable[[], None],
     ) -> RunResult:
         """Makes one run in the generator and returns what it found; raises what `alternate` raises."""
@@ -78,7 +75,7 @@ class Generator:
         *,
         pids: tuple[tuple[int, ...], tuple[int, ...]],
         cores: frozenset[int] | None,
-        progress: Callable[[Progress], None],
+        progress: Callable[[RunProgress], None],
         check: Callable[[], None],
     ) -> tuple[RunResult, RunResult]:
         """Loads two servers in turn, and returns what each of them has shown.
@@ -97,7 +94,7 @@ class Generator:
         targets: tuple[Target, ...],
         pids: tuple[tuple[int, ...], ...],
         cores: frozenset[int] | None,
-        progress: Callable[[Progress], None],
+        progress: Callable[[RunProgress], None],
         check: Callable[[], None],
     ) -> tuple[RunResult, ...]:
         try:
@@ -114,7 +111,9 @@ class Generator:
         except BaseException:
             self.close()
             raise
-        return _results(answer)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         """Ends the process and removes its files."""
@@ -160,8 +159,9 @@ class Generator:
         write_message(process.stdin, Setup(path=tuple(sys.path), scratch=self._directory.name))
 
     def _await_answer(
-        self, plan: LoadPlan | Alternation, progress: Callable[[Progress], None], check: Callable[[], None]
-    ) -> tuple[RunResult, ...] | Refusal:
+        self, plan: LoadPlan | Alternation, progress: Callable[[RunProgress], None], check: Callable[[], None]
+    ) -> tuple[RunResult, ...] | Exception:
+        """Waits for the end of a run; raises GeneratorError where none comes."""
         longest_s = plan.longest_ns / 1e9 + _GRACE_S
         deadline = monotonic() + longest_s
         while True:
@@ -174,10 +174,10 @@ class Generator:
                         f"the load generator did not end within {longest_s:.0f} s{self._log_tail()}"
                     ) from None
                 continue
-            if isinstance(message, Progress):
+            if isinstance(message, RunProgress):
                 progress(message)
                 check()
-            elif isinstance(message, tuple | Refusal):
+            elif isinstance(message, tuple | Exception):
                 return message
             else:
                 raise GeneratorError(self._died())
@@ -205,11 +205,9 @@ def _environment() -> dict[str, str]:
 def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> None:
     """Passes messages on, then one None when the process has ended."""
     assert stdout is not None
-    try:
+    with suppress(OSError, ValueError):  # closed while it was read
         while (message := read_message(stdout)) is not None:
             answers.put(message)
-    except (OSError, ValueError, pickle.UnpicklingError, EOFError):
-        pass  # cut off in the middle of a message: the process was killed
     answers.put(None)
 
 
@@ -239,17 +237,3 @@ def _is_test_module(name: str) -> bool:
     """Returns whether another process may be unable to import the module: test modules and conftest files."""
     last = name.rpartition(".")[2]
     return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"
-
-
-def _results(answer: tuple[RunResult, ...] | Refusal) -> tuple[RunResult, ...]:
-    if not isinstance(answer, Refusal):
-        return answer
-    if answer.kind == "plan":
-        raise PlanError(answer.message)
-    if answer.kind == "connect":
-        raise httpx.ConnectError(answer.message)
-    if answer.kind == "files":
-        raise FileLimitError(connections=answer.connections, limit=answer.limit)
-    if answer.kind == "load":
-        raise LoadError(answer.message)
-    raise GeneratorError(f"the load generator failed:\n{answer.message}")
