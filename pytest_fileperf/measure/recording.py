@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -158,7 +158,6 @@ class Recording:
     """From the first to the last start that was due, over all runs: vegeta's attack. The rounds in a closed loop."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
-    notes: tuple[str, ...] = field(default=())
 
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""

@@ -125,7 +125,6 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(f"the machine was busy: {measurement.busy}")
     if result.baseline_written:
         found.append("stored as the new baseline")
-    found += [plain(note) for note in recording.notes]
     return tuple(dict.fromkeys(found))
 
 

@@ -19,7 +19,7 @@ PLAIN_INTERVAL_S = 5.0
 PLAIN_WIDTH = 120
 _BAR_CELLS = 12
 _LEAST_TITLE_CELLS = 16
-_PHASES = {"boot": "starting server", "warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
+_PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ProgressLine:
     title: str
     """The test's."""
     phase: str
-    """`boot`, `warm-up`, `round` or `drain`."""
+    """`warm-up`, `round` or `drain`."""
     boot: int
     """Counted from 1."""
     boots: int

@@ -30,7 +30,6 @@ def recording(
     pinned: bool = True,
     stabilised: tuple[str, ...] = ALL_STABILISED,
     server_known: bool = True,
-    notes: tuple[str, ...] = (),
 ) -> Recording:
     """Returns rounds of half a second on each boot with `requests` requests each, evenly from 5 ms to the slowest."""
     made = []
@@ -72,7 +71,6 @@ def recording(
         why_engine=why_engine,
         wait_ns=15_200_000,
         pinned=pinned,
-        notes=notes,
     )
 
 

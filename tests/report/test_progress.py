@@ -40,9 +40,9 @@ class Clock:
         (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
         (LINE, 20, "test_…  measuring 2/3"[:20]),
         (
-            replace(LINE, phase="boot", boot=1, elapsed_s=0.0, total_s=None, requests=0),
+            replace(LINE, phase="warm-up", boot=1, elapsed_s=0.0, total_s=None, requests=0),
             80,
-            "test_upload  starting server 1/3",
+            "test_upload  warming up 1/3",
         ),
         (
             replace(LINE, phase="drain", boots=1, boot=1, elapsed_s=7.0, p99_s=None, failures=3),
@@ -85,8 +85,8 @@ def test_live_progress_covers_a_longer_line_before() -> None:
     live = LiveProgress(stream, columns=lambda: 80, clock=clock)
     live.update(LINE)
     first = len(stream.getvalue())
-    live.update(replace(LINE, phase="boot", requests=0, total_s=None, elapsed_s=0.0))
-    assert stream.getvalue()[first:] == "\r" + "test_upload  starting server 2/3".ljust(first - 1)
+    live.update(replace(LINE, phase="warm-up", requests=0, total_s=None, elapsed_s=0.0))
+    assert stream.getvalue()[first:] == "\r" + "test_upload  warming up 2/3".ljust(first - 1)
 
 
 def test_live_progress_leaves_the_last_column_free() -> None:
@@ -104,14 +104,14 @@ def test_live_progress_writes_nothing_when_nothing_was_shown() -> None:
 def test_plain_progress_says_that_a_load_started_then_a_line_every_five_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
     log = PlainProgress(stream, clock=clock)
-    log.update(replace(LINE, phase="boot", boot=1, requests=0, total_s=None, elapsed_s=0.0))
+    log.update(replace(LINE, phase="warm-up", boot=1, requests=0, total_s=None, elapsed_s=0.0))
     for tick in range(1, 120):
         clock.now_s = tick / 10
         log.update(replace(LINE, elapsed_s=tick / 10, total_s=12.0))
     log.done()
     log.update(replace(LINE, requests=0, elapsed_s=0.0, total_s=None))
     assert stream.getvalue().splitlines() == [
-        "fileperf: test_upload  starting server 1/3",
+        "fileperf: test_upload  warming up 1/3",
         "fileperf: test_upload  measuring 2/3  ━━━━━╌╌╌╌╌╌╌  5.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
         "fileperf: test_upload  measuring 2/3  ━━━━━━━━━━╌╌  10.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
         "fileperf: test_upload  measuring 2/3",
