@@ -10,7 +10,7 @@ from time import monotonic_ns
 
 from pytest_fileperf.drive.beginning import Beginning, Target
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.run import Progress, RunResult, quiet_memory, tell
+from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import NOW, SIDES, Alternation
@@ -32,7 +32,7 @@ async def run_alternating(
     *,
     files: PayloadFiles,
     server_cpu: Sequence[Callable[[], Mapping[int, int]]],
-    progress: Callable[[Progress], None],
+    progress: Callable[[RunProgress], None],
 ) -> tuple[RunResult, RunResult]:
     """Makes the cycles and returns what each side, base and now, has shown: a round for each of its turns.
 

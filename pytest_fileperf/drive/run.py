@@ -19,13 +19,13 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Progress", "RunResult", "quiet_memory", "run_load", "tell")
+__all__ = ("RunProgress", "RunResult", "quiet_memory", "run_load", "tell")
 
 _PROGRESS_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     """How far a run has come; sent while it runs."""
 
     phase: str
@@ -66,7 +66,7 @@ async def run_load(
     *,
     files: PayloadFiles,
     server_cpu: Callable[[], Mapping[int, int]],
-    progress: Callable[[Progress], None],
+    progress: Callable[[RunProgress], None],
 ) -> RunResult:
     """Runs one run and returns its rounds.
 
@@ -145,12 +145,12 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
         gc.unfreeze()
 
 
-async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[Progress], None]) -> None:
+async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
     """Reports how far the run is, a few times a second; whoever listens may end it by raising."""
     while True:
         last = recorder.last_round
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
-        moment = Progress(
+        moment = RunProgress(
             phase=recorder.phase,
             elapsed_ns=monotonic_ns() - origin_ns,
             requests=recorder.finished_requests + (recorder.requests if recorder.phase != "warm-up" else 0),

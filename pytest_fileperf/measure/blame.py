@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pytest_fileperf.measure.stacks import Frame, Place, Profile, place_of
+from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile, place_of
 
 __all__ = ("FunctionGrowth", "growth")
 
@@ -67,8 +67,8 @@ class FunctionGrowth:
 class _Samples:
     """Samples that have the same stack."""
 
-    path: tuple[Place, ...]
-    places: frozenset[Place]
+    path: tuple[CodePlace, ...]
+    places: frozenset[CodePlace]
     """Of the stack: a function that calls itself is in it once."""
     count: int
 
@@ -81,8 +81,8 @@ class _Side:
     per_sample_s: float
 
     @classmethod
-    def of(cls, profile: Profile, places: Mapping[Frame, Place]) -> Self:
-        paths: Counter[tuple[Place, ...]] = Counter()
+    def of(cls, profile: Profile, places: Mapping[Frame, CodePlace]) -> Self:
+        paths: Counter[tuple[CodePlace, ...]] = Counter()
         for stack, count in profile.stacks.items():
             paths[tuple(places[frame] for frame in stack)] += count
         stacks = (_Samples(path=path, places=frozenset(path), count=count) for path, count in paths.items())
@@ -92,17 +92,17 @@ class _Side:
     def total(self) -> int:
         return sum(samples.count for samples in self.stacks)
 
-    def counts(self) -> Counter[Place]:
+    def counts(self) -> Counter[CodePlace]:
         """Returns the samples of each function with all it calls."""
-        counts: Counter[Place] = Counter()
+        counts: Counter[CodePlace] = Counter()
         for samples in self.stacks:
             for place in samples.places:
                 counts[place] += samples.count
         return counts
 
-    def own_counts(self, *, beneath: Place | None = None, without: Place | None = None) -> Counter[Place]:
+    def own_counts(self, *, beneath: CodePlace | None = None, without: CodePlace | None = None) -> Counter[CodePlace]:
         """Returns the samples of each innermost function; of all, or of those with or without a certain function."""
-        counts: Counter[Place] = Counter()
+        counts: Counter[CodePlace] = Counter()
         for samples in self.stacks:
             if (beneath is None or beneath in samples.places) and without not in samples.places:
                 counts[samples.path[-1]] += samples.count
@@ -122,7 +122,7 @@ class _Side:
 class _Suspect:
     """A function whose share of the samples grew."""
 
-    place: Place
+    place: CodePlace
     clarity: float
     """How many standard deviations its share grew by."""
     growth_s: float
@@ -171,7 +171,7 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     return tuple(named)
 
 
-def _places(profile: Profile, root: Path | None) -> dict[Frame, Place]:
+def _places(profile: Profile, root: Path | None) -> dict[Frame, CodePlace]:
     return {frame: place_of(frame, root) for frame in {frame for stack in profile.stacks for frame in stack}}
 
 
@@ -222,7 +222,7 @@ def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
             yield _Suspect(place=place, clarity=rise / spread, growth_s=growth_s)
 
 
-def _grown_itself(place: Place, sides: tuple[_Side, _Side], clear: float) -> _Suspect | None:
+def _grown_itself(place: CodePlace, sides: tuple[_Side, _Side], clear: float) -> _Suspect | None:
     """Returns the function where the share of what it does itself has clearly grown."""
     base, now = sides
     before, after = base.own_counts()[place], now.own_counts()[place]
@@ -243,7 +243,7 @@ def _spread(count: int, total: int) -> float:
     return math.sqrt(share * (1 - share) / (total + 2))
 
 
-def _moved_s(place: Place, sides: tuple[_Side, _Side]) -> float:
+def _moved_s(place: CodePlace, sides: tuple[_Side, _Side]) -> float:
     """Returns the cost of what was done elsewhere before, and is done beneath this function now.
 
     Seen by innermost functions, which share all samples among them: what vanished elsewhere and appeared beneath.
@@ -259,10 +259,10 @@ def _moved_s(place: Place, sides: tuple[_Side, _Side]) -> float:
     return moved_s
 
 
-def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
+def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None:
     """Returns the project's function that most of this library function's growth lies in, or else comes from."""
-    called: dict[Place, float] = {}
-    calling: dict[Place, float] = {}
+    called: dict[CodePlace, float] = {}
+    calling: dict[CodePlace, float] = {}
     for samples, cost_s in _signed(found.place, sides):
         at = samples.path.index(found.place)
         for place in {place for place in samples.path[at + 1 :] if place.own_code}:
@@ -277,7 +277,7 @@ def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
     return inner or outer
 
 
-def _innermost(found: _Suspect, suspects: Mapping[Place, _Suspect], sides: tuple[_Side, _Side]) -> _Suspect:
+def _innermost(found: _Suspect, suspects: Mapping[CodePlace, _Suspect], sides: tuple[_Side, _Side]) -> _Suspect:
     """Returns the innermost of the project's functions called from it that shows nearly all of its growth."""
     beneath = {
         place
@@ -296,11 +296,11 @@ def _innermost(found: _Suspect, suspects: Mapping[Place, _Suspect], sides: tuple
     return min(tight, key=lambda suspect: (after[suspect.place], -depth[suspect.place]), default=found)
 
 
-def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
+def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None:
     """Returns the library function it calls that has most of its growth; None for a function of a library."""
     if not suspect.place.own_code:
         return None
-    grown: dict[Place, float] = {}
+    grown: dict[CodePlace, float] = {}
     for samples, cost_s in _signed(suspect.place, sides):
         called = samples.path[len(samples.path) - samples.path[::-1].index(suspect.place) :]
         if called and not any(place.own_code for place in called):
@@ -308,7 +308,7 @@ def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> Place | None:
     return _most(grown, _MOST * suspect.growth_s, sides)
 
 
-def _signed(place: Place, sides: tuple[_Side, _Side]) -> Iterator[tuple[_Samples, float]]:
+def _signed(place: CodePlace, sides: tuple[_Side, _Side]) -> Iterator[tuple[_Samples, float]]:
     """Yields the stacks of both sides that a function is part of, with their cost; that of the base is negative."""
     for side, sign in zip(sides, (-1, 1), strict=True):
         for samples in side.stacks:
@@ -316,7 +316,7 @@ def _signed(place: Place, sides: tuple[_Side, _Side]) -> Iterator[tuple[_Samples
                 yield samples, sign * samples.count * side.per_sample_s
 
 
-def _most(grown: Mapping[Place, float], least_s: float, sides: tuple[_Side, _Side]) -> Place | None:
+def _most(grown: Mapping[CodePlace, float], least_s: float, sides: tuple[_Side, _Side]) -> CodePlace | None:
     """Returns the function that grew most in this place, where that is so much, and not only moved to here."""
     (base, now), (before, after) = sides, (side.counts() for side in sides)
     found_s = {

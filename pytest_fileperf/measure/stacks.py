@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-__all__ = ("Frame", "FunctionCost", "Place", "Profile", "Stack", "costs", "place_of", "profile_of")
+__all__ = ("CodePlace", "Frame", "FunctionCost", "Profile", "Stack", "costs", "place_of", "profile_of")
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _LIBRARIES = (
@@ -82,7 +82,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CodePlace:
     """What a function is known by on both sides of a comparison: lines move, and directories differ."""
 
     function: str
@@ -98,7 +98,7 @@ class FunctionCost:
 
     function: str
     file: str
-    """As in `Place`."""
+    """As in `CodePlace`."""
     line: int
     own_code: bool
     cost_s: float
@@ -148,8 +148,8 @@ def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
     """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     lines = {place: frame.line for frame, place in places.items()}
-    whole: Counter[Place] = Counter()
-    inner: Counter[Place] = Counter()
+    whole: Counter[CodePlace] = Counter()
+    inner: Counter[CodePlace] = Counter()
     for stack, count in profile.stacks.items():
         inner[places[stack[-1]]] += count
         for place in {places[frame] for frame in stack}:
@@ -168,7 +168,7 @@ def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
     return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.file, cost.function)))
 
 
-def place_of(frame: Frame, root: Path | None) -> Place:
+def place_of(frame: Frame, root: Path | None) -> CodePlace:
     """Returns what the function is known by; `root` is where the project's own code lies.
 
     None takes everything for the project's that is neither installed nor part of Python.
@@ -177,15 +177,15 @@ def place_of(frame: Frame, root: Path | None) -> Place:
     for library in _LIBRARIES:
         match = library.fullmatch(file)
         if match is not None:
-            return Place(function=frame.function, file=match[1], own_code=False)
+            return CodePlace(function=frame.function, file=match[1], own_code=False)
     if root is None:
-        return Place(function=frame.function, file=file, own_code=bool(file))
+        return CodePlace(function=frame.function, file=file, own_code=bool(file))
     inner = _inside(file, str(root))
     if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
     if inner is None:
-        return Place(function=frame.function, file=file, own_code=False)
-    return Place(function=frame.function, file=inner, own_code=True)
+        return CodePlace(function=frame.function, file=file, own_code=False)
+    return CodePlace(function=frame.function, file=inner, own_code=True)
 
 
 def _inside(file: str, root: str) -> str | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from time import monotonic
 
-from pytest_fileperf.drive.run import Progress
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
@@ -250,7 +250,7 @@ class _Run:
             self._work, plan, number, server, self._cores[1] if self._cores else None, self._tell
         )
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: RunProgress) -> None:
         self._versus.progress.update(
             ProgressLine(
                 title=self._title,

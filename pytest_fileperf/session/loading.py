@@ -9,7 +9,7 @@ import httpx
 
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.run import Progress, RunResult, run_load
+from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.plan.alternation import Alternation
@@ -54,7 +54,7 @@ class Loader:
         index: int,
         server: RunningServer,
         cores: frozenset[int] | None,
-        tell: Callable[[Progress], None],
+        tell: Callable[[RunProgress], None],
     ) -> Run:
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
         reset_peak_rss(server.pids)
@@ -84,7 +84,7 @@ class Loader:
         index: int,
         servers: tuple[RunningServer, RunningServer],
         cores: frozenset[int] | None,
-        tell: Callable[[Progress], None],
+        tell: Callable[[RunProgress], None],
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now; raises what `make` raises."""
         base, now = servers
@@ -132,7 +132,7 @@ class Loader:
         index: int,
         server: RunningServer,
         cores: frozenset[int] | None,
-        tell: Callable[[Progress], None],
+        tell: Callable[[RunProgress], None],
     ) -> RunResult:
         if isinstance(server, RunningInProcess):
             target = Target(boot=index, url=server.url, transport=lambda: server.transport)

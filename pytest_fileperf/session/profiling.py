@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_fileperf.drive.run import Progress
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
@@ -44,7 +44,7 @@ def explain_growth(
     plan: LoadPlan,
     sides: Sequence[Looked],
     cores: frozenset[int] | None,
-    tell: Callable[[Progress], None],
+    tell: Callable[[RunProgress], None],
 ) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
     profiles = _profiles_or_why_not(loader, work, plan, sides, cores, tell)
@@ -62,7 +62,7 @@ def explain_costs(
     plan: LoadPlan,
     side: Looked,
     cores: frozenset[int] | None,
-    tell: Callable[[Progress], None],
+    tell: Callable[[RunProgress], None],
 ) -> Explanation:
     """Returns which functions cost most CPU per request."""
     profiles = _profiles_or_why_not(loader, work, plan, (side,), cores, tell)
@@ -80,7 +80,7 @@ def _profiles_or_why_not(
     plan: LoadPlan,
     sides: Sequence[Looked],
     cores: frozenset[int] | None,
-    tell: Callable[[Progress], None],
+    tell: Callable[[RunProgress], None],
 ) -> list[Profile] | ProfilerUnavailable:
     """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
@@ -95,7 +95,7 @@ def _profiles(
     plan: LoadPlan,
     sides: Sequence[Looked],
     cores: frozenset[int] | None,
-    tell: Callable[[Progress], None],
+    tell: Callable[[RunProgress], None],
 ) -> list[Profile] | ProfilerUnavailable:
     """Returns a profile of each side, from two looks in the order A B B A; or why there is none."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]

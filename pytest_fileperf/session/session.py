@@ -11,7 +11,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from pytest_fileperf.drive.run import Progress
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
@@ -256,11 +256,11 @@ class Session:
 
     def _teller(
         self, test: TestId, plan: LoadPlan, number: int, boots: int, begun_s: float, done: list[Run]
-    ) -> Callable[[Progress], None]:
+    ) -> Callable[[RunProgress], None]:
         """Returns what turns a run's progress into a line of the whole run's."""
         before = sum(round_.requests for run in done for round_ in run.result.rounds)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: RunProgress) -> None:
             self._progress.update(
                 ProgressLine(
                     title=test.title,

@@ -17,7 +17,7 @@ from drive.scripted import Handler, answer, scripted
 from pytest_fileperf.drive.alternating import run_alternating
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.run import Progress, RunResult
+from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
 from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
@@ -69,7 +69,7 @@ def alternated(
     urls: Sequence[str],
     work: Work = GET,
     planned: Alternation | None = None,
-    tell: Callable[[Progress], None] = lambda _: None,
+    tell: Callable[[RunProgress], None] = lambda _: None,
 ) -> Pair:
     """Loads two servers from this process."""
     with PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -95,7 +95,7 @@ def generated(
     urls: Sequence[str],
     work: Work = GET,
     planned: Alternation | None = None,
-    tell: Callable[[Progress], None] = lambda _: None,
+    tell: Callable[[RunProgress], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> Pair:
     """Loads two servers from a generator's process."""
@@ -201,7 +201,7 @@ def test_large_bodies_are_sent_to_both(urls: tuple[str, str]) -> None:
 
 
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
-    told: list[Progress] = []
+    told: list[RunProgress] = []
     alternated(urls, planned=plan(BASE, NOW, BASE, turn_ms=150), tell=told.append)
 
     assert (told[0].phase, told[0].requests) == ("warm-up", 0)
@@ -282,7 +282,7 @@ def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
     class EnoughError(Exception):
         pass
 
-    def enough(_: Progress) -> None:
+    def enough(_: RunProgress) -> None:
         raise EnoughError
 
     begun_ns = monotonic_ns()
@@ -353,7 +353,7 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
 
 
 def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
-    def stop(_: Progress) -> None:
+    def stop(_: RunProgress) -> None:
         raise KeyboardInterrupt
 
     with Generator() as generator:

@@ -17,7 +17,7 @@ from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.run import Progress, RunResult
+from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation, Work
@@ -54,7 +54,7 @@ def run(
     url: str,
     work: Work = GET,
     plan: LoadPlan | None = None,
-    tell: Callable[[Progress], None] = lambda _: None,
+    tell: Callable[[RunProgress], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
     cores: frozenset[int] | None = None,
 ) -> RunResult:

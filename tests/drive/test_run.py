@@ -11,7 +11,7 @@ from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive import slots
 from pytest_fileperf.drive.beginning import Target
-from pytest_fileperf.drive.run import Progress, RunResult, run_load
+from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
@@ -36,7 +36,7 @@ def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> Load
 
 
 def run(
-    handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[Progress], None] | None = None
+    handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[RunProgress], None] | None = None
 ) -> RunResult:
     with scripted(handler) as url, PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
@@ -289,7 +289,7 @@ def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
         writer.write(answer(b"x"))
 
     plan = LoadPlan(connections=3, warmup_ns=60 * MS, round_ns=100 * MS, rounds=3, timeout_ns=5000 * MS)
-    told: list[Progress] = []
+    told: list[RunProgress] = []
     result = run(slow, GET, plan, told.append)
 
     assert [(r.phase.value, r.index) for r in result.rounds] == [("round", 0), ("round", 1), ("round", 2), ("drain", 3)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.measure.blame import FunctionGrowth, growth
-from pytest_fileperf.measure.stacks import Frame, Place, Profile, Stack, costs, place_of, profile_of
+from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile, Stack, costs, place_of, profile_of
 
 ROOT = Path("/work/app")
 ELSEWHERE = Path("/tmp/fileperf-base/app")
@@ -354,7 +354,7 @@ def test_nothing_seen_costs_nothing() -> None:
 def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code: bool) -> None:
     place = place_of(Frame(function="f", file=file, line=1), root)
 
-    assert place == Place(function="f", file=where, own_code=own_code)
+    assert place == CodePlace(function="f", file=where, own_code=own_code)
 
 
 def test_code_that_is_reached_by_way_of_a_link_is_the_project_s_own(tmp_path: Path) -> None:
