@@ -13,8 +13,7 @@ from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.operation import Expectation, Operation
 from pytest_fileperf.wire.connection import Connection
-from pytest_fileperf.wire.exchange import DisconnectedError
-from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 __all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")

@@ -15,20 +15,13 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.wire.exchange import (
-    KNOWN_BYTES,
-    KNOWN_MOST,
-    SKIP_BYTES,
-    DisconnectedError,
-    Exchange,
-    KnownAnswers,
-    Scratch,
-)
+from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
 from pytest_fileperf.wire.framing import (
     CHUNKED,
     HEAD_END,
     UNTIL_CLOSE,
     ChunkedReader,
+    DisconnectedError,
     ResponseHead,
     checked_partial_head,
 )
@@ -315,14 +308,15 @@ class Connection:
         self.ended_ns = monotonic_ns()
         if self._exchange is None:
             self.close()
+        elif not self.first_byte_ns:
+            self.fail(DisconnectedError("Server disconnected without sending a response."))
         elif self._head is not None and self._body == UNTIL_CLOSE:
             self._end()
-        elif self._head is not None:
-            self.fail(DisconnectedError("peer closed connection without sending complete message body"))
-        elif self.first_byte_ns:
-            self.fail(DisconnectedError("peer closed connection in the middle of the response head"))
         else:
-            self.fail(DisconnectedError("Server disconnected without sending a response."))
+            early = (
+                "in the middle of the response head" if self._head is None else "without sending complete message body"
+            )
+            self.fail(DisconnectedError(f"peer closed connection {early}"))
 
     # --- ending
 
@@ -348,12 +342,10 @@ class Connection:
         """Closes the socket; nobody is told. Closing twice is fine."""
         if self.closed:
             return
-        self.closed = True
-        self._exchange = None
         self._sender.drop()
         if not self._paused:
             self._loop.remove_reader(self._fd)
-        self._sock.close()
+        self.abandon()
 
     def abandon(self) -> None:
         """Closes the socket of a connection whose event loop is gone."""

@@ -10,7 +10,7 @@ import httpx
 
 from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
-__all__ = ("KNOWN_BYTES", "KNOWN_MOST", "SKIP_BYTES", "DisconnectedError", "Exchange", "KnownAnswers", "Scratch")
+__all__ = ("KNOWN_BYTES", "KNOWN_MOST", "SKIP_BYTES", "Exchange", "KnownAnswers", "Scratch")
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
@@ -22,10 +22,6 @@ KNOWN_MOST = 1024
 
 KnownAnswers: TypeAlias = dict[bytes, tuple[ResponseHead, int]]
 """Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
-
-
-class DisconnectedError(httpx.RemoteProtocolError):
-    """The server closed the connection before its answer was complete."""
 
 
 class Exchange(Protocol):

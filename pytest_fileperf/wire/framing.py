@@ -18,6 +18,7 @@ __all__ = (
     "HEAD_END",
     "UNTIL_CLOSE",
     "ChunkedReader",
+    "DisconnectedError",
     "HeadCache",
     "ResponseHead",
     "checked_partial_head",
@@ -37,6 +38,10 @@ _CACHED_HEADS = 1024
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,19}")
 _BODYLESS_STATUSES = frozenset((204, 304))
+
+
+class DisconnectedError(httpx.RemoteProtocolError):
+    """The server closed the connection before its answer was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

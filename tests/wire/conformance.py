@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import httpx
 from wire.scripted import Pause, Request, Script, ScriptedServer, Send
 
-from pytest_fileperf.wire.exchange import DisconnectedError
+from pytest_fileperf.wire.framing import DisconnectedError
 
 _WHOLE_BODY_BYTES = 200
 """Longer bodies are compared by length and digest."""
