@@ -10,6 +10,7 @@ import re
 
 __all__ = (
     "format_bytes",
+    "format_change",
     "format_duration",
     "format_rate",
     "format_share",
@@ -115,7 +116,13 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else _three_digits(per_second)
 
 
-def format_share(share: float, *, signed: bool = False) -> str:
-    """Returns a share as a percentage with one decimal: `4.9 %`, and with `signed` `+4.9 %`."""
-    sign = "+" if signed else ""
-    return f"{share * 100:{sign}.1f} %"
+def format_share(share: float) -> str:
+    """Returns a share in as few digits as tell it, at most three: `5 %`, `0.113 %`, `0 %`."""
+    return f"{share * 100:.3g} %" if share < 10 else f"{share * 100:,.0f} %"
+
+
+def format_change(share: float, *, unit: bool = True) -> str:
+    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit; without decimals from 100 % on."""
+    percent = 100 * share
+    text = f"{percent:+.{1 if abs(percent) < 99.95 else 0}f}" if percent < 99_999.5 else "> +99999"
+    return text.replace("-", "−") + " %" * unit

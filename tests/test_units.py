@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_fileperf.units import (
     format_bytes,
+    format_change,
     format_duration,
     format_rate,
     format_share,
@@ -154,7 +155,16 @@ def test_rates_mark_their_thousands(per_second: float, expected: str) -> None:
     assert format_rate(per_second) == expected
 
 
-def test_shares_are_shown_as_percentages() -> None:
-    assert format_share(0.0494) == "4.9 %"
-    assert format_share(0.0494, signed=True) == "+4.9 %"
-    assert format_share(-0.15, signed=True) == "-15.0 %"
+@pytest.mark.parametrize(
+    "share, text", [(0.0, "0 %"), (0.05, "5 %"), (0.125, "12.5 %"), (0.99996, "100 %"), (12.0, "1,200 %")]
+)
+def test_shares_are_percentages_of_at_most_three_digits(share: float, text: str) -> None:
+    assert format_share(share) == text
+
+
+@pytest.mark.parametrize(
+    "share, text", [(-0.064, "−6.4 %"), (0.021, "+2.1 %"), (1.2, "+120 %"), (5000.0, "> +99999 %")]
+)
+def test_changes_have_a_sign_and_a_true_minus(share: float, text: str) -> None:
+    assert format_change(share) == text
+    assert format_change(share, unit=False) == text.removesuffix(" %")

@@ -12,15 +12,12 @@ from pytest_fileperf.judge.environment import Environment, changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("SATURATED", "judge", "may_be_worse", "unless_base_failed", "unless_saturated")
-
-_UPDATE = "--fileperf-update"
-SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+__all__ = ("judge", "may_be_worse", "unless_base_failed", "unless_saturated")
 
 
 def judge(
@@ -47,10 +44,11 @@ def judge(
         tolerance = tolerances.get(metric.name, metric.tolerance)
         comparison = _compared(metric, tolerance, alpha, found, now, identity)
         if saturated and comparison.outcome is Outcome.NEW:
-            comparison = replace(comparison, reason=f"there is no baseline, and this run makes none: {SATURATED}")
+            comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_BASELINE_SATURATED))
         elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
-            comparison = replace(comparison, reason=_about_baseline(found, environment))
-            comparison = _unless_explained(comparison, metric, busy) if busy else comparison
+            about = _about_baseline(found, environment)
+            comparison = replace(comparison, reason=about)
+            comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
 
@@ -58,7 +56,7 @@ def judge(
 def unless_saturated(comparison: MetricComparison) -> MetricComparison:
     """Returns what a comparison is worth whose load was limited by the generator: it can show a regression only."""
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
-        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=SATURATED)
+        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED))
     return comparison
 
 
@@ -73,7 +71,7 @@ def unless_base_failed(
     made = failed + sum(round_.requests for round_ in base.rounds)
     if failed <= allowed * made:
         return tuple(comparisons)
-    reason = f"{failed:,} of {made:,} requests failed on {title}: its good ones alone are no measure"
+    reason = Reason(kind=ReasonKind.BASE_FAILED, count=failed, total=made, side=title)
     return tuple(
         replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
         if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
@@ -89,22 +87,19 @@ def may_be_worse(comparison: MetricComparison) -> bool:
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
-def _unless_explained(comparison: MetricComparison, metric: Metric, busy: Busy) -> MetricComparison:
+def _unless_explained(
+    comparison: MetricComparison, about: Reason | None, metric: Metric, busy: Busy
+) -> MetricComparison:
     """Returns what a regression on a busy machine is worth: it stays one where it is clear without what that explains.
 
-    Its lower bound, less what others may have done, must still be beyond the tolerance.
+    Its lower bound, less what others may have done, must still be beyond the tolerance. `about` is its reason so far.
     """
     if not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
     least = math.log1p(comparison.low) if metric.direction is Direction.LOWER else -math.log1p(comparison.high)
     if least - busy.explains(metric) > math.log1p(comparison.tolerance):
-        said = f"{busy}, which explains less than this"
-        return replace(comparison, reason=f"{said}; {comparison.reason}" if comparison.reason else said)
-    return replace(
-        comparison,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=f"worse, but {busy}, which may be why: measure again with nothing else running",
-    )
+        return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
+    return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
 
 
 def _compared(
@@ -120,30 +115,25 @@ def _compared(
         metric=metric.name, outcome=Outcome.NEW, tolerance=tolerance, now=level.value if level is not None else None
     )
     if found is None:
-        return replace(alone, reason=f"there is no baseline: store one with {_UPDATE}")
+        return replace(alone, reason=Reason(kind=ReasonKind.NO_BASELINE))
     if isinstance(found, ForeignProfile):
-        different = "; ".join(found.differences)
-        return replace(
-            alone,
-            outcome=Outcome.INCONCLUSIVE,
-            reason=f"the baseline is of another machine ({different}): store one of this machine with {_UPDATE}",
-        )
+        other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences)
+        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     # As JSON, so that a tuple is the list that the file gave back.
-    different = "; ".join(changes(found.identity, json.loads(json.dumps(identity))))
-    if different:
-        return replace(
-            alone,
-            outcome=Outcome.INCONCLUSIVE,
-            reason=f"the baseline is of something else ({different}): store a new baseline with {_UPDATE}",
-        )
+    if different := changes(found.identity, json.loads(json.dumps(identity))):
+        other = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
+        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     return compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha)
 
 
-def _about_baseline(base: Entry, environment: Environment) -> str:
-    """Returns what to know of the baseline that a run regressed from; empty for nothing."""
-    different = "; ".join(changes(base.packages, environment.packages))
-    said = [f"since the baseline, {different}"] if different else []
-    if base.reason:
-        day = base.captured.partition("T")[0]
-        said.append(f"the baseline of {day} was stored because: {base.reason}")
-    return "; ".join(said)
+def _about_baseline(base: Entry, environment: Environment) -> Reason | None:
+    """Returns what to know of the baseline that a run regressed from; None for nothing."""
+    different = changes(base.packages, environment.packages)
+    if not different and not base.reason:
+        return None
+    return Reason(
+        kind=ReasonKind.SINCE_BASELINE,
+        differences=different,
+        day=base.captured.partition("T")[0],
+        text=base.reason or "",
+    )

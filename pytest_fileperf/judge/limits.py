@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_fileperf.judge.verdict import LimitCheck
+from pytest_fileperf.judge.verdict import LimitCheck, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 
@@ -31,12 +31,13 @@ def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
         limit=limit,
         value=value,
         holds=holds,
-        reason=f"{metric.title} was not measured in this run" if value is None else _caution(metric, recording),
+        reason=_reason(metric, value, sum(round_.requests for round_ in recording.rounds)),
     )
 
 
-def _caution(metric: Metric, recording: Recording) -> str:
-    requests = sum(round_.requests for round_ in recording.rounds)
+def _reason(metric: Metric, value: float | None, requests: int) -> Reason | None:
+    if value is None:
+        return Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side="now")
     if metric.percentile is None or requests >= metric.least_requests:
-        return ""
-    return f"{metric.title} of only {requests} requests: it takes {metric.least_requests} to tell it from the maximum"
+        return None
+    return Reason(kind=ReasonKind.FEW_FOR_PERCENTILE, metric=metric.name, count=requests, needed=metric.least_requests)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING
 
-__all__ = ("LimitCheck", "MetricComparison", "Outcome", "Verdict")
+if TYPE_CHECKING:
+    from pytest_fileperf.measure.busy import Busy
+
+__all__ = ("LimitCheck", "MetricComparison", "Outcome", "Reason", "ReasonKind", "Verdict")
 
 
 class Outcome(StrEnum):
@@ -17,6 +21,71 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     NEW = "NEW"
     """There is no baseline."""
+
+
+class ReasonKind(Enum):
+    """Why a gate or a limit has its outcome; `report.reasons` has the sentence of each."""
+
+    NO_BASELINE = auto()
+    NO_BASELINE_SATURATED = auto()
+    SATURATED = auto()
+    OTHER_MACHINE = auto()
+    OTHER_WORK = auto()
+    ABSENT = auto()
+    BASE_FAILED = auto()
+    BUSY = auto()
+    SINCE_BASELINE = auto()
+    IMPROVED = auto()
+    NOISE = auto()
+    UNSEEN = auto()
+    FEW_REQUESTS = auto()
+    NO_REQUEST = auto()
+    WAS_ZERO = auto()
+    NOT_MEASURED = auto()
+    FEW_FOR_PERCENTILE = auto()
+    # Where both sides were measured in turn:
+    PAIRS_NO_RATIO = auto()
+    PAIRS_FEW = auto()
+    PAIRS_FEW_REQUESTS = auto()
+    PAIRS_CLUSTERED = auto()
+    PAIRS_CALM_WORSE = auto()
+    PAIRS_STALLS = auto()
+    PAIRS_CALM_UNCLEAR = auto()
+    PAIRS_TOTAL_UNCLEAR = auto()
+    PAIRS_NOISE = auto()
+    PAIRS_UNSEEN = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why an outcome is what it is: its kind, and the facts that this kind has. All others keep their defaults."""
+
+    kind: ReasonKind
+    metric: str = ""
+    side: str = ""
+    """`base` or `now`, or the title of another version."""
+    count: int = 0
+    """How many requests or pairs there were."""
+    needed: int = 0
+    """How many it takes."""
+    total: int = 0
+    """How many requests were made."""
+    share: float = 0.0
+    """A worsening, seen or to be seen, or the tolerance that it may be beyond."""
+    tolerance: float = 0.0
+    """The tolerance that this noise allows."""
+    together: float = 0.0
+    """How many slow requests come together."""
+    jump: tuple[tuple[float, float], tuple[float, float]] | None = None
+    """The percentiles before and after a jump of the latency, each with its seconds."""
+    differences: tuple[str, ...] = ()
+    """`cores was 2, is 4`, one for each thing that differs from the baseline."""
+    busy: Busy | None = None
+    """What others did on the machine."""
+    text: str = ""
+    """What a user or another program said."""
+    day: str = ""
+    """The day on which a baseline was stored, in ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +107,8 @@ class MetricComparison:
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs."""
-    reason: str = ""
-    """Why INCONCLUSIVE, NEW or IMPROVED, in a sentence that says what to do."""
+    reason: Reason | str | None = None
+    """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
     """Pairs of boots that it rests on, where both sides were measured in turn; None against a stored baseline."""
 
@@ -55,7 +124,8 @@ class LimitCheck:
     value: float | None
     """None where it was not measured, which does not hold."""
     holds: bool
-    reason: str = ""
+    reason: Reason | None = None
+    """Why it does not hold, or holds by little evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Self
 
 from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile, place_of
 
-__all__ = ("FunctionGrowth", "growth")
+__all__ = ("GREW", "FunctionGrowth", "growth")
 
 _CLEAR = 4.0
 """Standard deviations from which the share of one of the project's functions has clearly grown."""
@@ -26,7 +26,7 @@ _CLEAR_FURTHER = 5.0
 _CLEAR_LIBRARY = 6.0
 """The same of a library's function. How many requests a server reads at once moves these by more than chance: on a busy
 machine, 3 of 20 comparisons of equal sides had one at 5."""
-_GREW = 0.01
+GREW = 0.01
 """Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
 _MOST = 0.7
 """Share of a function's growth that makes another function answerable for it."""
@@ -138,7 +138,7 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     project's own functions are believed. The roots are as in `place_of`.
     """
     whole_s = now.cost - base.cost
-    if not (base.samples and now.samples) or whole_s <= max(_GREW * base.cost, _noise_s(base, now)):
+    if not (base.samples and now.samples) or whole_s <= max(GREW * base.cost, _noise_s(base, now)):
         return ()
     base_places, now_places = _places(base, base_root), _places(now, now_root)
     lines = {place: frame.line for places in (base_places, now_places) for frame, place in places.items()}

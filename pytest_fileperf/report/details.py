@@ -10,7 +10,8 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Recording
-from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, percent, plain, quantity
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_duration, format_share
 
@@ -51,7 +52,7 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
         if comparison.reason and not remedied:
             reason = _unfit_reason(result) if comparison.outcome is Outcome.NEW else ""
-            groups.setdefault((comparison.outcome, reason or plain(comparison.reason)), []).append(comparison)
+            groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
         text = f"{', '.join(member.metric for member in members)}: {reason}"
@@ -71,7 +72,7 @@ def _detectable_unsaid(comparison: MetricComparison) -> bool:
     """Returns whether the reader must still be told how small a change could have been seen."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
-    return format_share(comparison.detectable) not in comparison.reason
+    return format_share(comparison.detectable) not in sentence(comparison.reason)
 
 
 def setting(result: Result) -> tuple[str, ...]:
@@ -97,8 +98,8 @@ def noise_texts(result: Result) -> tuple[str, ...]:
 def _noise_text(floor: NoiseFloor) -> str:
     if floor.smallest is None:
         return f"{floor.metric}: too few requests to tell what could be seen"
-    needs = (f"{percent(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
-    seen = f"{percent(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
+    needs = (f"{format_share(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
+    seen = f"{format_share(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
     return f"{floor.metric}: {seen}; {', '.join(needs)}"
 
 
@@ -230,7 +231,7 @@ def _bytes(run: Measurement) -> list[str]:
 
 
 def _answers(run: Measurement) -> list[str]:
-    ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else percent(run.success_ratio)
+    ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else format_share(run.success_ratio)
     statuses = [f"status {status} × {count:,}" for status, count in run.statuses.items()]
     return [f"{run.requests:,} good ({ratio})", *statuses]
 
@@ -274,7 +275,7 @@ def _run(result: Result) -> list[str]:
 
 def _could_show(comparison: MetricComparison) -> str:
     assert comparison.detectable is not None
-    return f"{comparison.metric}: a worsening of {percent(comparison.detectable)} could have been seen"
+    return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
 
 
 def limit_text(check: LimitCheck) -> str:

@@ -88,9 +88,9 @@ from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
 from pytest_fileperf.report.values import json_text, json_value
-from pytest_fileperf.units import format_share
 
 __all__ = ("SCHEMA", "results_json")
 
@@ -195,7 +195,7 @@ def _noise(floor: NoiseFloor) -> dict[str, object]:
         "metric": floor.metric,
         "seconds": floor.seconds,
         "smallest": floor.smallest,
-        "seconds_for": {format_share(change): seconds for change, seconds in floor.seconds_for.items()},
+        "seconds_for": {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()},
     }
 
 
@@ -308,7 +308,7 @@ def _comparison(comparison: MetricComparison) -> dict[str, object]:
         "tolerance": comparison.tolerance,
         "detectable": comparison.detectable,
         "pairs": comparison.pairs,
-        "reason": comparison.reason,
+        "reason": sentence(comparison.reason),
     }
 
 
@@ -320,5 +320,5 @@ def _limit(check: LimitCheck) -> dict[str, object]:
         "limit": check.limit,
         "value": check.value,
         "holds": check.holds,
-        "reason": check.reason,
+        "reason": sentence(check.reason),
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_fileperf.measure.blame import FunctionGrowth
+from pytest_fileperf.measure.blame import GREW, FunctionGrowth
 from pytest_fileperf.measure.stacks import FunctionCost, Profile
-from pytest_fileperf.report.text import cells, change, flow, shorten, words
-from pytest_fileperf.units import format_duration
+from pytest_fileperf.report.text import cells, flow, shorten, words
+from pytest_fileperf.units import format_change, format_duration
 
 __all__ = ("costs_json", "costs_text", "growth_json", "growth_text")
 
@@ -16,8 +16,6 @@ WIDTH = 72
 NAMED = 3
 _LEAST_NAME = 16
 """Cells of a function's name that stay where its file needs the rest."""
-_GREW = 0.01
-"""As in `measure.blame`: a smaller change is noise."""
 
 
 def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
@@ -41,10 +39,10 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
         return _told("CPU per request: nothing was seen in the server's processes, on one side at least")
-    if grown_s <= _GREW * base.cost:
+    if grown_s <= GREW * base.cost:
         figures = f"{format_duration(base.cost * 1e9)} before, {format_duration(now.cost * 1e9)} now"
         return _told(f"CPU per request did not grow ({figures}): the time is lost waiting, not computing")
-    head = f"CPU per request grew by {format_duration(grown_s * 1e9)} ({change(grown_s / base.cost)})"
+    head = f"CPU per request grew by {format_duration(grown_s * 1e9)} ({format_change(grown_s / base.cost)})"
     if not growths:
         seen = f"{base.samples:,} and {now.samples:,} samples"
         unseen = "; short work in a thread pool cannot be seen from outside" if base.torn or now.torn else ""

@@ -10,7 +10,9 @@ from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.details import STYLES, limit_text, noise_texts
-from pytest_fileperf.report.text import Style, cells, change, flow, pad, percent, plain, quantity, shorten, words
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity, shorten, words
+from pytest_fileperf.units import format_change, format_share
 
 __all__ = (
     "failure_lines",
@@ -49,14 +51,14 @@ def _gate_cells(comparison: MetricComparison) -> list[str]:
     unit = METRICS[comparison.metric].unit
     assert comparison.base is not None
     assert comparison.now is not None
-    moved = change(comparison.change) if comparison.change is not None else "?"
+    moved = format_change(comparison.change) if comparison.change is not None else "?"
     if comparison.low is not None and comparison.high is not None:
-        moved += f" [{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
+        moved += f" [{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
     return [
         comparison.metric,
         f"{quantity(comparison.base, unit)} → {quantity(comparison.now, unit)}",
         moved,
-        f"tolerance {percent(comparison.tolerance)}",
+        f"tolerance {format_share(comparison.tolerance)}",
         comparison.outcome.value,
     ]
 
@@ -82,7 +84,7 @@ def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
     lines = []
     for check in result.verdict.limits:
         if not check.holds:
-            reason = f"; {plain(check.reason)}" if check.reason else ""
+            reason = f"; {plain(sentence(check.reason))}" if check.reason else ""
             lead = (Standing.LIMIT.value, STYLES[Standing.LIMIT])
             lines += _prose(f"{limit_text(check)}{reason}", lead=lead, width=width, colour=colour)
     return lines

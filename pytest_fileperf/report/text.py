@@ -18,12 +18,10 @@ __all__ = (
     "Style",
     "amount",
     "cells",
-    "change",
     "exact",
     "flow",
     "pad",
     "paint",
-    "percent",
     "plain",
     "quantity",
     "shorten",
@@ -199,7 +197,7 @@ def amount(value: float, unit: Unit) -> str:
         case Unit.BYTES | Unit.BYTES_PER_SECOND:
             return format_bytes(value)
         case Unit.SHARE:
-            return percent(value)
+            return format_share(value)
 
 
 def quantity(value: float, unit: Unit) -> str:
@@ -211,14 +209,3 @@ def exact(value: float, unit: Unit) -> str:
     """Returns the value in the SI unit with nine digits: where rounding would make two values look alike."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
-
-
-def percent(share: float) -> str:
-    """Returns a share in as few digits as tell it, at most three: `5 %`, `0.113 %`, `0 %`."""
-    return f"{share * 100:.3g} %" if share < 10 else f"{share * 100:,.0f} %"
-
-
-def change(share: float, *, unit: bool = True) -> str:
-    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit."""
-    text = format_share(share, signed=True).replace("-", "−")
-    return text if unit else text.removesuffix(" %")

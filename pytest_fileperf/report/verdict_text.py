@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
-from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.text import quantity
+from pytest_fileperf.units import format_change, format_share
 
 __all__ = ("failures_text", "verdict_text")
 
@@ -57,7 +59,8 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
     if requests == 0:
         head = f"{title}: none of {total:,} requests succeeded"
     else:
-        head = f"{title}: {failed:,} of {total:,} requests failed ({_share(failed / total)}, allowed {_share(allowed)})"
+        shares = f"{format_share(failed / total)}, allowed {format_share(allowed)}"
+        head = f"{title}: {failed:,} of {total:,} requests failed ({shares})"
     widest = max((len(f"{failure.count:,}") for failure in failures), default=0)
     lines = []
     for failure in failures[:KINDS]:
@@ -69,26 +72,24 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
     return "\n\n".join([_wrapped(head), "\n".join(lines)])
 
 
-def _reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
+def _reasons(reasons: Iterable[tuple[str, Reason | str | None]]) -> list[str]:
     """Returns a line for each reason, led by the names of all that have it."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons:
-        if reason:
-            names.setdefault(reason, []).append(name)
-    return [f"{', '.join(dict.fromkeys(sharing))}: {reason}" for reason, sharing in names.items()]
+        names.setdefault(sentence(reason), []).append(name)
+    return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
 
 
 def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
     confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
     at = f" ({100 * confidences.pop():.0f} %)" if len(confidences) == 1 else ""
-    rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
+    rows: list[tuple[str, ...]] = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
     for comparison in comparisons:
         unit = METRICS[comparison.metric].unit
         rows.append(
             (
                 comparison.metric,
-                _quantity(comparison.base, unit),
-                _quantity(comparison.now, unit),
+                *("–" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now)),
                 _change(comparison),
                 format_share(comparison.tolerance),
                 comparison.outcome.value,
@@ -104,8 +105,8 @@ def _limit_table(limits: Sequence[LimitCheck]) -> str:
         rows.append(
             (
                 check.name,
-                ("≥ " if check.name.startswith("min_") else "≤ ") + _quantity(check.limit, unit),
-                _quantity(check.value, unit),
+                ("≥ " if check.name.startswith("min_") else "≤ ") + quantity(check.limit, unit),
+                "–" if check.value is None else quantity(check.value, unit),
                 "holds" if check.holds else "DOES NOT HOLD",
             )
         )
@@ -128,38 +129,11 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
 def _change(comparison: MetricComparison) -> str:
     if comparison.change is None:
         return "–"
+    now = format_change(comparison.change, unit=False)
     if comparison.low is None or comparison.high is None:
-        return _signed(comparison.change)
-    return f"{_signed(comparison.change)} ({_signed(comparison.low)}…{_signed(comparison.high)})"
-
-
-def _signed(share: float) -> str:
-    percent = 100 * share
-    digits = 1 if abs(percent) < 99.95 else 0
-    if abs(percent) >= 99_999.5:
-        return "> +99999"
-    return f"{percent:+.{digits}f}".replace("-", "−")
-
-
-def _quantity(value: float | None, unit: Unit) -> str:
-    if value is None:
-        return "–"
-    match unit:
-        case Unit.PER_SECOND:
-            return f"{format_rate(value)}/s"
-        case Unit.SECONDS:
-            return format_duration(value * 1e9)
-        case Unit.BYTES:
-            return format_bytes(value)
-        case Unit.BYTES_PER_SECOND:
-            return f"{format_bytes(value)}/s"
-        case Unit.SHARE:
-            return _share(value)
-
-
-def _share(value: float) -> str:
-    """Returns a share that is not shown as 0 when it is more."""
-    return format_share(value) if value == 0 or value >= 0.0005 else f"{value * 100:.2g} %"
+        return now
+    low, high = (format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
+    return f"{now} ({low}…{high})"
 
 
 def _example(example: str, *, indent: int) -> list[str]:

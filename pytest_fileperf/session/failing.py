@@ -12,9 +12,9 @@ from pytest_fileperf.errors import (
     RequestsFailedError,
     log_block,
 )
-from pytest_fileperf.judge.judge import SATURATED
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.report.reasons import SATURATED
 from pytest_fileperf.report.verdict_text import failures_text, verdict_text
 
 __all__ = ("raise_for", "raise_for_failed_requests")

@@ -14,6 +14,7 @@ from pytest_fileperf.judge.gate import SESSION_ALPHA, alpha_each, compare
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.reasons import sentence
 
 
 def gate(base: Evidence, now: Evidence, *, metric: str = "rps", tolerance: float = 0.05) -> MetricComparison:
@@ -56,17 +57,17 @@ def test_the_figures_of_a_regression() -> None:
     assert found.low < -0.15 < found.high < 1 / 1.05 - 1
     assert found.confidence == pytest.approx(0.90)
     assert found.detectable == pytest.approx(0.11, abs=0.02)
-    assert found.reason == ""
+    assert sentence(found.reason) == ""
 
 
 def test_a_suspicion_says_what_to_do() -> None:
-    assert gate(BASE, side(1860, 1870, 1850)).reason == (
-        "may be worse by more than its tolerance of 5.0 %, but the noise hides it: use more boots or a longer duration"
+    assert sentence(gate(BASE, side(1860, 1870, 1850)).reason) == (
+        "may be worse by more than its tolerance of 5 %, but the noise hides it: use more boots or a longer duration"
     )
 
 
 def test_an_improvement_says_how_to_keep_it() -> None:
-    assert gate(BASE, side(2300, 2310, 2290)).reason == (
+    assert sentence(gate(BASE, side(2300, 2310, 2290)).reason) == (
         "better than its baseline: store the new level with --fileperf-update"
     )
 
@@ -82,8 +83,8 @@ def test_noise_that_would_hide_a_regression_is_inconclusive_and_says_which_toler
     noisy = side(2000, 2300, 1750)
     found = gate(noisy, noisy)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.reason == (
-        "only a worsening of 54.7 % could have been seen: use more boots or a longer duration, or a tolerance of 19.0 %"
+    assert sentence(found.reason) == (
+        "only a worsening of 54.7 % could have been seen: use more boots or a longer duration, or a tolerance of 19 %"
     )
     assert gate(noisy, noisy, tolerance=0.19).outcome is Outcome.PASS
     assert gate(noisy, noisy, tolerance=0.18).outcome is Outcome.INCONCLUSIVE
@@ -134,7 +135,7 @@ def test_a_round_in_which_nothing_ended_counts_with_the_others() -> None:
 def test_too_few_requests_for_a_percentile(base: int, now: int, whose: str, count: int) -> None:
     found = gate(Evidence(boots=(boot(requests=base),)), Evidence(boots=(boot(requests=now),)), metric="p99")
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.reason == (
+    assert sentence(found.reason) == (
         f"p99 needs 299 requests and {whose} has {count}: use a longer duration or gate a lower percentile"
     )
     assert found.base == found.now == pytest.approx(0.005)
@@ -162,7 +163,7 @@ NOTHING = Evidence(boots=(BootEvidence(rounds=({"rps": 0.0},), latency=Histogram
 )
 def test_what_has_no_level_is_inconclusive(metric: str, base: Evidence, now: Evidence, reason: str) -> None:
     found = gate(base, now, metric=metric)
-    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, reason)
+    assert (found.outcome, sentence(found.reason)) == (Outcome.INCONCLUSIVE, reason)
 
 
 def test_a_metric_of_whole_runs_is_compared_by_boots() -> None:

@@ -14,6 +14,7 @@ from pytest_fileperf.judge.judge import judge
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.reasons import sentence
 
 HERE = Environment(
     system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11", packages={"uvicorn": "0.54.0"}
@@ -78,13 +79,13 @@ def test_no_baseline_is_new() -> None:
     found = judged(None)
     assert (found.outcome, found.base, found.change) == (Outcome.NEW, None, None)
     assert found.now == pytest.approx(2000, rel=1e-3)
-    assert found.reason == "there is no baseline: store one with --fileperf-update"
+    assert sentence(found.reason) == "there is no baseline: store one with --fileperf-update"
 
 
 def test_another_machine_s_baseline_is_inconclusive() -> None:
     found = judged(ForeignProfile(profile="p", differences=("cores was 4, is 2", "cpu was A, is B")))
     assert (found.outcome, found.base) == (Outcome.INCONCLUSIVE, None)
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "the baseline is of another machine (cores was 4, is 2; cpu was A, is B):"
         " store one of this machine with --fileperf-update"
     )
@@ -93,7 +94,7 @@ def test_another_machine_s_baseline_is_inconclusive() -> None:
 def test_a_baseline_of_something_else_is_inconclusive() -> None:
     found = judged(identity={"load": {"connections": 64}, "server": {"stabilised": ()}})
     assert (found.outcome, found.base) == (Outcome.INCONCLUSIVE, None)
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "the baseline is of something else (load.connections was 32, is 64; server.stabilised was addresses, is none):"
         " store a new baseline with --fileperf-update"
     )
@@ -102,27 +103,27 @@ def test_a_baseline_of_something_else_is_inconclusive() -> None:
 def test_a_regression_says_which_packages_changed() -> None:
     older = replace(STORED, packages={"uvicorn": "0.34.0", "h11": "0.14.0"})
     assert (
-        judged(older, now=SLOW).reason
+        sentence(judged(older, now=SLOW).reason)
         == "since the baseline, h11 was 0.14.0, is not set; uvicorn was 0.34.0, is 0.54.0"
     )
-    assert judged(older).reason == ""
-    assert judged(now=SLOW).reason == ""
+    assert sentence(judged(older).reason) == ""
+    assert sentence(judged(now=SLOW).reason) == ""
 
 
 def test_a_regression_says_why_its_baseline_was_stored() -> None:
     explained = replace(STORED, reason="responses are signed now")
     why = "the baseline of 2026-01-02 was stored because: responses are signed now"
-    assert judged(explained, now=SLOW).reason == why
+    assert sentence(judged(explained, now=SLOW).reason) == why
     older = replace(explained, packages={"uvicorn": "0.34.0"})
-    assert judged(older, now=SLOW).reason == f"since the baseline, uvicorn was 0.34.0, is 0.54.0; {why}"
-    assert judged(explained).reason == ""
+    assert sentence(judged(older, now=SLOW).reason) == f"since the baseline, uvicorn was 0.34.0, is 0.54.0; {why}"
+    assert sentence(judged(explained).reason) == ""
 
 
 @pytest.mark.parametrize("base", [FAST, SLOW])
 def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
     found = judged(STORED if base is FAST else replace(STORED, evidence=SLOW), saturated=True)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
     )
 
@@ -130,7 +131,7 @@ def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
 def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
     found = judged(now=SLOW, busy=Busy(server=0.08))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "worse, but others had the server's core for 8 % of the time, which may be why:"
         " measure again with nothing else running"
     )
@@ -140,14 +141,14 @@ def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
 @pytest.mark.parametrize("busy", [None, Busy(server=0.029)])
 def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy | None) -> None:
     found = judged(now=SLOW, busy=busy)
-    assert (found.outcome, found.reason) == (Outcome.REGRESSED, "")
+    assert (found.outcome, sentence(found.reason)) == (Outcome.REGRESSED, "")
 
 
 def test_a_regression_beyond_what_a_busy_machine_explains_stays_one() -> None:
     halved = replace(STORED, evidence=side(3400, 3410, 3390), packages={"uvicorn": "0.34.0"})
     found = judged(halved, now=SLOW, busy=Busy(server=0.08))
     assert found.outcome is Outcome.REGRESSED
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "others had the server's core for 8 % of the time, which explains less than this;"
         " since the baseline, uvicorn was 0.34.0, is 0.54.0"
     )
@@ -161,7 +162,9 @@ def test_a_busy_machine_leaves_what_passes_and_improves() -> None:
 def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:
     found = judged(None, saturated=True)
     assert found.outcome is Outcome.NEW
-    assert found.reason.startswith("there is no baseline, and this run makes none: the load generator was saturated")
+    assert sentence(found.reason).startswith(
+        "there is no baseline, and this run makes none: the load generator was saturated"
+    )
 
 
 def test_a_saturated_generator_still_regresses() -> None:

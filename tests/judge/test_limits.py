@@ -7,6 +7,7 @@ import pytest
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.report.reasons import sentence
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -44,7 +45,7 @@ def recording(requests: int, latency_ms: int = 20) -> Recording:
 )
 def test_a_value_on_its_limit_holds(name: str, limit: float, holds: bool) -> None:
     (check,) = check_limits({name: limit}, recording(400))
-    assert (check.name, check.limit, check.holds, check.reason) == (name, limit, holds, "")
+    assert (check.name, check.limit, check.holds, sentence(check.reason)) == (name, limit, holds, "")
 
 
 def test_checks_come_in_the_order_given() -> None:
@@ -55,7 +56,7 @@ def test_checks_come_in_the_order_given() -> None:
 @pytest.mark.parametrize("name,title", [("max_rss", "server peak RSS"), ("max_cpu_per_request", "server CPU/request")])
 def test_what_was_not_measured_does_not_hold(name: str, title: str) -> None:
     (check,) = check_limits({name: 1e12}, recording(400))
-    assert (check.value, check.holds, check.reason) == (None, False, f"{title} was not measured in this run")
+    assert (check.value, check.holds, sentence(check.reason)) == (None, False, f"{title} was not measured in this run")
 
 
 @pytest.mark.parametrize("limit,holds", [(0.030, True), (0.010, False)])
@@ -63,7 +64,7 @@ def test_a_percentile_of_few_requests_is_judged_and_said(limit: float, holds: bo
     (check,) = check_limits({"max_p99": limit}, recording(120))
     assert check.holds is holds
     assert check.value == 0.020
-    assert check.reason == "p99 of only 120 requests: it takes 299 to tell it from the maximum"
+    assert sentence(check.reason) == "p99 of only 120 requests: it takes 299 to tell it from the maximum"
 
 
 def test_no_requests_hold_no_latency() -> None:

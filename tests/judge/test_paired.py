@@ -27,6 +27,7 @@ from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.judge.worse import LEAST_PAIRS
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.reasons import sentence
 
 RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))
 ALPHA = 0.001
@@ -123,8 +124,8 @@ def test_an_early_look_has_little_of_the_error_and_asks_for_more(share: float, o
 def test_what_is_undecided_has_a_reason_at_the_last_look_only() -> None:
     pairs = rates(0.984)
     before, after = compared("rps", pairs, last=False), compared("rps", pairs)
-    assert (before.outcome, before.reason) == (Outcome.INCONCLUSIVE, "")
-    assert "may be worse by more than 1.0 %, but the noise hides it" in after.reason
+    assert (before.outcome, sentence(before.reason)) == (Outcome.INCONCLUSIVE, "")
+    assert "may be worse by more than 1 %, but the noise hides it" in sentence(after.reason)
 
 
 def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> None:
@@ -132,8 +133,8 @@ def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> Non
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.detectable is not None
     assert found.detectable > 0.03
-    assert "could have been seen" in found.reason
-    assert "longer max_duration" in found.reason
+    assert "could have been seen" in sentence(found.reason)
+    assert "longer max_duration" in sentence(found.reason)
 
 
 # --- stalls
@@ -146,7 +147,7 @@ def test_stalls_that_no_typical_turn_shows_are_found_by_the_total() -> None:
     found = compared("rps", [pair([1000.0] * 100, STALLED)] * 12)
     assert found.outcome is Outcome.REGRESSED
     assert found.change == pytest.approx(-0.09)
-    assert "stalls now and then" in found.reason
+    assert "stalls now and then" in sentence(found.reason)
 
 
 def test_stalls_of_the_base_are_no_improvement() -> None:
@@ -201,7 +202,7 @@ def test_no_pass_while_the_total_says_that_it_is_worse() -> None:
     """By 1.6 %: too little for the total's part of the error, too much to be nothing."""
     found = compared("rps", [typical([1000] * 6, [984] * 6, paced=6)] * 20)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "the total over all turns may be, by 1.6" in found.reason
+    assert "the total over all turns may be, by 1.6" in sentence(found.reason)
 
 
 # --- nothing to compare
@@ -220,13 +221,13 @@ def test_turns_in_which_nothing_ended_count_as_slow_and_do_not_break_it() -> Non
 def test_a_side_without_any_answer_has_no_ratio(base: Sequence[float], now: Sequence[float], whose: str) -> None:
     found = compared("rps", [pair(base, now)] * 8)
     assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
-    assert found.reason.startswith(f"requests/s was 0 or not measured on {whose}")
+    assert sentence(found.reason).startswith(f"requests/s was 0 or not measured on {whose}")
 
 
 def test_few_pairs_say_nothing() -> None:
     found = compared("rps", rates(0.5, count=1)[:1] * (LEAST_PAIRS - 1))
     assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "it takes 3 pairs of boots with answers on both sides, and there were 2: give it a longer max_duration"
     )
 
@@ -234,7 +235,7 @@ def test_few_pairs_say_nothing() -> None:
 def test_a_percentile_of_too_few_requests_says_what_there_was() -> None:
     found = compared("p99", tails(2, requests=100))
     assert (found.outcome, found.change) == (Outcome.INCONCLUSIVE, None)
-    assert found.reason == (
+    assert sentence(found.reason) == (
         "p99 needs 897 requests a side, and there were 800: give it a longer max_duration, or gate a lower percentile"
     )
 
@@ -249,8 +250,8 @@ def test_a_cliff_is_named() -> None:
     some = [pair(EVEN, EVEN, base_ms=one, now_ms=other) for one, other in ((fast, slow), (slow, fast), (fast, fast))]
     found = compared("p99", some * 3)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "latency jumps there, from 5 ms at p98.5 to 25 ms at p99.5" in found.reason
-    assert "gate a percentile beside it" in found.reason
+    assert "latency jumps there, from 5 ms at p98.5 to 25 ms at p99.5" in sentence(found.reason)
+    assert "gate a percentile beside it" in sentence(found.reason)
 
 
 # --- a percentile between stalls
@@ -262,7 +263,8 @@ def test_slow_requests_between_stalls_regress_where_chance_decides_how_many_stal
     assert whole is not None
     assert found.change == pytest.approx(math.expm1(whole.value))
     reason = re.fullmatch(
-        r"shown by the requests that do not wait together with many others: worse by at least ([\d.]+) %", found.reason
+        r"shown by the requests that do not wait together with many others: worse by at least ([\d.]+) %",
+        sentence(found.reason),
     )
     assert reason is not None
     assert float(reason[1]) >= 10
@@ -271,14 +273,16 @@ def test_slow_requests_between_stalls_regress_where_chance_decides_how_many_stal
 
 def test_where_all_requests_show_it_nothing_is_said_of_stalls() -> None:
     found = compared("p99", stalling(slow=0.05))
-    assert (found.outcome, found.reason) == (Outcome.REGRESSED, "")
+    assert (found.outcome, sentence(found.reason)) == (Outcome.REGRESSED, "")
 
 
 def test_slow_requests_between_stalls_do_not_regress_a_percentile_that_fewer_stalls_make_no_worse() -> None:
     """Nor does it pass: which of the two goes on is not known."""
     found = compared("p99", stalling(stalls=0.0, base_stalls=0.03, slow=0.008))
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert found.reason.startswith("not shown to be worse, but requests that do not wait together with many others may")
+    assert sentence(found.reason).startswith(
+        "not shown to be worse, but requests that do not wait together with many others may"
+    )
 
 
 def test_fewer_stalls_improve_whatever_is_between_them() -> None:
@@ -453,7 +457,7 @@ def test_the_interval_holds_the_change_and_comparisons_are_finite(pairs: list[Pa
     assert -1 < found.low <= found.change <= found.high < math.inf
     assert found.detectable is not None
     assert found.detectable > found.tolerance
-    assert (found.outcome is Outcome.INCONCLUSIVE) is bool(found.reason) or found.outcome is Outcome.REGRESSED
+    assert (found.outcome is Outcome.INCONCLUSIVE) is bool(sentence(found.reason)) or found.outcome is Outcome.REGRESSED
 
 
 # --- looks

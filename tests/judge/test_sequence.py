@@ -8,6 +8,7 @@ from judge.pairs import pair
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.report.reasons import sentence
 
 EVEN = (990.0, 1010.0, 1000.0, 1005.0, 995.0, 1000.0)
 LIMIT_S = 60.0
@@ -73,7 +74,7 @@ def test_it_ends_where_there_is_no_time_for_another_pair(ratios: Sequence[float]
     found = look(sequential, ratios, 55.0, next_s=9.0)
     assert outcomes(found) == [said]
     assert found is not None
-    assert (said == "INCONCLUSIVE") is bool(found[0].reason)
+    assert (said == "INCONCLUSIVE") is bool(sentence(found[0].reason))
 
 
 def test_the_time_may_be_over_at_the_first_look() -> None:
@@ -86,8 +87,8 @@ def test_one_regression_ends_it_and_the_others_have_reasons() -> None:
     found = look(gates("rps", "p99"), SLOWER, 13.0)
     assert outcomes(found) == ["REGRESSED", "INCONCLUSIVE"]
     assert found is not None
-    assert found[0].reason == ""
-    assert "needs 897 requests a side" in found[1].reason
+    assert sentence(found[0].reason) == ""
+    assert "needs 897 requests a side" in sentence(found[1].reason)
 
 
 def test_it_goes_on_for_what_is_undecided() -> None:
@@ -98,7 +99,7 @@ def test_it_goes_on_for_what_is_undecided() -> None:
 def test_what_is_hopeless_is_given_up_after_half_of_the_time(elapsed_s: float, said: list[str] | None) -> None:
     found = look(gates("rps"), NOISE, elapsed_s)
     assert outcomes(found) == said
-    assert found is None or "could have been seen" in found[0].reason
+    assert found is None or "could have been seen" in sentence(found[0].reason)
 
 
 def test_to_the_end_uses_all_of_the_time() -> None:

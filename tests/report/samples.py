@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_fileperf.judge.result import Result, TestId
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
@@ -133,10 +133,11 @@ TAIL_IMPROVED = MetricComparison(
 TAIL_INCONCLUSIVE = MetricComparison(
     metric="p99", outcome=Outcome.INCONCLUSIVE, tolerance=0.25, base=0.0281, now=0.031, change=0.1032, low=-0.102,
     high=0.381, confidence=0.95, detectable=0.412,
-    reason="may be worse by more than its tolerance of 25.0 %, but the noise hides it: use more boots",
+    reason=Reason(kind=ReasonKind.NOISE, share=0.25),
 )  # fmt: skip
+NO_BASELINE = Reason(kind=ReasonKind.NO_BASELINE)
 NEW = tuple(
-    MetricComparison(metric=metric, outcome=Outcome.NEW, tolerance=tolerance, now=now, reason="no baseline is stored")
+    MetricComparison(metric=metric, outcome=Outcome.NEW, tolerance=tolerance, now=now, reason=NO_BASELINE)
     for metric, tolerance, now in (("rps", 0.05, 2050.0), ("p99", 0.25, 0.031))
 )
 CPU_REGRESSED = MetricComparison(

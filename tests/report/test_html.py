@@ -29,7 +29,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.judge.verdict import Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import RunFacts, results_html
@@ -237,7 +237,7 @@ def test_gates_and_broken_limits_stand_under_their_test() -> None:
             "max_error_rate 0 %, measured 0.113 % LIMIT",
             "min_rps 2,400/s, measured 2,050/s LIMIT",
         ],
-        ["rps, p99: no baseline is stored"],
+        ["rps, p99: there is no baseline: store one with --fileperf-update"],
     ]
 
 
@@ -421,8 +421,9 @@ def test_without_groups_nothing_is_said_of_them() -> None:
 def test_text_stays_text_wherever_it_comes_from() -> None:
     evil = Failure(kind=f"status {EVIL}", count=3, example=EVIL)
     recorded = recording(failures=(evil,), engine="client", why_engine=EVIL)
-    comparisons = (replace(REGRESSED, reason=EVIL), *(replace(new, reason=EVIL) for new in NEW))
-    verdict = Verdict(comparisons=comparisons, limits=(replace(ERRORS, name=EVIL, reason=EVIL),))
+    evil_reason = Reason(kind=ReasonKind.ABSENT, text=EVIL)
+    comparisons = (replace(REGRESSED, reason=evil_reason), *(replace(new, reason=evil_reason) for new in NEW))
+    verdict = Verdict(comparisons=comparisons, limits=(replace(ERRORS, name=EVIL, reason=evil_reason),))
     members = [
         result(
             f"{EVIL}[{EVIL}{row}-{EVIL}{column}]",

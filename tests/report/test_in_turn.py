@@ -13,7 +13,7 @@ from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
@@ -66,7 +66,7 @@ def test_the_message_says_against_what_and_advises_no_update() -> None:
         "\n"
         "metric     base      now  change in % (90 %)  tolerance  outcome\n"
         "rps     2,190/s  2,050/s    −6.4 (−7.1…−5.7)      1.5 %  REGRESSED\n"
-        "p99     30.8 ms  31.0 ms    +0.7 (−2.0…+3.3)     10.0 %  PASS\n"
+        "p99     30.8 ms  31.0 ms    +0.7 (−2.0…+3.3)       10 %  PASS\n"
         "\n"
         "compared: turns that follow each other, on 3 pairs of boots\n"
         "limited by: server CPU"
@@ -75,7 +75,13 @@ def test_the_message_says_against_what_and_advises_no_update() -> None:
 
 def test_the_message_of_what_is_new() -> None:
     reason = f"{TITLE} has no good answer to GET /more: status 404"
-    new = MetricComparison(metric="rps", outcome=Outcome.NEW, tolerance=0.015, now=2050.0, reason=reason)
+    new = MetricComparison(
+        metric="rps",
+        outcome=Outcome.NEW,
+        tolerance=0.015,
+        now=2050.0,
+        reason=Reason(kind=ReasonKind.ABSENT, text=reason),
+    )
     with pytest.raises(NotMeasuredError, match="not compared, which fails in CI") as raised:
         raise_for(Verdict(comparisons=(new,), against=TITLE), strict=False, ci=True, title="test_more")
     assert reason in " ".join(str(raised.value).split())

@@ -25,7 +25,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.terminal import summary_line, terminal_report
@@ -91,8 +91,9 @@ def test_no_text_breaks_the_columns(
     name: str, label: str | None, example: str, reason: str, width: int, verbosity: int
 ) -> None:
     failed = recording(requests=4, boots=1, rounds=1, failures=(Failure(kind="size", count=10**9, example=example),))
+    absent = Reason(kind=ReasonKind.ABSENT, text=reason)
     verdict = Verdict(
-        limits=(ERRORS,), comparisons=(CPU_REGRESSED, PASSED, *(replace(new, reason=reason) for new in NEW))
+        limits=(ERRORS,), comparisons=(CPU_REGRESSED, PASSED, *(replace(new, reason=absent) for new in NEW))
     )
     odd = result(name, label=label, recorded=failed, verdict=verdict, group=label, work=name)
     text = terminal_report([odd, *first_run()], width=width, verbosity=verbosity)
@@ -112,9 +113,10 @@ def test_a_limit_that_rounding_would_hide_is_shown_with_all_digits() -> None:
 
 
 def test_a_limit_on_something_not_measured_says_so() -> None:
-    unknown = replace(TOO_FEW, name="max_rss", metric="rss", limit=2.0**30, value=None, reason="no process to ask")
-    text = terminal_report([result(verdict=Verdict(limits=(unknown,)))])
-    assert "  LIMIT max_rss 1.00 GiB, not measured; no process to ask\n" in text
+    reason = Reason(kind=ReasonKind.NOT_MEASURED, metric="rss", side="now")
+    unknown = replace(TOO_FEW, name="max_rss", metric="rss", limit=2.0**30, value=None, reason=reason)
+    text = terminal_report([result(verdict=Verdict(limits=(unknown,)))], width=100)
+    assert "  LIMIT max_rss 1.00 GiB, not measured; server peak RSS was not measured in this run\n" in text
 
 
 def test_only_the_most_frequent_kinds_of_failure_are_shown_unless_asked_for() -> None:
@@ -191,7 +193,7 @@ def test_summary_line(results: tuple[Result, ...], line: str) -> None:
 
 
 def test_an_inconclusive_gate_says_once_how_small_a_change_it_could_have_seen() -> None:
-    said = replace(TAIL_INCONCLUSIVE, reason="only a worsening of 41.2 % could have been seen")
+    said = replace(TAIL_INCONCLUSIVE, reason=Reason(kind=ReasonKind.UNSEEN, share=0.412, tolerance=0.5))
     for comparison in (said, TAIL_INCONCLUSIVE):
         text = terminal_report([result(verdict=Verdict(comparisons=(comparison,)))], width=200)
         assert len(re.findall(r"a worsening of 41\.2 % could have been seen", text)) == 1

@@ -9,11 +9,9 @@ from pytest_fileperf.report.text import (
     Style,
     amount,
     cells,
-    change,
     flow,
     pad,
     paint,
-    percent,
     plain,
     quantity,
     shorten,
@@ -115,17 +113,6 @@ def test_colour_is_around_the_text_only_and_only_when_asked_for() -> None:
 )
 def test_each_unit_has_one_spelling(value: float, unit: Unit, in_column: str, in_full: str) -> None:
     assert (amount(value, unit), quantity(value, unit)) == (in_column, in_full)
-
-
-@pytest.mark.parametrize(
-    "share, text", [(0.0, "0 %"), (0.05, "5 %"), (0.125, "12.5 %"), (0.99996, "100 %"), (12.0, "1,200 %")]
-)
-def test_percent_has_at_most_three_digits(share: float, text: str) -> None:
-    assert percent(share) == text
-
-
-def test_change_has_a_true_minus() -> None:
-    assert (change(-0.064), change(0.021), change(-0.081, unit=False)) == ("−6.4 %", "+2.1 %", "−8.1")
 
 
 def test_a_space_does_not_become_an_emoji() -> None:

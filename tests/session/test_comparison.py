@@ -35,6 +35,7 @@ from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Operation, Work
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.progress import ProgressLine
+from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
@@ -424,7 +425,7 @@ def test_it_ends_when_the_time_is_over_with_a_reason(trees: Trees, tmp_path: Pat
     settings = replace(QUICK, gate=("p999",), max_duration_ns=1_000 * MS)
     result, failed = compared(trees(), tmp_path, settings=settings, strict=True)
     assert outcomes(result) == {"p999": Outcome.INCONCLUSIVE}
-    reason = result.verdict.comparisons[0].reason
+    reason = sentence(result.verdict.comparisons[0].reason)
     # Of some thousand requests a stall may be all of p99.9: then it says that, and not that there are too few.
     assert "give it a longer max_duration" in reason or reason.endswith("gate a percentile beside it")
     assert isinstance(failed, NotMeasuredError)
@@ -475,7 +476,7 @@ def test_an_endpoint_that_is_missing_on_the_base_is_new(trees: Trees, tmp_path: 
     result, failed = compared(code_tree, tmp_path, Operation(method="GET", url="/more"))
 
     assert outcomes(result) == {"rps": Outcome.NEW, "p99": Outcome.NEW}
-    assert {item.reason for item in result.verdict.comparisons} == {
+    assert {sentence(item.reason) for item in result.verdict.comparisons} == {
         "main (1a2b3c4) has no good answer to GET /more: status 404"
     }
     assert all(item.now is not None and item.base is None for item in result.verdict.comparisons)
@@ -487,7 +488,7 @@ def test_an_endpoint_that_is_missing_on_the_base_is_new(trees: Trees, tmp_path: 
 def test_an_app_that_is_missing_on_the_base_is_new(base: str | None, trees: Trees, tmp_path: Path) -> None:
     result, failed = compared(trees(base), tmp_path)
     assert set(outcomes(result).values()) == {Outcome.NEW}
-    assert result.verdict.comparisons[0].reason.startswith("main (1a2b3c4) has no such app: ")
+    assert sentence(result.verdict.comparisons[0].reason).startswith("main (1a2b3c4) has no such app: ")
     assert failed is None
 
 
@@ -560,7 +561,7 @@ def test_code_here_that_only_fails_has_failed_at_once(trees: Trees, tmp_path: Pa
         (result,) = made.results
     assert result.standing is Standing.FAILED
     assert result.base is None
-    assert "the code here has no good answer to GET /" in result.verdict.comparisons[0].reason
+    assert "the code here has no good answer to GET /" in sentence(result.verdict.comparisons[0].reason)
 
 
 @pytest.mark.parametrize("gate, now, tolerance", [("rps", PLAIN, 4.0), ("p50", SLOW, 0.04)], ids=["rps", "p50"])
@@ -572,7 +573,7 @@ def test_a_base_that_fails_in_part_is_no_measure(
 
     (comparison,) = result.verdict.comparisons
     assert comparison.outcome is Outcome.INCONCLUSIVE
-    assert "requests failed on main (1a2b3c4): its good ones alone are no measure" in comparison.reason
+    assert "requests failed on main (1a2b3c4): its good ones alone are no measure" in sentence(comparison.reason)
 
 
 def test_after_an_error_the_next_test_is_compared(trees: Trees, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pytest_fileperf.errors import (
     RegressionError,
     RequestsFailedError,
 )
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
@@ -39,14 +39,14 @@ REGRESSED = MetricComparison(
     low=-0.188,
     high=-0.1131,
     confidence=0.9,
-    reason="since the baseline, uvicorn was 0.34.0, is 0.54.0",
+    reason=Reason(kind=ReasonKind.SINCE_BASELINE, differences=("uvicorn was 0.34.0, is 0.54.0",)),
 )
 NEW = MetricComparison(
     metric="rps",
     outcome=Outcome.NEW,
     tolerance=0.05,
     now=2050.0,
-    reason="there is no baseline: store one with --fileperf-update",
+    reason=Reason(kind=ReasonKind.NO_BASELINE),
 )
 IMPROVED = replace(
     REGRESSED,
@@ -55,13 +55,12 @@ IMPROVED = replace(
     change=0.2195,
     low=0.17,
     high=0.27,
-    reason="better than its baseline: store the new level with --fileperf-update",
+    reason=Reason(kind=ReasonKind.IMPROVED),
 )
 UNCLEAR = replace(
     PASSED,
     outcome=Outcome.INCONCLUSIVE,
-    reason="only a worsening of 120.0 % could have been seen: use more boots or a longer duration,"
-    " or a tolerance of 44.0 %",
+    reason=Reason(kind=ReasonKind.UNSEEN, share=1.2, tolerance=0.44),
 )
 SLOW_P99 = LimitCheck(name="max_p99", metric="p99", limit=0.030, value=0.035, holds=False)
 FAST_RPS = LimitCheck(name="min_rps", metric="rps", limit=1500.0, value=1740.0, holds=True)
@@ -71,7 +70,7 @@ NO_RSS = LimitCheck(
     limit=256 << 20,
     value=None,
     holds=False,
-    reason="server peak RSS was not measured in this run",
+    reason=Reason(kind=ReasonKind.NOT_MEASURED, metric="rss", side="now"),
 )
 
 
@@ -90,8 +89,8 @@ def test_the_message_of_a_regression() -> None:
 test_upload: worse than its baseline
 
 metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)      5.0 %  REGRESSED
-p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)     25.0 %  PASS
+rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)        5 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)       25 %  PASS
 
 limited by: server CPU (98 % of its core)
 rps: since the baseline, uvicorn was 0.34.0, is 0.54.0
@@ -100,14 +99,14 @@ if the new level is meant to stay, store it with --fileperf-update=all"""
 
 
 def test_the_message_of_a_regression_with_limits() -> None:
-    verdict = Verdict(comparisons=(replace(REGRESSED, reason=""), UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS))
+    verdict = Verdict(comparisons=(replace(REGRESSED, reason=None), UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS))
     assert message_of(RegressionError, verdict, strict=True, ci=True) == (
         """\
 test_upload: worse than its baseline, and max_p99, max_rss do not hold
 
 metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)      5.0 %  REGRESSED
-p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)     25.0 %  INCONCLUSIVE
+rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)        5 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)       25 %  INCONCLUSIVE
 
 limit      allowed  measured
 min_rps  ≥ 1,500/s   1,740/s  holds
@@ -115,8 +114,8 @@ max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
 max_rss  ≤ 256 MiB         –  DOES NOT HOLD
 
 limited by: server CPU (98 % of its core)
-p99: only a worsening of 120.0 % could have been seen: use more boots or
-  a longer duration, or a tolerance of 44.0 %
+p99: only a worsening of 120 % could have been seen: use more boots or a
+  longer duration, or a tolerance of 44 %
 max_rss: server peak RSS was not measured in this run
 if the new level is meant to stay, store it with --fileperf-update=all"""
     )
@@ -135,8 +134,8 @@ def test_the_message_of_a_limit() -> None:
 test_upload: max_p99 does not hold
 
 metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps            –  2,050/s                    –      5.0 %  NEW
-rps      2,050/s  2,500/s  +21.9 (+17.0…+27.0)      5.0 %  IMPROVED
+rps            –  2,050/s                    –        5 %  NEW
+rps      2,050/s  2,500/s  +21.9 (+17.0…+27.0)        5 %  IMPROVED
 
 limit      allowed  measured
 max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
@@ -152,7 +151,7 @@ NEW_MESSAGE = """\
 test_upload: not compared, which fails {where}
 
 metric  baseline      now  change in %  tolerance  outcome
-rps            –  2,050/s            –      5.0 %  NEW
+rps            –  2,050/s            –        5 %  NEW
 
 limited by: server CPU (98 % of its core)
 rps: there is no baseline: store one with --fileperf-update"""
@@ -173,11 +172,11 @@ def test_the_message_of_an_inconclusive_one_under_strict() -> None:
 test_upload: inconclusive, which fails under --fileperf-strict
 
 metric  baseline      now  change in % (90 %)  tolerance  outcome
-p99      31.0 ms  35.0 ms  +12.9 (−3.2…+31.7)     25.0 %  INCONCLUSIVE
+p99      31.0 ms  35.0 ms  +12.9 (−3.2…+31.7)       25 %  INCONCLUSIVE
 
 limited by: server CPU (98 % of its core)
-p99: only a worsening of 120.0 % could have been seen: use more boots or
-  a longer duration, or a tolerance of 44.0 %"""
+p99: only a worsening of 120 % could have been seen: use more boots or a
+  longer duration, or a tolerance of 44 %"""
     )
 
 
@@ -210,7 +209,7 @@ def test_what_does_not_fail(verdict: Verdict, strict: bool, ci: bool) -> None:
 
 def test_the_widest_table_fits_80_columns() -> None:
     wide = replace(UNCLEAR, metric="cpu_per_request", base=0.000512, now=0.000812, change=12.5, low=-0.5, high=99.0)
-    rate = replace(REGRESSED, metric="throughput", base=574.0 * (1 << 20), now=174.0 * (1 << 20), reason="")
+    rate = replace(REGRESSED, metric="throughput", base=574.0 * (1 << 20), now=174.0 * (1 << 20), reason=None)
     text = message_of(RegressionError, Verdict(comparisons=(wide, rate)))
     assert max(map(len, text.splitlines())) <= 80
 
@@ -237,7 +236,7 @@ def failed_message(measurement: Measurement, max_error_rate: float = 0.0) -> str
 def test_the_message_of_failed_requests() -> None:
     assert failed_message(run_of(12_000, BROKEN, TIMEOUTS), 0.01) == (
         """\
-test_upload: 1,207 of 13,207 requests failed (9.1 %, allowed 1.0 %)
+test_upload: 1,207 of 13,207 requests failed (9.14 %, allowed 1 %)
 
 1,204 × status 500
         500 Internal Server Error
@@ -267,7 +266,7 @@ def test_the_message_when_none_was_made() -> None:
 
 def test_a_rare_failure_is_not_shown_as_none() -> None:
     first = failed_message(run_of(99_999, replace(TIMEOUTS, count=1))).splitlines()[0]
-    assert first == "test_upload: 1 of 100,000 requests failed (0.001 %, allowed 0.0 %)"
+    assert first == "test_upload: 1 of 100,000 requests failed (0.001 %, allowed 0 %)"
 
 
 def test_many_kinds_are_cut_short() -> None:

@@ -10,7 +10,9 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.metrics import METRICS, Direction
 from pytest_fileperf.report.details import STYLES, compared, limit_text
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.text import Style, change, percent, plain, quantity
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.text import Style, plain, quantity
+from pytest_fileperf.units import format_change, format_share
 
 __all__ = ("badge", "gate_list", "gate_table", "limit_list", "word_of")
 
@@ -41,7 +43,7 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
             element("b", item.metric),
             f" {_sides(item)} ",
             element("b", _change(item)),
-            f" {_interval(item)}, tolerance {percent(item.tolerance)} ",
+            f" {_interval(item)}, tolerance {format_share(item.tolerance)} ",
             badge(Standing(item.outcome.value)),
         )
         for item in compared(result)
@@ -57,7 +59,7 @@ def limit_list(result: Result) -> Markup:
 
 def _limit(check: LimitCheck) -> Markup:
     outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
-    return element("li", f"{limit_text(check)} ", outcome, f" {check.reason}".rstrip())
+    return element("li", f"{limit_text(check)} ", outcome, f" {sentence(check.reason)}".rstrip())
 
 
 def _sides(comparison: MetricComparison) -> str:
@@ -66,13 +68,13 @@ def _sides(comparison: MetricComparison) -> str:
 
 
 def _change(comparison: MetricComparison) -> str:
-    return "?" if comparison.change is None else change(comparison.change)
+    return "?" if comparison.change is None else format_change(comparison.change)
 
 
 def _interval(comparison: MetricComparison) -> str:
     if comparison.low is None or comparison.high is None:
         return ""
-    return f"[{change(comparison.low, unit=False)}, {change(comparison.high, unit=False)}]"
+    return f"[{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
 
 
 def gate_table(result: Result) -> Markup:
@@ -94,7 +96,7 @@ def gate_table(result: Result) -> Markup:
                 *(element("td", side, class_="number") for side in sides),
                 element("td", element("b", _change(item)), f" {_interval(item)}", class_="number"),
                 element("td", _picture(item), class_="change"),
-                element("td", percent(item.tolerance), class_="number"),
+                element("td", format_share(item.tolerance), class_="number"),
                 element("td", badge(Standing(item.outcome.value))),
             )
         )
@@ -138,7 +140,7 @@ def _picture(comparison: MetricComparison) -> Markup:
         element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
         viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
         role="img",
-        aria_label=f"{_change(comparison)} {_interval(comparison)}, tolerance {percent(comparison.tolerance)}",
+        aria_label=f"{_change(comparison)} {_interval(comparison)}, tolerance {format_share(comparison.tolerance)}",
     )
 
 

@@ -12,7 +12,8 @@ from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import Entry, link
 from pytest_fileperf.report.ranking_table import member_names, share
-from pytest_fileperf.report.text import amount, percent, plain
+from pytest_fileperf.report.text import amount, plain
+from pytest_fileperf.units import format_share
 
 __all__ = ("group_sections",)
 
@@ -23,7 +24,7 @@ def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, Entry]) 
     """Returns what there is to see of each group; `entries` are by the `id` of their result."""
     if not groups:
         return Markup("")
-    sure = percent(groups[0].ranking.confidence)
+    sure = format_share(groups[0].ranking.confidence)
     says = (
         "Tests of equal rank cannot be told apart, and each of the marked ones may be the best. "
         f"Ranks and intervals of a group hold together with {sure} confidence."

@@ -1,0 +1,98 @@
+"""The sentence of each reason: why an outcome is what it is, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_fileperf.judge.verdict import Reason, ReasonKind
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.units import format_duration, format_share
+
+__all__ = ("SATURATED", "sentence")
+
+SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+_LONGER = "give it a longer max_duration"
+_SIDES = {"base": "the baseline", "now": "this run"}
+_PAIR_SIDES = {"base": "the base", "now": "this side"}
+_SENTENCES: Mapping[ReasonKind, str] = {
+    ReasonKind.NO_BASELINE: "there is no baseline: store one with --fileperf-update",
+    ReasonKind.NO_BASELINE_SATURATED: f"there is no baseline, and this run makes none: {SATURATED}",
+    ReasonKind.SATURATED: SATURATED,
+    ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}):"
+    " store one of this machine with --fileperf-update",
+    ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
+    " store a new baseline with --fileperf-update",
+    ReasonKind.ABSENT: "{text}",
+    ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
+    ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
+    ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update",
+    ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it:"
+    " use more boots or a longer duration",
+    ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: use more boots or a longer duration,"
+    " or a tolerance of {tolerance}",
+    ReasonKind.FEW_REQUESTS: "{metric} needs {needed} requests and {side} has {count}: use a longer duration"
+    " or gate a lower percentile",
+    ReasonKind.NO_REQUEST: "{side} has no successful request",
+    ReasonKind.WAS_ZERO: "{metric} was 0 in {side}, and a change from or to 0 has no ratio: set a limit instead",
+    ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}",
+    ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count} requests: it takes {needed} to tell it from the maximum",
+    ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
+    ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
+    f" {_LONGER}",
+    ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed} requests a side, and there were {count}:"
+    f" {_LONGER}, or gate a lower percentile",
+    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count} requests a side, as {together:.2g} slow ones come"
+    f" together: {_LONGER}, or gate a lower percentile",
+    ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
+    " worse by at least {share}",
+    ReasonKind.PAIRS_STALLS: "the typical turn is not worse, the total over all turns is: it stalls now and then",
+    ReasonKind.PAIRS_CALM_UNCLEAR: "not shown to be worse, but requests that do not wait together with many others"
+    " may be, by {share}: {remedy}",
+    ReasonKind.PAIRS_TOTAL_UNCLEAR: "the typical turn is not worse, but the total over all turns may be, by {share}:"
+    " {remedy}",
+    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {remedy}",
+    ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {remedy}",
+}
+
+
+def sentence(reason: Reason | str | None) -> str:
+    """Returns the reason in words, without a full stop; empty for None."""
+    if reason is None or isinstance(reason, str):
+        return reason or ""
+    if reason.kind is ReasonKind.SINCE_BASELINE:
+        return _since_baseline(reason)
+    return _SENTENCES[reason.kind].format(
+        metric=METRICS[reason.metric].title if reason.metric else "",
+        side=_SIDES.get(reason.side, reason.side),
+        pair_side=_PAIR_SIDES.get(reason.side, ""),
+        count=reason.count,
+        needed=reason.needed,
+        total=reason.total,
+        share=format_share(reason.share),
+        tolerance=format_share(reason.tolerance),
+        together=reason.together,
+        differences="; ".join(reason.differences),
+        busy=reason.busy,
+        text=reason.text,
+        remedy=_remedy(reason),
+    )
+
+
+def _since_baseline(reason: Reason) -> str:
+    parts = [
+        f"{reason.busy}, which explains less than this" if reason.busy else "",
+        f"since the baseline, {'; '.join(reason.differences)}" if reason.differences else "",
+        f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _remedy(reason: Reason) -> str:
+    """Returns what helps to decide a comparison that was not decided in the time there was."""
+    if reason.jump is None:
+        return f"{_LONGER}, or a quieter machine"
+    before, after = (f"{format_duration(seconds * 1e9)} at p{percentile:g}" for percentile, seconds in reason.jump)
+    return (
+        f"latency jumps there, from {before} to {after}, and chance decides on which side it is:"
+        " gate a percentile beside it"
+    )
