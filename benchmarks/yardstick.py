@@ -34,7 +34,7 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.serve.app import app_spec
@@ -99,7 +99,7 @@ def session(condition: str) -> dict[str, object]:
                         warmup_ns=200 * MS,
                         turn_ns=100 * MS,
                         handover_ns=20 * MS,
-                        firsts=tuple(random.choice((0, 1)) for _ in range(CYCLES)),
+                        firsts=tuple(random.choice(tuple(Side)) for _ in range(CYCLES)),
                         timeout_ns=30_000 * MS,
                     )
                     made = loader.alternate(WORK[name], plan, index, servers, cores[1], lambda _: None)

@@ -13,7 +13,7 @@ from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.alternation import NOW, SIDES, Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -40,7 +40,7 @@ async def run_alternating(
     """
     async with AsyncExitStack() as stack:
         loads, recorders, slots, engines = [], [], [], []
-        for side in SIDES:
+        for side in Side:
             begin = Beginning(work, targets[side], files, stack, timeout_ns=plan.timeout_ns)
             request, why = await begin.replayable()
             recorder = Recorder(
@@ -55,11 +55,11 @@ async def run_alternating(
             loads.append(load)
             recorders.append(recorder)
             engines.append(("replay" if request is not None else "client", why))
-        with quiet_memory(collect=engines[NOW][0] != "replay"):
+        with quiet_memory(collect=engines[Side.NOW][0] != "replay"):
             origin_ns = monotonic_ns()
             for recorder in recorders:
                 recorder.begin(origin_ns + plan.measured_from_ns)
-            teller = asyncio.create_task(tell(loads[NOW], recorders[NOW], origin_ns, progress))
+            teller = asyncio.create_task(tell(loads[Side.NOW], recorders[Side.NOW], origin_ns, progress))
             stack.callback(teller.cancel)
             running = [
                 asyncio.create_task(load.run(own, origin_ns=origin_ns)) for load, own in zip(loads, slots, strict=True)
@@ -81,10 +81,10 @@ async def run_alternating(
             leads=None,
             first=recorders[side].first(),
         )
-        for side in SIDES
+        for side in Side
     )
     return base, now
 
 
-def _stretches(plan: Alternation, side: int) -> list[tuple[int, Phase]]:
+def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:
     return [stretch for start, end in plan.rounds(side) for stretch in ((start, Phase.HANDOVER), (end, Phase.ROUND))]

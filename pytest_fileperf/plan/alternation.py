@@ -10,12 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import ClassVar
 
-__all__ = ("BASE", "NOW", "SIDES", "Alternation", "Turns")
+__all__ = ("Alternation", "Side", "Turns")
 
-BASE, NOW = 0, 1
-SIDES = (BASE, NOW)
+
+class Side(IntEnum):
+    """A side of a comparison, and its place in a pair of both."""
+
+    BASE = 0
+    """What is compared with."""
+    NOW = 1
+    """The code here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +59,11 @@ class Alternation:
     turn_ns: int
     handover_ns: int
     """The part of each turn that no rate counts."""
-    firsts: tuple[int, ...]
-    """For each cycle, whose turn is first: `BASE` or `NOW`."""
+    firsts: tuple[Side, ...]
+    """For each cycle, whose turn is first."""
     timeout_ns: int
     """A request that takes longer counts as failed."""
-    warm_firsts: tuple[int, ...] = (BASE,)
+    warm_firsts: tuple[Side, ...] = (Side.BASE,)
     """For each cycle of the warm-up, whose turn is first; they share its time. What warms up first warms up the machine
     and the generator too, so several are fairer than one."""
     _starts: tuple[tuple[int, ...], tuple[int, ...]] = field(init=False, repr=False, compare=False)
@@ -80,14 +87,14 @@ class Alternation:
         """The time after which the load has ended whatever the servers do."""
         return self.duration_ns + self.timeout_ns
 
-    def pacing(self, side: int) -> Turns:
+    def pacing(self, side: Side) -> Turns:
         """Returns when one side sends."""
         warm_ns = self._warm_turn_ns
         warm = _starts(self.warm_firsts, warm_ns, 0)[side] if warm_ns else ()
         edges = [at for start in warm for at in (start, start + warm_ns)]
         return Turns(edges=(*edges, *(at for start in self._starts[side] for at in (start, start + self.turn_ns))))
 
-    def rounds(self, side: int) -> tuple[tuple[int, int], ...]:
+    def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
         """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
         zero = self.measured_from_ns
         return tuple((start + self.handover_ns - zero, start + self.turn_ns - zero) for start in self._starts[side])
@@ -97,11 +104,11 @@ class Alternation:
         return self.warmup_ns // len(self.warm_firsts)
 
 
-def _starts(firsts: Sequence[int], turn_ns: int, begin_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _starts(firsts: Sequence[Side], turn_ns: int, begin_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns when the turns of both sides begin."""
     starts: tuple[list[int], list[int]] = ([], [])
     for cycle, first in enumerate(firsts):
         cycle_ns = begin_ns + 2 * cycle * turn_ns
         starts[first].append(cycle_ns)
         starts[1 - first].append(cycle_ns + turn_ns)
-    return tuple(starts[BASE]), tuple(starts[NOW])
+    return tuple(starts[Side.BASE]), tuple(starts[Side.NOW])

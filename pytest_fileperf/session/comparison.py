@@ -26,7 +26,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
-from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
@@ -198,14 +198,14 @@ class _Run:
     def _probe(self, servers: Sequence[RunningServer]) -> None:
         """Finds out how long a request takes, and whether both sides have an answer to it."""
         plan = probe_plan(self._settings)
-        for side in reversed(SIDES):
+        for side in reversed(Side):
             run = self._load(plan, 0, servers[side])
             good = sum(round_.requests for round_ in run.result.rounds)
             failures = [failure for round_ in run.result.rounds for failure in round_.failures]
             if not good and failures:
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
-                whose = self._versus.base.title if side == BASE else "the code here"
-                raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}", here=side == NOW)
+                whose = self._versus.base.title if side == Side.BASE else "the code here"
+                raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}", here=side == Side.NOW)
             latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
             self._latency_ns = max(self._latency_ns, latency.percentile_ns(50))
 
@@ -214,19 +214,19 @@ class _Run:
         if turn is None:
             plan = alternation_plan(self._settings, pair=number, latency_ns=self._typical_latency_ns())
             made = self._alternated(plan, number, servers)
-            runs = ([made[BASE]], [made[NOW]])
+            runs = ([made[Side.BASE]], [made[Side.NOW]])
         else:
             runs = ([], [])
             begun_s = monotonic()
-            while not runs[BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
-                for side in _CHANCE.sample(SIDES, 2):
+            while not runs[Side.BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
+                for side in _CHANCE.sample(tuple(Side), 2):
                     runs[side].append(self._load(turn, number, servers[side]))
-        for side in SIDES:
+        for side in Side:
             self._sides[side].runs += runs[side]
         stabilised = [set(run.boot.stabilised) for own in runs for run in own]
         return Pair(
-            base=_pair_side(runs[BASE]),
-            now=_pair_side(runs[NOW]),
+            base=_pair_side(runs[Side.BASE]),
+            now=_pair_side(runs[Side.NOW]),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
             base_boots_anew=self._versus.base.url is None and not isinstance(self._settings.server, Url),
         )
@@ -242,7 +242,7 @@ class _Run:
         made = self._versus.loader.alternate(
             self._work, plan, number, servers, self._cores[1] if self._cores else None, self._tell
         )
-        self._requests += sum(round_.requests for round_ in made[NOW].result.rounds)
+        self._requests += sum(round_.requests for round_ in made[Side.NOW].result.rounds)
         return made
 
     def _load(self, plan: LoadPlan, number: int, server: RunningServer) -> Run:
@@ -269,7 +269,7 @@ class _Run:
     def _result(
         self, comparisons: tuple[MetricComparison, ...], servers: tuple[RunningServer, RunningServer]
     ) -> ComparisonResult:
-        plan, server = limiting_plan(self._settings), servers[NOW]
+        plan, server = limiting_plan(self._settings), servers[Side.NOW]
         open_loop, pinned = plan.pacing().open_loop, self._cores is not None
         alone = _Side([self._load(plan, 0, server)])
         seconds = monotonic() - self._begun_s
@@ -304,8 +304,8 @@ class _Run:
             self._work,
             profile_plan(self._settings),
             (
-                Looked(server=servers[BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
-                Looked(server=servers[NOW], root=code_tree.here, cpu_per_request=now_s),
+                Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
+                Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
             ),
             self._cores[1] if self._cores else None,
             self._tell,

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.alternation import BASE, NOW, Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
@@ -211,9 +211,9 @@ def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alter
     )
 
 
-def _drawn(cycles: int) -> tuple[int, ...]:
+def _drawn(cycles: int) -> tuple[Side, ...]:
     """Returns whose turn is first in each of so many cycles, at least one."""
-    return tuple(_CHANCE.choices((BASE, NOW), k=max(1, cycles)))
+    return tuple(_CHANCE.choices(tuple(Side), k=max(1, cycles)))
 
 
 def contest_title(settings: Settings, pairs: int, seconds: float) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from pytest_fileperf.errors import AppMissingError, ServerDiedError
-from pytest_fileperf.plan.alternation import BASE, NOW
+from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
@@ -85,7 +85,7 @@ class Sides:
                     servers = self._launched(number, self._places(), stack)
                 yield servers
             except ServerDiedError as error:
-                if self._base.url is None and _has_died(servers[BASE]):
+                if self._base.url is None and _has_died(servers[Side.BASE]):
                     raise ServerDiedError(f"{self._base.title}: {error}") from error
                 raise
 
@@ -103,10 +103,10 @@ class Sides:
         app = None if settings.app is None else app_spec(settings.app)
         boot = self._first_boot + number  # the same on both sides, and another one in each session
         launches = (
-            prepare(settings.server, app, boot=boot, cores=places[BASE], builds=builds, code_tree=base.code_tree)
+            prepare(settings.server, app, boot=boot, cores=places[Side.BASE], builds=builds, code_tree=base.code_tree)
             if base.url is None
             else prepare(base.url, None, boot=boot, cores=None, builds=builds),
-            prepare(settings.server, app, boot=boot, cores=places[NOW], builds=builds),
+            prepare(settings.server, app, boot=boot, cores=places[Side.NOW], builds=builds),
         )
         for launch in launches:
             stack.callback(launch.stop)
@@ -114,9 +114,9 @@ class Sides:
             stack.callback(launch.ask_to_stop)
         for launch in _CHANCE.sample(launches, len(launches)):
             launch.start()
-        now = launches[NOW].ready()
+        now = launches[Side.NOW].ready()
         try:
-            return launches[BASE].ready(), now
+            return launches[Side.BASE].ready(), now
         except AppMissingError as error:
             raise AbsentError(f"{base.title} has no such app: {error}", app=True) from error
 

@@ -20,7 +20,7 @@ from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
-from pytest_fileperf.plan.alternation import BASE, NOW, SIDES, Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.operation import Journey, Operation, Work
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.wire.eventloop import new_event_loop
@@ -33,14 +33,14 @@ Pair = tuple[RunResult, RunResult]
 
 
 def plan(
-    *firsts: int, connections: int = 2, warmup_ms: int = 50, turn_ms: int = 80, timeout_ms: int = 5000
+    *firsts: Side, connections: int = 2, warmup_ms: int = 50, turn_ms: int = 80, timeout_ms: int = 5000
 ) -> Alternation:
     return Alternation(
         connections=connections,
         warmup_ns=warmup_ms * MS,
         turn_ns=turn_ms * MS,
         handover_ns=10 * MS,
-        firsts=firsts or (BASE, NOW),
+        firsts=firsts or (Side.BASE, Side.NOW),
         timeout_ns=timeout_ms * MS,
     )
 
@@ -124,18 +124,18 @@ def children() -> set[int]:
 
 
 def test_each_cycle_is_a_round_on_both_sides(urls: tuple[str, str]) -> None:
-    planned = plan(BASE, NOW, NOW)
+    planned = plan(Side.BASE, Side.NOW, Side.NOW)
     results = alternated(urls, planned=planned)
 
-    for side in SIDES:
+    for side in Side:
         lengths = [(round_.ended_ns - round_.started_ns) // MS for round_ in turns(results[side])]
         assert lengths == [70, 70, 70]
         assert results[side].boot == 3
         assert results[side].attack_ns == 210 * MS
         assert good(results[side]) > 0
         assert failures(results[side]) == ()
-    zero_ns = turns(results[BASE])[0].started_ns - planned.rounds(BASE)[0][0]
-    for side in SIDES:
+    zero_ns = turns(results[Side.BASE])[0].started_ns - planned.rounds(Side.BASE)[0][0]
+    for side in Side:
         measured = tuple((round_.started_ns - zero_ns, round_.ended_ns - zero_ns) for round_ in turns(results[side]))
         assert measured == planned.rounds(side)
 
@@ -149,7 +149,7 @@ def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str,
 
 def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:
     """A request that is due at the end of a turn may be delayed into the other's, one a connection and no more."""
-    planned = plan(BASE, NOW, BASE, BASE, connections=2, turn_ms=100)
+    planned = plan(Side.BASE, Side.NOW, Side.BASE, Side.BASE, connections=2, turn_ms=100)
     begun: dict[str, list[int]] = {url: [] for url in urls}
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -158,8 +158,8 @@ def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:
 
     results = alternated(urls, Journey(name="journey", function=journey), planned)
 
-    zero_ns = turns(results[BASE])[0].started_ns - planned.rounds(BASE)[0][0] - planned.measured_from_ns
-    for side, url in enumerate(urls):
+    zero_ns = turns(results[Side.BASE])[0].started_ns - planned.rounds(Side.BASE)[0][0] - planned.measured_from_ns
+    for side, url in zip(Side, urls, strict=True):
         edges_ns = planned.pacing(side).edges
         spans = list(zip(edges_ns[::2], edges_ns[1::2], strict=True))
         outside = [at_ns for at_ns in begun[url] if not any(start <= at_ns - zero_ns < end for start, end in spans)]
@@ -177,14 +177,14 @@ def test_the_warm_up_is_in_no_round(urls: tuple[str, str]) -> None:
 
     results = alternated(urls, Journey(name="journey", function=journey), plan(warmup_ms=150))
 
-    for side, url in enumerate(urls):
+    for side, url in zip(Side, urls, strict=True):
         assert 0 < good(results[side]) < counts[url]
 
 
 def test_without_a_warm_up_it_begins_with_the_first_turn(urls: tuple[str, str]) -> None:
-    results = alternated(urls, planned=plan(NOW, warmup_ms=0))
+    results = alternated(urls, planned=plan(Side.NOW, warmup_ms=0))
     assert [len(turns(result)) for result in results] == [1, 1]
-    assert turns(results[NOW])[0].started_ns < turns(results[BASE])[0].started_ns
+    assert turns(results[Side.NOW])[0].started_ns < turns(results[Side.BASE])[0].started_ns
 
 
 def test_both_sides_go_the_same_way(urls: tuple[str, str]) -> None:
@@ -202,7 +202,7 @@ def test_large_bodies_are_sent_to_both(urls: tuple[str, str]) -> None:
 
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
     told: list[RunProgress] = []
-    alternated(urls, planned=plan(BASE, NOW, BASE, turn_ms=150), tell=told.append)
+    alternated(urls, planned=plan(Side.BASE, Side.NOW, Side.BASE, turn_ms=150), tell=told.append)
 
     assert (told[0].phase, told[0].requests) == ("warm-up", 0)
     assert [phase for phase, _ in groupby(moment.phase for moment in told)] in (
@@ -216,7 +216,7 @@ def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
 # --- when a server does not play along
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("side", Side)
 def test_failures_belong_to_the_side_that_failed(side: int) -> None:
     handlers: list[Handler] = [hello, hello]
     handlers[side] = broken
@@ -232,12 +232,12 @@ def test_failures_belong_to_the_side_that_failed(side: int) -> None:
 
 def test_a_server_that_goes_away_has_failed_and_the_other_one_goes_on() -> None:
     with scripted(hello) as base, scripted(dying) as now:
-        results = alternated((base, now), planned=plan(BASE, NOW, NOW, connections=1))
+        results = alternated((base, now), planned=plan(Side.BASE, Side.NOW, Side.NOW, connections=1))
 
-    assert good(results[NOW]) <= 20
-    assert [failure.kind for failure in failures(results[NOW])] == ["disconnected"]
-    assert all(round_.requests and not round_.failed for round_ in turns(results[BASE]))
-    assert len(turns(results[NOW])) == 3
+    assert good(results[Side.NOW]) <= 20
+    assert [failure.kind for failure in failures(results[Side.NOW])] == ["disconnected"]
+    assert all(round_.requests and not round_.failed for round_ in turns(results[Side.BASE]))
+    assert len(turns(results[Side.NOW])) == 3
 
 
 def test_requests_that_outlast_their_turn_are_waited_for() -> None:
@@ -246,11 +246,11 @@ def test_requests_that_outlast_their_turn_are_waited_for() -> None:
         writer.write(answer(b"late"))
 
     with scripted(hello) as base, scripted(slow) as now:
-        results = alternated((base, now), planned=plan(BASE, connections=1, warmup_ms=0))
+        results = alternated((base, now), planned=plan(Side.BASE, connections=1, warmup_ms=0))
 
-    assert (good(results[NOW]), failures(results[NOW])) == (1, ())
-    assert [(round_.phase, round_.requests) for round_ in results[NOW].rounds][-1] == (Phase.DRAIN, 1)
-    assert results[NOW].wait_ns > 0
+    assert (good(results[Side.NOW]), failures(results[Side.NOW])) == (1, ())
+    assert [(round_.phase, round_.requests) for round_ in results[Side.NOW].rounds][-1] == (Phase.DRAIN, 1)
+    assert results[Side.NOW].wait_ns > 0
 
 
 def test_a_silent_server_is_a_timeout_and_ends() -> None:
@@ -260,12 +260,12 @@ def test_a_silent_server_is_a_timeout_and_ends() -> None:
     with scripted(silent) as base, scripted(hello) as now:
         results = alternated((base, now), planned=plan(connections=1, timeout_ms=300))
 
-    assert good(results[BASE]) == 0
-    assert {failure.kind for failure in failures(results[BASE])} <= {"timeout"}
-    assert good(results[NOW]) > 0
+    assert good(results[Side.BASE]) == 0
+    assert {failure.kind for failure in failures(results[Side.BASE])} <= {"timeout"}
+    assert good(results[Side.NOW]) > 0
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("side", Side)
 def test_a_server_that_refuses_connections_is_a_connect_error(side: int, urls: tuple[str, str]) -> None:
     asked = list(urls)
     asked[side] = REFUSED
@@ -287,15 +287,15 @@ def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
 
     begun_ns = monotonic_ns()
     with pytest.raises(EnoughError):
-        alternated(urls, planned=plan(*[BASE] * 200), tell=enough)
-    assert monotonic_ns() - begun_ns < plan(*[BASE] * 200).duration_ns
+        alternated(urls, planned=plan(*[Side.BASE] * 200), tell=enough)
+    assert monotonic_ns() - begun_ns < plan(*[Side.BASE] * 200).duration_ns
 
 
 # --- in a process of its own
 
 
 def test_a_generator_alternates_and_makes_other_stints_too(shared: Generator, urls: tuple[str, str]) -> None:
-    first, second = generated(shared, urls), generated(shared, urls, planned=plan(NOW))
+    first, second = generated(shared, urls), generated(shared, urls, planned=plan(Side.NOW))
     assert [[len(turns(result)) for result in pair] for pair in (first, second)] == [[2, 2], [1, 1]]
     assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
 
@@ -322,7 +322,7 @@ def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[st
     assert not any(now)
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("side", Side)
 def test_refused_connections_come_back_from_the_generator(side: int, shared: Generator, urls: tuple[str, str]) -> None:
     asked = list(urls)
     asked[side] = REFUSED
@@ -346,7 +346,7 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
         raise error
 
     with Generator() as generator, pytest.raises(error):
-        generated(generator, urls, planned=plan(*[BASE] * 200), **{where: stop})  # type: ignore[arg-type]
+        generated(generator, urls, planned=plan(*[Side.BASE] * 200), **{where: stop})  # type: ignore[arg-type]
 
     assert children() == before
     assert list(tmp_path.iterdir()) == []
@@ -358,5 +358,5 @@ def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
 
     with Generator() as generator:
         with pytest.raises(KeyboardInterrupt):
-            generated(generator, urls, planned=plan(*[BASE] * 200), tell=stop)
+            generated(generator, urls, planned=plan(*[Side.BASE] * 200), tell=stop)
         assert all(map(good, generated(generator, urls)))

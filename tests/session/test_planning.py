@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.alternation import SIDES
+from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.session.planning import (
     alternation_plan,
     boots_wanted,
@@ -133,7 +133,7 @@ def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> Non
     assert (len(first.firsts), len(later.firsts)) == (9, 30)
     orders = {alternation_plan(settings(), pair=3, latency_ns=0).firsts for _ in range(20)}
     assert len(orders) > 1
-    assert {first for order in orders for first in order} == set(SIDES)
+    assert {first for order in orders for first in order} == set(Side)
 
 
 @pytest.mark.parametrize(
