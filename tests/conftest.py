@@ -18,7 +18,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
 from pytest_fileperf.watch.profiler import Profiler
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "marking"]
 
 # The same examples in every run, and none judged by its time: a failure is a fault of the code, not of the day.
 settings.register_profile("steady", deadline=None, derandomize=True)

@@ -60,6 +60,7 @@ def test_the_table_of_the_marker_names_every_key() -> None:
     assert sorted(first_cells(section("The marker and its keys"))) == sorted(KEYS)
 
 
+@pytest.mark.once
 def test_the_table_of_options_names_every_option_and_setting(pytester: pytest.Pytester) -> None:
     shown = pytester.runpytest_subprocess("--help").stdout.str()
     there = set(re.findall(r"^\s+(--fileperf[a-z-]*)", shown, re.MULTILINE))
@@ -75,6 +76,7 @@ def test_python_samples_are_python(sample: str) -> None:
     compile(f"async def sample():\n{indented}", "README.md", "exec")
 
 
+@pytest.mark.everywhere
 def test_the_first_tests_and_the_journey_run(pytester: pytest.Pytester) -> None:
     (config,) = samples(section("Your first test"), "toml")
     (first,) = samples(section("Your first test"), "python")
@@ -89,6 +91,7 @@ def test_the_first_tests_and_the_journey_run(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=5)
 
 
+@pytest.mark.once
 def test_they_are_skipped_without_the_option(pytester: pytest.Pytester) -> None:
     (first,) = samples(section("Your first test"), "python")
     pytester.makepyfile(first)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from marking import ONCE, TESTS
 
 import pytest_fileperf
 from pytest_fileperf import errors
@@ -170,6 +171,7 @@ def test_modules_are_short(module: Path) -> None:
 
 
 @pytest.mark.parametrize("name,also", [("pytest_fileperf", ("pytest",)), ("pytest_fileperf.plugin", ())])
+@pytest.mark.everywhere
 def test_importing_loads_nothing_large(name: str, also: tuple[str, ...], tmp_path: Path) -> None:
     code = f"import sys, {name}; print(sorted(set(sys.modules) & set({(*LARGE, *also)!r})))"
     done = subprocess.run(
@@ -209,3 +211,8 @@ def test_the_lowest_environment_installs_every_lower_bound(project: dict[str, ob
     tox.read(ROOT / "tox.ini", encoding="utf-8")
     pins = [line.replace("==", ">=") for line in tox["testenv:lowest"]["deps"].split("\n") if line]
     assert declared(pins) == bounds
+
+
+@pytest.mark.parametrize("place", ONCE)
+def test_what_is_marked_once_is_there(place: str) -> None:
+    assert (TESTS / place).exists()

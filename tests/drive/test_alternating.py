@@ -300,6 +300,7 @@ def test_a_generator_alternates_and_makes_other_stints_too(shared: Generator, ur
     assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
 
 
+@pytest.mark.once
 def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, str]) -> None:
     wanted = "hello"
 
@@ -312,6 +313,7 @@ def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, 
         assert good(result) > 0
 
 
+@pytest.mark.once
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
     results = shared.alternate(
@@ -332,6 +334,7 @@ def test_refused_connections_come_back_from_the_generator(side: int, shared: Gen
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("where", ["tell", "check"])
+@pytest.mark.once
 def test_whatever_ends_it_leaves_no_process_and_no_file(
     error: type[BaseException],
     where: str,
@@ -352,6 +355,7 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
     def stop(_: RunProgress) -> None:
         raise KeyboardInterrupt

@@ -66,6 +66,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.everywhere
 def test_a_stint_in_its_own_process(shared: Generator, url: str) -> None:
     result = run(shared, url)
 

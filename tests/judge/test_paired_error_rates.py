@@ -15,7 +15,7 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 TESTS = 5
 GATES = {name: METRICS[name].paired_tolerance for name in ("rps", "p99")}

@@ -193,10 +193,10 @@ def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean(reques
     assert 35 <= above <= 65
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("latencies", [usual_ms, paused_ms], ids=["smooth", "paused"])
 @pytest.mark.parametrize("requests, boot_sd, usual", [(1000, 0.0, 0.04), (3000, 0.04, 0.04), (3000, 0.28, 0.28)])
+@pytest.mark.once
 def test_an_error_of_one_in_a_hundred_is_at_most_that(
     latencies: Callable[[np.random.Generator, int], np.ndarray], requests: int, boot_sd: float, usual: float
 ) -> None:
@@ -211,9 +211,9 @@ def test_an_error_of_one_in_a_hundred_is_at_most_that(
     assert wrong <= 20
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("calm", [True, False])
+@pytest.mark.once
 def test_so_it_is_where_requests_stall_together(calm: bool) -> None:
     wrong = 0
     for seed in range(1000):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from versions.repositories import Repo, needs_git
 
-pytestmark = [needs_git, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [needs_git, pytest.mark.timeout(300)]
 
 Run = Callable[..., pytest.RunResult]
 

@@ -24,6 +24,7 @@ def server_pid(result: pytest.RunResult) -> int:
     return int(found)
 
 
+@pytest.mark.everywhere
 def test_every_verb_measures(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(
         """
@@ -49,6 +50,7 @@ def test_every_verb_measures(project: pytest.Pytester, run_apart: Run) -> None:
     run_apart("--fileperf-smoke").assert_outcomes(passed=2)
 
 
+@pytest.mark.everywhere
 def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(
         """
@@ -319,6 +321,7 @@ def test_random_order_and_no_cache(project: pytest.Pytester, run_apart: Run) -> 
     run_apart("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
 
 
+@pytest.mark.everywhere
 def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(
         """

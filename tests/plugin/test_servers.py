@@ -63,6 +63,7 @@ def test_servers_have_readable_ids(pytester: pytest.Pytester, run: Run) -> None:
 
 
 @posix
+@pytest.mark.everywhere
 def test_gunicorn_serves_by_option(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(
         """

@@ -153,6 +153,7 @@ def cli(directory: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.everywhere
 def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = benchmark_document([result("test_upload"), result("test_download", group="downloads")], INFO)
@@ -171,6 +172,7 @@ def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatc
     assert "benchmark 'downloads': 1 tests" in table
 
 
+@pytest.mark.everywhere
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     facts = run_info()
@@ -183,6 +185,7 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert stored["commit_info"]["project"] == tmp_path.name
 
 
+@pytest.mark.everywhere
 def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
     run = benchmark_document([result()], INFO)
     first = save_benchmarks(run, name="a", storage=str(tmp_path))
@@ -198,6 +201,7 @@ def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
     assert not storage.exists()
 
 
+@pytest.mark.everywhere
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
     run = benchmark_document([result()], INFO)
     with pytest.raises(

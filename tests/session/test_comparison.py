@@ -50,7 +50,7 @@ from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.tree import CodeTree
 from pytest_fileperf.watch.machine import cores_of
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

@@ -1,0 +1,78 @@
+"""Which tests run on one Python only, and a check that none of the others starts a process.
+
+tox runs every test on one Python. On the others it leaves out what is marked `once`: that takes long and is the same
+everywhere. The table below marks whole files. A test marked `everywhere` runs on every Python, whatever the table says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+__all__ = ("ONCE", "TESTS")
+
+TESTS = Path(__file__).parent
+ONCE = (
+    # Whole pytest runs, servers, and other processes.
+    "drive/test_process.py",
+    "plugin/test_against.py",
+    "plugin/test_async.py",
+    "plugin/test_load.py",
+    "serve/test_command.py",
+    "serve/test_cores.py",
+    "serve/test_orphans.py",
+    "serve/test_pool.py",
+    "serve/test_stability.py",
+    "serve/test_versions.py",
+    "serve/test_workers.py",
+    "session/test_comparison.py",
+    "session/test_profiling.py",
+    "session/test_session.py",
+    "versions/test_checkout.py",
+    "watch",
+    # Simulations of many comparisons.
+    "judge/test_error_budget.py",
+    "judge/test_error_rates.py",
+    "judge/test_paired_error_rates.py",
+    # The source as text.
+    "test_structure.py",
+)
+"""Files and directories below `tests`."""
+_FIXTURES = frozenset({"boot", "looks", "run_apart", "shared"})
+"""Fixtures that start processes."""
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"})
+"""What Python tells its audit hooks when a process starts."""
+
+_started: list[str] = []
+
+
+def _hook(event: str, _: object) -> None:
+    if event in _STARTS:
+        _started.append(event)
+
+
+def pytest_configure() -> None:
+    sys.addaudithook(_hook)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {TESTS / place for place in ONCE}
+    for item in items:
+        once = not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) or not places.isdisjoint(
+            (item.path, *item.path.parents)
+        )
+        if once and item.get_closest_marker("everywhere") is None:
+            item.add_marker("once")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fails a test that starts a process and is not marked."""
+    _started.clear()
+    yield
+    marks = (item.get_closest_marker("once"), item.get_closest_marker("everywhere"))
+    if _started and marks == (None, None):
+        pytest.fail("it starts a process: add it to `ONCE` in tests/marking.py, or mark it `once` or `everywhere`")
