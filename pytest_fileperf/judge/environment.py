@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_fileperf.judge.stored import text_in, whole_in
 
-__all__ = ("PACKAGES", "Environment", "changes")
+__all__ = ("PACKAGES", "Environment", "differences")
 
 PACKAGES = ("fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop")
 """Recorded with a baseline, and said where they differ, but compared across: an upgrade that makes an app slower is
@@ -62,7 +62,7 @@ class Environment:
 
     def differences(self, other: Environment) -> tuple[str, ...]:
         """Returns how this one differs from `other`, the earlier, packages left out: `cores was 2, is 4`."""
-        return changes(other.to_json(), self.to_json())
+        return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """Returns what must agree, as JSON values."""
@@ -80,7 +80,7 @@ class Environment:
         )
 
 
-def changes(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
+def differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
     """Returns what differs between two mappings of JSON values, nested keys with dots: `load.rounds was 4, is 8`."""
     before, after = dict(_flat(was)), dict(_flat(now))
     return tuple(

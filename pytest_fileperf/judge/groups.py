@@ -1,4 +1,4 @@
-"""The groups of a session whose members are ranked."""
+"""The record of a session that every report is made from, with its groups whose members are ranked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_fileperf.judge.grouping import grouped
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
 from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
 from pytest_fileperf.judge.result import Result
 
-__all__ = ("RankedGroup", "ranked_groups")
+__all__ = ("RankedGroup", "SessionRecord", "session_record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,22 @@ class RankedGroup:
             yield self.results[place.member], place
 
 
-def ranked_groups(
-    results: Sequence[Result], labels: Sequence[str]
-) -> tuple[tuple[Result, ...], tuple[RankedGroup, ...]]:
-    """Returns the results that are in no ranked group, and the groups by `labels`, in order of appearance.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """All that was measured in a session."""
+
+    results: tuple[Result, ...] = ()
+    """In the order they were made."""
+    alone: tuple[Result, ...] = ()
+    """Those that are in no ranked group."""
+    groups: tuple[RankedGroup, ...] = ()
+    """In order of appearance."""
+    unknown_params: tuple[str, ...] = ()
+    """Parameters to group by that no test has."""
+
+
+def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
+    """Returns the record; `labels` are what `parse_group_by` returns and say which results are a group.
 
     A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing.
     """
@@ -41,8 +53,13 @@ def ranked_groups(
             limits = [result.measurement.limit for result in members]
             ranking = rank_runs([result.recording for result in members], limits)
             groups.append(RankedGroup(title=title, results=tuple(members), ranking=_by_rank(ranking)))
-    taken = {id(result) for group in groups for result in group.results}
-    return tuple(result for result in results if id(result) not in taken), tuple(groups)
+    ranked = {id(result) for group in groups for result in group.results}
+    return SessionRecord(
+        results=tuple(results),
+        alone=tuple(result for result in results if id(result) not in ranked),
+        groups=tuple(groups),
+        unknown_params=unknown_params(results, labels),
+    )
 
 
 def _by_rank(ranking: Ranking) -> Ranking:

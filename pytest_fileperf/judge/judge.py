@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Entry, ForeignProfile
-from pytest_fileperf.judge.environment import Environment, changes
+from pytest_fileperf.judge.environment import Environment, differences
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
@@ -120,7 +120,7 @@ def _compared(
         other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     # As JSON, so that a tuple is the list that the file gave back.
-    if different := changes(found.identity, json.loads(json.dumps(identity))):
+    if different := differences(found.identity, json.loads(json.dumps(identity))):
         other = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     return compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha)
@@ -128,7 +128,7 @@ def _compared(
 
 def _about_baseline(base: Entry, environment: Environment) -> Reason | None:
     """Returns what to know of the baseline that a run regressed from; None for nothing."""
-    different = changes(base.packages, environment.packages)
+    different = differences(base.packages, environment.packages)
     if not different and not base.reason:
         return None
     return Reason(

@@ -16,17 +16,18 @@ import pytest
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.options import (
     MEASURING_FIXTURES,
-    Invocation,
+    Options,
     is_load_test,
     marker_keys,
-    read_invocation,
+    read_options,
     runs_in_ci,
 )
-from pytest_fileperf.plugin.screen import Progress
+from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
+    from pytest_fileperf.judge.groups import SessionRecord
     from pytest_fileperf.judge.result import Result
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.session.sides import Base
@@ -43,24 +44,24 @@ _WORKER_RESULTS = "fileperf_results"
 
 def activate(config: pytest.Config) -> None:
     """Checks options and ini values, and registers the active part. Raises UsageError that lists every problem."""
-    invocation, problems = read_invocation(config)
+    options, problems = read_options(config)
     try:
-        settings = resolve(verb={}, marker={}, options=invocation.options, ini=invocation.ini)
+        settings = resolve(verb={}, marker={}, options=options.command_line, ini=options.ini)
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
     against = None
-    if invocation.against is not None:
+    if options.against is not None:
         from pytest_fileperf.versions.checkout import parse_against
 
         try:
-            against = parse_against(invocation.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
+            against = parse_against(options.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
         except PlanError as error:
             problems += error.problems
     if problems:
         raise pytest.UsageError(_listed(*problems))
-    if not invocation.smoke and _is_distributed(config):
+    if not options.smoke and _is_distributed(config):
         raise pytest.UsageError(_listed(_NEIGHBOURS))
-    active = Active(config, invocation, settings, against)
+    active = Active(config, options, settings, against)
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.census, "fileperf-census")
@@ -82,12 +83,10 @@ def _is_distributed(config: pytest.Config) -> bool:
 class Active:
     """The load tests of one test session."""
 
-    def __init__(
-        self, config: pytest.Config, invocation: Invocation, settings: Settings, against: Against | None
-    ) -> None:
+    def __init__(self, config: pytest.Config, options: Options, settings: Settings, against: Against | None) -> None:
         self._config = config
-        self.invocation = invocation
-        self.progress = Progress(config)
+        self.options = options
+        self.progress = ScreenProgress(config)
         self.census = Census(config)
         self._settings = settings
         """What options and ini say, without any test's own."""
@@ -99,6 +98,8 @@ class Active:
         self._session: Session | None = None
         self.results: list[Result] = []
         """Every measurement of the session, once the session has ended."""
+        self._record: SessionRecord | None = None
+        """What reports are made from, once the session has ended with results."""
         self._gates = 0
         """Comparisons to come in this session: they share one error rate."""
         self._said: list[str] = []
@@ -112,16 +113,16 @@ class Active:
             from pytest_fileperf.session.session import Session, SessionOptions
 
             options = SessionOptions(
-                baselines=self.invocation.baselines,
-                smoke=self.invocation.smoke,
-                update=self.invocation.update,
-                reason=self.invocation.reason,
-                strict=self.invocation.strict,
+                baselines=self.options.baselines,
+                smoke=self.options.smoke,
+                update=self.options.update,
+                reason=self.options.reason,
+                strict=self.options.strict,
                 ci=runs_in_ci(),
                 gates=max(1, self._gates),
                 against=self._base(),
-                aa=self.invocation.aa,
-                profile=self.invocation.profile and not self.invocation.smoke,
+                aa=self.options.aa,
+                profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
             )
             self._session = Session(options, progress=self.progress)
@@ -177,7 +178,7 @@ class Active:
         return tuple(f"{item.nodeid}: {problem}" for problem in problems)
 
     def _resolved(self, item: pytest.Item) -> Settings:
-        return resolve(verb={}, marker=marker_keys(item), options=self.invocation.options, ini=self.invocation.ini)
+        return resolve(verb={}, marker=marker_keys(item), options=self.options.command_line, ini=self.options.ini)
 
     # --- reporting
 
@@ -189,11 +190,11 @@ class Active:
         from pytest_fileperf.serve.cores import split_cores
         from pytest_fileperf.serve.spec import server_title, worker_count
 
-        said = ["smoke, a few requests each" if self.invocation.smoke else "measuring"]
-        if self.invocation.update:
+        said = ["smoke, a few requests each" if self.options.smoke else "measuring"]
+        if self.options.update:
             which = {"new": "new baselines", "all": "all baselines, worse ones too"}
-            said.append(f"storing {which.get(self.invocation.update, 'baselines')}")
-        if self.invocation.prune:
+            said.append(f"storing {which.get(self.options.update, 'baselines')}")
+        if self.options.prune:
             said.append("removing stale baselines")
         server = self._settings.server
         workers = worker_count(server)
@@ -202,14 +203,14 @@ class Active:
             said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
         if self._against is not None:
             said.append(f"against {self._against.title}")
-        elif self.invocation.aa:
+        elif self.options.aa:
             said.append("against itself")
         else:
             said.append(f"baselines in {self._shown_baselines()}")
         return said
 
     def _shown_baselines(self) -> str:
-        directory = self.invocation.baselines
+        directory = self.options.baselines
         root = self._config.rootpath
         return str(directory.relative_to(root) if directory.is_relative_to(root) else directory)
 
@@ -228,13 +229,15 @@ class Active:
     def _finish(self, session: pytest.Session) -> bool:
         """Settles what a session leaves on disk, notes what became of it, and returns whether anything failed."""
         failed = False
-        if not self.invocation.smoke:
-            said, failed = settle_stale(self._config, self.invocation, self.census, session, self.results)
+        if not self.options.smoke:
+            said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
             self._said += said
         if self.results:
+            from pytest_fileperf.judge.groups import session_record
             from pytest_fileperf.plugin.output import write_files
 
-            said, not_written = write_files(self._config, self.invocation, self.results)
+            self._record = session_record(self.results, self.options.group_by)
+            said, not_written = write_files(self._config, self.options, self._record)
             self._said += said
             failed |= not_written
         return failed
@@ -258,18 +261,15 @@ class Active:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the table of results, stale baselines, and where files were written."""
-        if not self.results and not self._said:
+        if self._record is None and not self._said:
             return
-        from pytest_fileperf.report.terminal import terminal_report
+        report = ""
+        if self._record is not None:
+            from pytest_fileperf.report.terminal import terminal_report
 
-        writer = self._config.get_terminal_writer()
-        report = terminal_report(
-            self.results,
-            width=writer.fullwidth,
-            colour=writer.hasmarkup,
-            verbosity=self._config.get_verbosity(),
-            group_by=self.invocation.group_by,
-        )
+            writer, verbosity = self._config.get_terminal_writer(), self._config.get_verbosity()
+            width, colour = writer.fullwidth, writer.hasmarkup
+            report = terminal_report(self._record, width=width, colour=colour, verbosity=verbosity)
         terminalreporter.ensure_newline()
         terminalreporter.section("fileperf")
         for line in (*report.splitlines(), *self._said):

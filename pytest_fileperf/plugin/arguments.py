@@ -1,4 +1,4 @@
-"""From the arguments of a verb to the work it asks for: an operation or a journey, and the settings given with it."""
+"""Reads the arguments of a verb: the operation or journey that it measures, and the settings given with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_fileperf.units import parse_size_bytes
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("EXPECTATIONS", "NO_APP", "Asked", "ask_for_journey", "ask_for_request")
+__all__ = ("EXPECTATIONS", "NO_APP", "VerbCall", "journey_from", "request_from")
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
 """The keywords that say what a good answer is."""
@@ -38,8 +38,8 @@ _ONCE_ONLY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a verb was asked for."""
+class VerbCall:
+    """One call of a verb."""
 
     work: Work | None
     """None where the arguments make no work: `problems` says why."""
@@ -50,7 +50,7 @@ class Asked:
     """The call, for messages: `fileperf.post("/upload")`."""
 
 
-def ask_for_request(method: object, url: object, arguments: Mapping[str, object]) -> Asked:
+def request_from(method: object, url: object, arguments: Mapping[str, object]) -> VerbCall:
     """Returns the request, repeated, that a verb's arguments describe."""
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS)
     problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
@@ -66,7 +66,7 @@ def ask_for_request(method: object, url: object, arguments: Mapping[str, object]
     expect, found = _expectation(arguments)
     problems += found
     method = str(method).upper()
-    return Asked(
+    return VerbCall(
         work=None if problems else Operation(method=method, url=str(url), arguments=recipe, expect=expect),
         keys={key: value for key, value in arguments.items() if key in KEYS},
         problems=tuple(problems),
@@ -74,14 +74,14 @@ def ask_for_request(method: object, url: object, arguments: Mapping[str, object]
     )
 
 
-def ask_for_journey(function: object, arguments: Mapping[str, object]) -> Asked:
+def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     """Returns the journey that `run` is asked for."""
     problems = [*unknown_keys(arguments, KEYS), *_journey_problems(function)]
     named = getattr(function, "func", function)  # a partial has no name of its own
     name = str(getattr(named, "__name__", type(named).__name__))
     work = Journey(name=name, function=_as_journey(function)) if not problems else None
     keys = {key: value for key, value in arguments.items() if key in KEYS}
-    return Asked(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
+    return VerbCall(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
 
 
 def _as_journey(function: object) -> Callable[[httpx.AsyncClient], Awaitable[object]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
-from pytest_fileperf.plugin.arguments import NO_APP, Asked
+from pytest_fileperf.plugin.arguments import NO_APP, VerbCall
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings.resolve import Settings, resolve
@@ -35,14 +35,14 @@ class Measuring:
         self._app = app
         self._count = 0
 
-    def measure(self, asked: Asked, *, given_up: Event | None = None) -> Measurement:
+    def measure(self, call: VerbCall, *, given_up: Event | None = None) -> Measurement:
         """Makes the measurement; blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
 
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
         with self._active.progress.until(given_up):
-            return _without_internals(lambda: self._measure(asked))
+            return _without_internals(lambda: self._measure(call))
 
     def server(self) -> RunningServer:
         """Returns the running server that this test's marker, app and options describe. Raises FilePerfError."""
@@ -50,19 +50,19 @@ class Measuring:
         _require_app(settings, self._item.nodeid)
         return self._active.session().server(settings)
 
-    def _measure(self, asked: Asked) -> Measurement:
-        settings, problems = Settings(), asked.problems
+    def _measure(self, call: VerbCall) -> Measurement:
+        settings, problems = Settings(), call.problems
         try:
-            settings = self._settings(asked.keys)
+            settings = self._settings(call.keys)
         except PlanError as error:
             problems += error.problems
-        if problems or asked.work is None:
-            raise PlanError(*problems, where=asked.where)
-        _require_app(settings, asked.where)
+        if problems or call.work is None:
+            raise PlanError(*problems, where=call.where)
+        _require_app(settings, call.where)
         session = self._active.session()
         before = len(session.results)
         try:
-            return session.measure(asked.work, settings, self._next_test_id(settings))
+            return session.measure(call.work, settings, self._next_test_id(settings))
         finally:
             for result in session.results[before:]:
                 self._item.user_properties.extend(_properties(result))
@@ -72,8 +72,8 @@ class Measuring:
         if self._app is not None:
             # A fixture is the test's own code: it comes before options, and after a key of the marker.
             marker.setdefault("app", self._app)
-        given = self._active.invocation
-        return resolve(verb=verb, marker=marker, options=given.options, ini=given.ini)
+        given = self._active.options
+        return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini)
 
     def _next_test_id(self, settings: Settings) -> TestId:
         from pytest_fileperf.judge.result import TestId

@@ -15,13 +15,13 @@ from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 __all__ = (
     "MEASURING_FIXTURES",
     "SKIP_REASON",
-    "Invocation",
+    "Options",
     "add_options",
     "app_named_in",
     "is_enabled",
     "is_load_test",
     "marker_keys",
-    "read_invocation",
+    "read_options",
     "runs_in_ci",
 )
 
@@ -56,7 +56,7 @@ _JUDGE_INI: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Options:
     """What the command line and the ini file ask for."""
 
     smoke: bool
@@ -79,7 +79,7 @@ class Invocation:
     baselines: Path
     group_by: tuple[str, ...]
     """Labels that say which tests are ranked together."""
-    options: Mapping[str, object]
+    command_line: Mapping[str, object]
     """Settings given on the command line, by key."""
     ini: Mapping[str, object]
     """Settings given in the ini file, by key."""
@@ -181,7 +181,7 @@ def app_named_in(item: pytest.Item) -> object | None:
     return option if option is not None else ini
 
 
-def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]:
+def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     """Returns what was asked for, and everything wrong with the options and ini values that are not settings."""
     update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
     reason, prune = config.getoption("fileperf_reason"), bool(config.getoption("fileperf_prune"))
@@ -199,7 +199,7 @@ def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]
     problems += found
     group_by, found = _group_by(config.getoption("fileperf_group_by"), ini.pop("group_by", None))
     problems += found
-    invocation = Invocation(
+    options = Options(
         smoke=smoke,
         update=update,
         reason=None if reason is None else _on_one_line(reason),
@@ -213,10 +213,12 @@ def read_invocation(config: pytest.Config) -> tuple[Invocation, tuple[str, ...]]
         save=save,
         baselines=_baselines(config, ini.pop("baselines", None)),
         group_by=group_by,
-        options={key: value for key in _LOAD_OPTIONS if (value := config.getoption(f"fileperf_{key}")) is not None},
+        command_line={
+            key: value for key in _LOAD_OPTIONS if (value := config.getoption(f"fileperf_{key}")) is not None
+        },
         ini=ini,
     )
-    return invocation, tuple(problems)
+    return options, tuple(problems)
 
 
 def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 
-__all__ = ("GivenUpError", "Progress")
+__all__ = ("GivenUpError", "ScreenProgress")
 
 
 class GivenUpError(Exception):
     """Whoever waited for the measurement has gone."""
 
 
-class Progress:
+class ScreenProgress:
     """Shows progress where the terminal can: one line rewritten on a screen, whole lines in a log, nothing with `-q`.
 
     Ends a measurement by raising GivenUpError when it has been given up: this is called all through a run.

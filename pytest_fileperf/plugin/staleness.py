@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.plugin.options import Invocation
+from pytest_fileperf.plugin.options import Options
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.result import Result
@@ -85,13 +85,13 @@ def _module_of(nodeid: str) -> str:
 
 
 def settle_stale(
-    config: pytest.Config, invocation: Invocation, census: Census, session: pytest.Session, results: Sequence[Result]
+    config: pytest.Config, options: Options, census: Census, session: pytest.Session, results: Sequence[Result]
 ) -> tuple[list[str], bool]:
     """Lists stale baselines, or removes them where that was asked for; returns lines to show, and whether it failed.
 
     A damaged file is told, and fails only a session that was to remove something.
     """
-    if not invocation.prune and not invocation.baselines.is_dir():
+    if not options.prune and not options.baselines.is_dir():
         return [], False
     from pytest_fileperf.errors import BaselineError
     from pytest_fileperf.judge.baseline import BaselineStore
@@ -100,22 +100,22 @@ def settle_stale(
 
     why_unknown = census.why_unknown(session)
     if why_unknown:
-        return [f"fileperf: no baselines removed, {why_unknown}"] * invocation.prune, False
-    store = BaselineStore(invocation.baselines)
+        return [f"fileperf: no baselines removed, {why_unknown}"] * options.prune, False
+    store = BaselineStore(options.baselines)
     try:
         stored = store.keys()
-        stale = stale_among(stored, census.seen(results), is_gone=_gone_from(config.rootpath, invocation.baselines))
-        if invocation.prune:
+        stale = stale_among(stored, census.seen(results), is_gone=_gone_from(config.rootpath, options.baselines))
+        if options.prune:
             store.remove({item.key for item in stale})
     except BaselineError as error:
-        return [f"fileperf: {error}"], invocation.prune
+        return [f"fileperf: {error}"], options.prune
     if not stale:
-        return ["fileperf: no stale baselines in what was collected whole"] * invocation.prune, False
+        return ["fileperf: no stale baselines in what was collected whole"] * options.prune, False
     writer = config.get_terminal_writer()
     lines = stale_lines(
         stale,
         entries=sum(stored[item.key] for item in stale),
-        removed=invocation.prune,
+        removed=options.prune,
         width=writer.fullwidth,
         colour=writer.hasmarkup,
         verbosity=config.get_verbosity(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
-from pytest_fileperf.plugin.arguments import Asked, ask_for_journey, ask_for_request
+from pytest_fileperf.plugin.arguments import VerbCall, journey_from, request_from
 
 if TYPE_CHECKING:
     import httpx
@@ -59,7 +59,7 @@ class FilePerf:
     def request(self, method: str, url: str, **arguments: object) -> Measurement:
         """Measures requests of any method; `url` is a path on the server under test."""
         __tracebackhide__ = True
-        return self._measuring.measure(ask_for_request(method, url, arguments))
+        return self._measuring.measure(request_from(method, url, arguments))
 
     def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
@@ -67,7 +67,7 @@ class FilePerf:
         One call is one sample, and an exception is a failure. Keywords are the marker's keys.
         """
         __tracebackhide__ = True
-        return self._measuring.measure(ask_for_journey(journey, keys))
+        return self._measuring.measure(journey_from(journey, keys))
 
 
 class AsyncFilePerf:
@@ -107,14 +107,14 @@ class AsyncFilePerf:
     async def request(self, method: str, url: str, **arguments: object) -> Measurement:
         """Measures requests of any method; `url` is a path on the server under test."""
         __tracebackhide__ = True
-        return await self._in_thread(ask_for_request(method, url, arguments))
+        return await self._in_thread(request_from(method, url, arguments))
 
     async def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
         """Measures a journey; see `FilePerf.run`. It runs in the load generator's event loop, not in the test's."""
         __tracebackhide__ = True
-        return await self._in_thread(ask_for_journey(journey, keys))
+        return await self._in_thread(journey_from(journey, keys))
 
-    async def _in_thread(self, asked: Asked) -> Measurement:
+    async def _in_thread(self, call: VerbCall) -> Measurement:
         __tracebackhide__ = True
         turn = threading.Lock()  # held while measuring
         given_up = threading.Event()
@@ -126,7 +126,7 @@ class AsyncFilePerf:
             with turn:
                 if not given_up.is_set():
                     try:
-                        found.append(self._measuring.measure(asked, given_up=given_up))
+                        found.append(self._measuring.measure(call, given_up=given_up))
                     except Exception as error:  # goes to the test
                         failed.append(error)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 # pytest-benchmark says that it is typed, but its functions are not.
 # mypy: allow-untyped-calls
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, parse_save, safe_dumps
 
 from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.report.files import write_text
@@ -73,7 +74,7 @@ def run_info() -> RunInfo:
     )
 
 
-def benchmark_document(results: Sequence[Result], info: RunInfo) -> dict[str, object]:
+def benchmark_document(record: SessionRecord, info: RunInfo) -> dict[str, object]:
     """Returns the run as pytest-benchmark's document, ready for its `pytest_benchmark_update_json` hooks.
 
     Results without a successful request have no latency and are left out, and so are those of a smoke run.
@@ -81,7 +82,9 @@ def benchmark_document(results: Sequence[Result], info: RunInfo) -> dict[str, ob
     return {
         "machine_info": json_value(info.machine),
         "commit_info": json_value(info.commit),
-        "benchmarks": [_benchmark(result) for result in results if result.measurement.requests and not result.smoke],
+        "benchmarks": [
+            _benchmark(result) for result in record.results if result.measurement.requests and not result.smoke
+        ],
         "datetime": info.created,
         "version": info.version,
     }

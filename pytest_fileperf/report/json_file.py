@@ -76,10 +76,9 @@ History: 1 is the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
-from pytest_fileperf.judge.groups import RankedGroup, ranked_groups
+from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
@@ -97,21 +96,14 @@ __all__ = ("SCHEMA", "results_json")
 SCHEMA = 1
 
 
-def results_json(
-    results: Sequence[Result],
-    *,
-    environment: Mapping[str, object],
-    created: str,
-    group_by: Sequence[str] = DEFAULT_GROUP_BY,
-) -> str:
+def results_json(record: SessionRecord, *, environment: Mapping[str, object], created: str) -> str:
     """Returns the document described at the top of this module; keys are sorted. `created` is an ISO 8601 time."""
-    _, groups = ranked_groups(results, group_by)
     document = {
         "schema": SCHEMA,
         "created": created,
         "environment": environment,
-        "rankings": [_ranking(group) for group in groups],
-        "results": [_result(result) for result in results],
+        "rankings": [_ranking(group) for group in record.groups],
+        "results": [_result(result) for result in record.results],
     }
     return json_text(json_value(document)) + "\n"
 

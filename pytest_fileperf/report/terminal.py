@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, unknown_params
-from pytest_fileperf.judge.groups import RankedGroup, ranked_groups
+from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
@@ -46,26 +45,17 @@ _NAME_CELLS_BEFORE_MORE = 48
 """A longer name is shortened rather than another column left out."""
 
 
-def terminal_report(
-    results: Sequence[Result],
-    *,
-    width: int = 80,
-    colour: bool = False,
-    verbosity: int = 0,
-    group_by: Sequence[str] = DEFAULT_GROUP_BY,
-) -> str:
+def terminal_report(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
     """Returns the tables with their notes and the summary line, no line wider than `width` cells (40 or more).
 
-    `verbosity` as pytest counts it: below 0 only failures and the summary, from 1 every figure. `group_by` are labels
-    from `parse_group_by`. Empty for no results.
+    `verbosity` as pytest counts it: below 0 only failures and the summary, from 1 every figure. Empty for no results.
     """
+    results, alone, groups = record.results, record.alone, record.groups
     if not results:
         return ""
     width = max(width, 40)
-    alone = tuple(result for result in results if verbosity >= 0 or result.standing.fails)
-    groups: tuple[RankedGroup, ...] = ()
-    if verbosity >= 0:
-        alone, groups = ranked_groups(results, group_by)
+    if verbosity < 0:
+        alone, groups = tuple(result for result in results if result.standing.fails), ()
     said = _said_once(results)
     lines = []
     if verbosity >= 0:
@@ -79,7 +69,7 @@ def terminal_report(
         foot = [*said.notes, *_foot(results, groups, lines)]
         if said.limiting is not None and verbosity == 0:
             foot.insert(0, limited_by(said.limiting))
-        foot += [f"no test has a parameter {plain(name)} to group by" for name in unknown_params(results, group_by)]
+        foot += [f"no test has a parameter {plain(name)} to group by" for name in record.unknown_params]
         lines += [""] * bool(groups)
         lines += reason_lines(said.reasons, indent=0, width=width, colour=colour)
         lines += [line for note in foot for line in note_lines(note, indent=0, width=width, colour=colour)]

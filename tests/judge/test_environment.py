@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.judge import environment
-from pytest_fileperf.judge.environment import PACKAGES, Environment, changes
+from pytest_fileperf.judge.environment import PACKAGES, Environment, differences
 
 HERE = Environment(
     system="Linux",
@@ -110,11 +110,11 @@ def test_changes_name_nested_keys_and_both_values() -> None:
         "x": 1,
     }
     now = {"load": {"connections": 64, "rate": 5}, "server": {"kind": "uvicorn", "stabilised": ()}, "y": {}}
-    assert changes(was, now) == (
+    assert differences(was, now) == (
         "load.connections was 32, is 64",
         "load.rate was none, is 5",
         "server.stabilised was addresses, is none",
         "x was 1, is not set",
         "y was not set, is {}",
     )
-    assert changes(was, was) == ()
+    assert differences(was, was) == ()

@@ -97,7 +97,7 @@ def test_a_reason_cannot_steer_a_terminal(pytester: pytest.Pytester, run: Run) -
         from pytest_fileperf.plugin.active import ACTIVE
 
         def test_shown(request):
-            print(ascii(request.config.stash[ACTIVE].invocation.reason))
+            print(ascii(request.config.stash[ACTIVE].options.reason))
         """
     )
     run("--fileperf-update", "--fileperf-reason=a\x1b[2Jb\r\nµ", "-s").stdout.fnmatch_lines([r"*'a\ufffd?2Jb \xb5'"])

@@ -16,20 +16,20 @@ import pytest
 
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import Payload, payload
-from pytest_fileperf.plugin.arguments import ask_for_journey, ask_for_request
+from pytest_fileperf.plugin.arguments import journey_from, request_from
 
 
 def operation(**arguments: object) -> Operation:
-    asked = ask_for_request("post", "/upload", arguments)
-    assert asked.problems == ()
-    assert isinstance(asked.work, Operation)
-    return asked.work
+    call = request_from("post", "/upload", arguments)
+    assert call.problems == ()
+    assert isinstance(call.work, Operation)
+    return call.work
 
 
 def problems(**arguments: object) -> tuple[str, ...]:
-    asked = ask_for_request("POST", "/upload", arguments)
-    assert asked.work is None
-    return asked.problems
+    call = request_from("POST", "/upload", arguments)
+    assert call.work is None
+    return call.problems
 
 
 def blocks() -> Iterator[bytes]:
@@ -54,10 +54,10 @@ def file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def test_httpx_s_arguments_make_the_operation_and_the_marker_s_are_settings() -> None:
-    asked = ask_for_request("post", "/upload", {"json": [1], "params": None, "connections": 3, "max_p99": "1s"})
-    assert asked.work == Operation(method="POST", url="/upload", arguments={"json": [1]})
-    assert asked.keys == {"connections": 3, "max_p99": "1s"}
-    assert asked.problems == ()
+    call = request_from("post", "/upload", {"json": [1], "params": None, "connections": 3, "max_p99": "1s"})
+    assert call.work == Operation(method="POST", url="/upload", arguments={"json": [1]})
+    assert call.keys == {"connections": 3, "max_p99": "1s"}
+    assert call.problems == ()
 
 
 def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
@@ -230,17 +230,17 @@ def test_raw_form_data_is_refused() -> None:
     ],
 )
 def test_urls_are_paths(url: object, problem: str) -> None:
-    (found,) = ask_for_request("GET", url, {}).problems
+    (found,) = request_from("GET", url, {}).problems
     assert found.startswith(problem.removesuffix("*"))
 
 
 def test_a_url_in_a_query_is_no_server() -> None:
-    assert ask_for_request("GET", "/redirect?to=http://127.0.0.1/", {}).problems == ()
+    assert request_from("GET", "/redirect?to=http://127.0.0.1/", {}).problems == ()
 
 
 @pytest.mark.parametrize("method", ["", "GET /", 5])
 def test_methods_are_words(method: object) -> None:
-    assert ask_for_request(method, "/", {}).problems == (f"method {method!r} is not an HTTP method",)
+    assert request_from(method, "/", {}).problems == (f"method {method!r} is not an HTTP method",)
 
 
 async def roundtrip(client: httpx.AsyncClient) -> None: ...
@@ -268,12 +268,12 @@ class Calls:
     ],
 )
 def test_journeys_are_async_functions_of_a_client(function: object, name: str) -> None:
-    asked = ask_for_journey(function, {"connections": 20})
-    assert asked.problems == ()
-    assert isinstance(asked.work, Journey)
-    assert asked.work.name == name
-    assert asked.work.function is function
-    assert asked.keys == {"connections": 20}
+    call = journey_from(function, {"connections": 20})
+    assert call.problems == ()
+    assert isinstance(call.work, Journey)
+    assert call.work.name == name
+    assert call.work.function is function
+    assert call.keys == {"connections": 20}
 
 
 @pytest.mark.parametrize(
@@ -292,16 +292,16 @@ def test_journeys_are_async_functions_of_a_client(function: object, name: str) -
     ],
 )
 def test_what_is_no_journey(function: object, problem: str) -> None:
-    assert ask_for_journey(function, {}).problems == (problem,)
+    assert journey_from(function, {}).problems == (problem,)
 
 
 def test_a_journey_that_was_already_called_is_told() -> None:
     """And is closed: nobody will await it."""
-    assert ask_for_journey(without_argument(), {}).problems == (
+    assert journey_from(without_argument(), {}).problems == (
         "run takes the function itself: write run(without_argument), without calling it",
     )
 
 
 def test_a_journey_takes_no_request_arguments() -> None:
-    (problem,) = ask_for_journey(roundtrip, {"content": b"", "expect_status": 200}).problems
+    (problem,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
     assert problem.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are connections, ")

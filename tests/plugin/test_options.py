@@ -15,7 +15,7 @@ from pytest_fileperf.plugin.active import ACTIVE
 def test_shown(request, fileperf):
     active = request.config.stash[ACTIVE]
     settings = fileperf._measuring._settings({})
-    given = active.invocation
+    given = active.options
     print(f"settings: {settings!r}")
     files = f"{given.json} {given.html} {given.save}"
     print(f"invocation: {given.smoke} {given.update} {given.strict} {files} {given.baselines}")
@@ -134,7 +134,7 @@ SHOW_GROUP_BY = """
 from pytest_fileperf.plugin.active import ACTIVE
 
 def test_shown(request):
-    print(f"group by: {request.config.stash[ACTIVE].invocation.group_by}")
+    print(f"group by: {request.config.stash[ACTIVE].options.group_by}")
 """
 
 

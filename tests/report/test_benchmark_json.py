@@ -16,6 +16,7 @@ from pytest_benchmark.stats import Stats
 from report.samples import FAILURES, REGRESSED, recording, result
 
 from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
@@ -31,7 +32,7 @@ INFO = RunInfo(
 
 
 def document(*results: Result) -> Any:
-    return json.loads(benchmark_json(benchmark_document(results, INFO)))
+    return json.loads(benchmark_json(benchmark_document(session_record(results), INFO)))
 
 
 def of_latencies(values_ns: list[int]) -> Recording:
@@ -156,8 +157,12 @@ def cli(directory: Path, *arguments: str) -> str:
 @pytest.mark.everywhere
 def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    before = benchmark_document([result("test_upload"), result("test_download", group="downloads")], INFO)
-    after = benchmark_document([result("test_upload", recorded=recording(requests=900, slowest_ms=40.0))], INFO)
+    before = benchmark_document(
+        session_record([result("test_upload"), result("test_download", group="downloads")]), INFO
+    )
+    after = benchmark_document(
+        session_record([result("test_upload", recorded=recording(requests=900, slowest_ms=40.0))]), INFO
+    )
     saved = [save_benchmarks(run, name=name, storage="file://saved") for run, name in ((before, "old"), (after, "new"))]
     assert [path.name for path in saved if path] == ["0001_old.json", "0002_new.json"]
 
@@ -176,7 +181,7 @@ def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatc
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     facts = run_info()
-    path = save_benchmarks(benchmark_document([result()], facts))
+    path = save_benchmarks(benchmark_document(session_record([result()]), facts))
     assert path is not None
     assert re.fullmatch(r"\.benchmarks/[^/]+-CPython-3\.\d+-\d+bit/0001_unversioned_\d{8}_\d{6}\.json",
                         path.relative_to(tmp_path).as_posix())  # fmt: skip
@@ -187,7 +192,7 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.everywhere
 def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
-    run = benchmark_document([result()], INFO)
+    run = benchmark_document(session_record([result()]), INFO)
     first = save_benchmarks(run, name="a", storage=str(tmp_path))
     assert first is not None
     first.rename(first.with_name("0041_a.json"))
@@ -197,13 +202,13 @@ def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
 
 def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
     storage = tmp_path / "saved"
-    assert save_benchmarks(benchmark_document([], INFO), name="empty", storage=str(storage)) is None
+    assert save_benchmarks(benchmark_document(session_record([]), INFO), name="empty", storage=str(storage)) is None
     assert not storage.exists()
 
 
 @pytest.mark.everywhere
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
-    run = benchmark_document([result()], INFO)
+    run = benchmark_document(session_record([result()]), INFO)
     with pytest.raises(
         PlanError, match=r"elasticsearch\+http://host is not a directory: runs are saved to file://PATH"
     ):

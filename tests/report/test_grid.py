@@ -9,15 +9,16 @@ import pytest
 from report.samples import recording, result
 from report.variants import stacks, steady, uploads
 
-from pytest_fileperf.judge.groups import ranked_groups
+from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.report.grid import Grid, grid_of
 
 
 def test_groups_are_ranked_best_first_and_the_rest_stays_in_order() -> None:
     first, second = result("test_first"), result("test_second")
-    alone, groups = ranked_groups([first, *uploads(), second, *stacks()], ["group"])
-    assert alone == (first, second)
+    record = session_record([first, *uploads(), second, *stacks()])
+    groups = record.groups
+    assert record.alone == (first, second)
     assert [group.title for group in groups] == ["study A, uploads", "event loops"]
     members = [(each.test.label, place.rank) for each, place in groups[0].ordered()]
     assert members[0] == ("binary stream, sync write", 1)
@@ -29,10 +30,9 @@ def test_a_wide_interval_ranks_before_a_better_value_that_is_worse_than_the_best
     shaky = steady(400, boots=3, rounds=2)
     rounds = tuple(replace(each, requests=each.requests * (1 + 5 * (each.boot == 0))) for each in shaky.rounds)
     recordings = {"best": steady(2000, boots=3), "worse": steady(1000, boots=3), "shaky": replace(shaky, rounds=rounds)}
-    _, (group,) = ranked_groups(
-        [result(f"test_{label}", label=label, group="x", recorded=each) for label, each in recordings.items()],
-        ["group"],
-    )
+    (group,) = session_record(
+        [result(f"test_{label}", label=label, group="x", recorded=each) for label, each in recordings.items()]
+    ).groups
     assert [(each.test.label, place.rank) for each, place in group.ordered()] == [
         ("best", 1),
         ("shaky", 1),
@@ -52,7 +52,7 @@ def test_a_wide_interval_ranks_before_a_better_value_that_is_worse_than_the_best
     ],
 )
 def test_what_cannot_be_ranked_stays_alone(members: list[Result]) -> None:
-    assert ranked_groups(members, ["group"]) == (tuple(members), ())
+    assert session_record(members) == SessionRecord(results=tuple(members), alone=tuple(members))
 
 
 def cross(names: str, *values: Iterable[object]) -> list[Result]:

@@ -28,6 +28,7 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.recording import Failure, Recording
@@ -116,7 +117,7 @@ def _small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def page(*results: Result, facts: RunFacts = FACTS) -> Node:
-    return tree_of(results_html(results, facts))
+    return tree_of(results_html(session_record(results), facts))
 
 
 def section_of(tree: Node, name: str) -> Node:
@@ -142,7 +143,7 @@ def test_every_element_is_closed_and_every_link_leads_somewhere() -> None:
 
 
 def test_nothing_is_fetched_from_anywhere() -> None:
-    text = results_html(every_kind(), FACTS)
+    text = results_html(session_record(every_kind()), FACTS)
     assert re.findall(r"https?:", text) == []
     tree = tree_of(text)
     assert [node for tag in ("link", "img", "iframe", "object", "base", "form") for node in tree.all(tag)] == []
@@ -167,7 +168,7 @@ def test_only_the_scripts_that_were_put_in_may_run() -> None:
 
 def test_it_holds_all_of_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # what the fixture above has done
-    text = results_html([result()], FACTS)
+    text = results_html(session_record([result()]), FACTS)
     assert len(text) > 3_000_000
     assert len(list(tree_of(text).all("script"))) == 3
 
@@ -407,7 +408,7 @@ def test_the_members_of_a_group_stand_best_first_everywhere() -> None:
 
 
 def test_groups_are_made_by_the_labels_that_were_asked_for() -> None:
-    tree = tree_of(results_html(servers(), FACTS, ("param:workers",)))
+    tree = tree_of(results_html(session_record(servers(), ("param:workers",)), FACTS))
     assert [section.first("h3").text for section in tree.all("section", "group")] == ["workers=1", "workers=2"]
 
 
@@ -443,7 +444,7 @@ def test_text_stays_text_wherever_it_comes_from() -> None:
     facts = replace(
         FACTS, command=EVIL, commit={"id": EVIL, "branch": EVIL}, environment={"cpu": EVIL, "packages": {EVIL: EVIL}}
     )
-    text = results_html([labelled, *members], facts)
+    text = results_html(session_record([labelled, *members]), facts)
     tree = tree_of(text)
     assert len(list(tree.all("script"))) == 3
     assert list(tree.all("img")) == []

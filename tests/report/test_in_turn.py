@@ -12,6 +12,7 @@ from report.in_turn import SLOWER, TITLE, compared, turns, with_itself
 from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.json_file import results_json
@@ -36,7 +37,7 @@ def trace_of(chart: Chart, name: str) -> Any:
 
 
 def test_the_table_of_a_comparison() -> None:
-    lines = terminal_report([compared()], width=90, colour=False).splitlines()
+    lines = terminal_report(session_record([compared()]), width=90, colour=False).splitlines()
     assert lines[:3] == [
         "against origin/main (1a2b3c4)  uvicorn ×1 (uvloop, httptools)",
         "  32 connections in turn, 3 pairs of boots, 18.0 s",
@@ -48,7 +49,7 @@ def test_the_table_of_a_comparison() -> None:
 
 
 def test_what_could_be_seen_is_a_line_for_each_gate() -> None:
-    lines = terminal_report([with_itself()], width=90, colour=False).splitlines()
+    lines = terminal_report(session_record([with_itself()]), width=90, colour=False).splitlines()
     assert lines[0].startswith("against itself")
     assert "  rps: 4.1 % slower shows in 60.0 s; 5 % needs 42.0 s, 2 % needs 212 s" in lines
     assert "  p99: too few requests to tell what could be seen" in lines
@@ -92,7 +93,7 @@ def test_the_message_of_what_is_new() -> None:
 
 
 def test_the_file_has_both_sides_and_what_could_be_seen() -> None:
-    text = results_json([compared(), with_itself()], environment={}, created="now")
+    text = results_json(session_record([compared(), with_itself()]), environment={}, created="now")
     one, other = json.loads(text)["results"]
     assert one["base"]["title"] == TITLE
     for side in (one, one["base"]):
@@ -203,6 +204,6 @@ def test_a_side_without_an_answer_does_not_break_it() -> None:
 def test_the_whole_page_of_both_kinds() -> None:
     from pytest_fileperf.report.page.document import RunFacts, results_html
 
-    text = results_html([compared(), with_itself()], RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    text = results_html(session_record([compared(), with_itself()]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
     assert "rps: 4.1 % slower shows in 60.0 s" in text
     assert text.count("measured in turn on 3 pairs of boots") == 1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, SERVER_CPU, every_kind, recording, result
 from report.variants import form_uploads, stacks, steady
 
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.json_file import results_json
@@ -28,7 +29,9 @@ def loaded(*results: Result) -> Any:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    return json.loads(results_json(results, environment=ENVIRONMENT, created=CREATED), parse_constant=refuse)
+    return json.loads(
+        results_json(session_record(results), environment=ENVIRONMENT, created=CREATED), parse_constant=refuse
+    )
 
 
 def loaded_results(*results: Result) -> Any:
@@ -209,7 +212,7 @@ def test_rankings_have_a_list_a_column() -> None:
 
 
 def test_groups_are_made_as_asked_for() -> None:
-    text = results_json([*stacks()], environment=ENVIRONMENT, created=CREATED, group_by=["param:loop"])
+    text = results_json(session_record([*stacks()], ["param:loop"]), environment=ENVIRONMENT, created=CREATED)
     assert [ranking["group"] for ranking in json.loads(text)["rankings"]] == ["loop=uvloop", "loop=asyncio"]
 
 
@@ -222,7 +225,7 @@ def test_keys_are_sorted_and_lists_of_plain_values_are_on_one_line() -> None:
 
 
 def test_the_document_is_such_a_text_and_ends_with_a_line_break() -> None:
-    text = results_json([*every_kind(), *form_uploads()], environment=ENVIRONMENT, created=CREATED)
+    text = results_json(session_record([*every_kind(), *form_uploads()]), environment=ENVIRONMENT, created=CREATED)
     assert text == json_text(json.loads(text)) + "\n"
 
 

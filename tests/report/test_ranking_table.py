@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report.samples import CONCURRENCY, SERVER_CPU, result
 from report.variants import bursts, form_uploads, gated, kept_up, stacks, steady, uploads
 
-from pytest_fileperf.judge.groups import ranked_groups
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.ranking_table import grid_lines, member_names, share
@@ -51,21 +51,21 @@ SESSIONS: dict[str, Callable[[], tuple[Result, ...]]] = {"variants": variants, "
 )
 def test_whole_report(session: str, width: int, verbosity: int) -> None:
     expected = (GOLDEN / f"{session}_{width}_{verbosity}.txt").read_text(encoding="utf-8")
-    assert terminal_report(SESSIONS[session](), width=width, verbosity=verbosity) == expected
+    assert terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity) == expected
 
 
 def test_whole_report_in_colour() -> None:
     expected = (GOLDEN / "variants_80_0_colour.txt").read_text(encoding="utf-8").replace("<ESC>", "\x1b")
-    assert terminal_report(variants(), width=80, colour=True) == expected
+    assert terminal_report(session_record(variants()), width=80, colour=True) == expected
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 @pytest.mark.parametrize("width", [40, 61, 80, 100, 200])
 @pytest.mark.parametrize("session", SESSIONS)
 def test_no_line_is_too_wide_and_colour_changes_nothing_else(session: str, width: int, verbosity: int) -> None:
-    text = terminal_report(SESSIONS[session](), width=width, verbosity=verbosity)
+    text = terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity)
     assert max(map(cells, text.split("\n"))) <= width
-    coloured = terminal_report(SESSIONS[session](), width=width, verbosity=verbosity, colour=True)
+    coloured = terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity, colour=True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
 
 
@@ -79,7 +79,7 @@ def test_no_text_breaks_the_columns(title: str, names: list[str], width: int) ->
         result(f"test_get[{name}]", params={"a": name, "b": at}, group=title, recorded=steady(1000 * (at + 1)))
         for at, name in enumerate(names)
     ]
-    lines = terminal_report(members, width=width).split("\n")
+    lines = terminal_report(session_record(members), width=width).split("\n")
     assert max(map(cells, lines)) <= width
     ends = {cells(line) - cells(line.split("%")[-1]) for line in lines if re.match(r"[12]  ", line)}
     assert len(ends) == 1
@@ -92,14 +92,14 @@ def in_group(members: Iterable[Result], title: str | None) -> list[Result]:
 def test_what_limited_all_of_a_group_is_said_once() -> None:
     group = [result(name, group="bodies", limit=SERVER_CPU) for name in ("test_json", "test_form")]
     other = result("test_list", limit=CONCURRENCY)
-    text = terminal_report([*group, other])
+    text = terminal_report(session_record([*group, other]))
     assert text.count("limited by server CPU") == text.count("\nall limited by server CPU\n") == 1
     assert "  limited by concurrency: " in text
 
 
 def test_what_limited_every_run_is_said_once() -> None:
     group = [result(name, group="bodies", limit=SERVER_CPU) for name in ("test_json", "test_form")]
-    text = terminal_report([*group, result("test_list", limit=SERVER_CPU)])
+    text = terminal_report(session_record([*group, result("test_list", limit=SERVER_CPU)]))
     assert text.count("limited by") == text.count("\nall limited by server CPU\n") == 1
 
 
@@ -112,7 +112,7 @@ def test_what_limited_every_run_is_said_once() -> None:
     ],
 )
 def test_a_grid_is_turned_or_left_out_where_it_is_too_wide(width: int, heading: str) -> None:
-    (group,) = ranked_groups(tuple(stacks()), ["group"])[1]
+    (group,) = session_record(tuple(stacks())).groups
     grid = grid_of(group.results)
     assert grid is not None
     versions = tuple(f"3.{minor} free-threaded" for minor in (13, 14))
@@ -147,13 +147,13 @@ def test_shares_have_two_digits_or_more(ratio: float, text: str) -> None:
 
 def test_another_way_to_group() -> None:
     members = in_group(stacks(), None)
-    text = terminal_report(members, group_by=["param:loop"])
+    text = terminal_report(session_record(members, ["param:loop"]))
     assert "\n   loop=uvloop" in text
     assert "\n   loop=asyncio" in text
     assert "no test has a parameter" not in text
 
 
 def test_a_parameter_to_group_by_that_no_test_has_is_told() -> None:
-    text = terminal_report(in_group(stacks(), None), group_by=["param:lop"])
+    text = terminal_report(session_record(in_group(stacks(), None), ["param:lop"]))
     assert "\nno test has a parameter lop to group by\n" in text
     assert "of best" not in text

@@ -24,6 +24,7 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.busy import Busy
@@ -64,19 +65,21 @@ SESSIONS = {"every_kind": every_kind, "first_run": first_run, "all_passed": all_
 @pytest.mark.parametrize("session", SESSIONS)
 def test_whole_table(session: str, width: int, verbosity: int) -> None:
     expected = (GOLDEN / f"{session}_{width}_{verbosity}.txt").read_text(encoding="utf-8")
-    assert terminal_report(SESSIONS[session](), width=width, verbosity=verbosity) == expected
+    assert terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity) == expected
 
 
 def test_whole_table_in_colour() -> None:
     expected = (GOLDEN / "every_kind_80_0_colour.txt").read_text(encoding="utf-8").replace("<ESC>", "\x1b")
-    assert terminal_report(every_kind(), width=80, colour=True) == expected
+    assert terminal_report(session_record(every_kind()), width=80, colour=True) == expected
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 2])
 @pytest.mark.parametrize("width", [40, 57, 80, 100, 200])
 def test_colour_changes_nothing_else(width: int, verbosity: int) -> None:
-    coloured = terminal_report(every_kind(), width=width, verbosity=verbosity, colour=True)
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == terminal_report(every_kind(), width=width, verbosity=verbosity)
+    coloured = terminal_report(session_record(every_kind()), width=width, verbosity=verbosity, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == terminal_report(
+        session_record(every_kind()), width=width, verbosity=verbosity
+    )
 
 
 @given(
@@ -96,7 +99,7 @@ def test_no_text_breaks_the_columns(
         limits=(ERRORS,), comparisons=(CPU_REGRESSED, PASSED, *(replace(new, reason=absent) for new in NEW))
     )
     odd = result(name, label=label, recorded=failed, verdict=verdict, group=label, work=name)
-    text = terminal_report([odd, *first_run()], width=width, verbosity=verbosity)
+    text = terminal_report(session_record([odd, *first_run()]), width=width, verbosity=verbosity)
     assert max(map(cells, text.split("\n"))) <= width
     rows = [line for line in text.split("\n") if line.endswith("  REGRESSED") and not line.startswith(" ")]
     heading = next(line for line in text.split("\n") if line.startswith("test ") and line.endswith("outcome"))
@@ -104,33 +107,35 @@ def test_no_text_breaks_the_columns(
 
 
 def test_no_results_no_text() -> None:
-    assert terminal_report([]) == ""
+    assert terminal_report(session_record([])) == ""
 
 
 def test_a_limit_that_rounding_would_hide_is_shown_with_all_digits() -> None:
     close = replace(TOO_FEW, limit=2050.0, value=2049.87)
-    assert "LIMIT min_rps 2050/s, measured 2049.87/s" in terminal_report([result(verdict=Verdict(limits=(close,)))])
+    assert "LIMIT min_rps 2050/s, measured 2049.87/s" in terminal_report(
+        session_record([result(verdict=Verdict(limits=(close,)))])
+    )
 
 
 def test_a_limit_on_something_not_measured_says_so() -> None:
     reason = Reason(kind=ReasonKind.NOT_MEASURED, metric="rss", side="now")
     unknown = replace(TOO_FEW, name="max_rss", metric="rss", limit=2.0**30, value=None, reason=reason)
-    text = terminal_report([result(verdict=Verdict(limits=(unknown,)))], width=100)
+    text = terminal_report(session_record([result(verdict=Verdict(limits=(unknown,)))]), width=100)
     assert "  LIMIT max_rss 1.00 GiB, not measured; server peak RSS was not measured in this run\n" in text
 
 
 def test_only_the_most_frequent_kinds_of_failure_are_shown_unless_asked_for() -> None:
     failures = tuple(Failure(kind=f"status {500 + kind}", count=kind + 1, example="x" * 300) for kind in range(5))
     broken = result(recorded=recording(failures=failures), verdict=Verdict(limits=(ERRORS,)))
-    text = terminal_report([broken])
+    text = terminal_report(session_record([broken]))
     assert text.count("× failed: status") == 3
     assert "  and 3 more of 2 other kinds (-v shows all)\n" in text
-    assert terminal_report([broken], verbosity=1).count("× failed: status") == 5
+    assert terminal_report(session_record([broken]), verbosity=1).count("× failed: status") == 5
 
 
 def test_long_names_are_cut_where_they_are_alike() -> None:
     ways = ("sync_write-uvicorn-1", "async_write-uvicorn-1", "form_write-uvicorn-1")
-    text = terminal_report([result(f"test_deployment[{way}]") for way in ways], width=76)
+    text = terminal_report(session_record([result(f"test_deployment[{way}]") for way in ways]), width=76)
     rows = [line.split()[0] for line in text.split("\n") if line.startswith("test_")]
     assert rows == ["test_deployment[sync_…corn-1]", "test_deployment[async…corn-1]", "test_deployment[form_…corn-1]"]
 
@@ -140,17 +145,17 @@ def test_a_busy_machine_is_said_but_for_a_few_requests(smoke: bool) -> None:
     run = result(verdict=Verdict(comparisons=() if smoke else (PASSED,)), smoke=smoke)
     run = replace(run, measurement=replace(run.measurement, busy=Busy(server=0.26)))
     said = "the machine was busy: others had the server's core for 26 % of the time"
-    assert (said in terminal_report([run])) is not smoke
+    assert (said in terminal_report(session_record([run]))) is not smoke
 
 
 def test_a_saturated_generator_in_a_smoke_run_says_nothing() -> None:
     run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True), smoke=True)
-    assert "saturated" not in terminal_report([run]).lower()
+    assert "saturated" not in terminal_report(session_record([run])).lower()
 
 
 def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
     run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True, comparisons=(PASSED,)))
-    text = terminal_report([run])
+    text = terminal_report(session_record([run]))
     assert "  SATURATED\n" in text
     assert "  generator saturated: 97 % of its core; these figures are the generator's own\n" in text
     assert summary_line([run]) == "1 measured: 1 SATURATED"
@@ -165,7 +170,7 @@ def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
 )
 def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording, verdict: Verdict, what: str) -> None:
     run = result(recorded=recorded, verdict=verdict)
-    text = terminal_report([run], width=120)
+    text = terminal_report(session_record([run]), width=120)
     assert f"  NEW rps, p99: there is no baseline, and {what} does not become one\n" in text
     assert "--fileperf-update" not in text
 
@@ -195,7 +200,7 @@ def test_summary_line(results: tuple[Result, ...], line: str) -> None:
 def test_an_inconclusive_gate_says_once_how_small_a_change_it_could_have_seen() -> None:
     said = replace(TAIL_INCONCLUSIVE, reason=Reason(kind=ReasonKind.UNSEEN, share=0.412, tolerance=0.5))
     for comparison in (said, TAIL_INCONCLUSIVE):
-        text = terminal_report([result(verdict=Verdict(comparisons=(comparison,)))], width=200)
+        text = terminal_report(session_record([result(verdict=Verdict(comparisons=(comparison,)))]), width=200)
         assert len(re.findall(r"a worsening of 41\.2 % could have been seen", text)) == 1
 
 
@@ -207,5 +212,7 @@ def test_every_outcome_of_a_gate_has_a_standing() -> None:
 def test_several_workers_are_shown_from_the_busiest_to_the_idlest() -> None:
     run = result()
     use = replace(run.measurement.server, worker_cpu_shares=(0.97, 0.6, 0.52))
-    text = terminal_report([replace(run, measurement=replace(run.measurement, server=use))], width=120, verbosity=1)
+    text = terminal_report(
+        session_record([replace(run, measurement=replace(run.measurement, server=use))]), width=120, verbosity=1
+    )
     assert "0.92 cores busy  its 3 workers 97 % to 52 % of a core  peak RSS" in text

@@ -28,6 +28,7 @@ from pytest_fileperf.errors import (
     ServerDiedError,
     ServerStartError,
 )
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.recording import Phase
@@ -245,9 +246,9 @@ def test_the_same_code_does_not_regress_and_all_of_it_is_told(trees: Trees, tmp_
         assert all(round_.requests and not round_.failed for round_ in recording.measured())
         assert {round_.phase for round_ in recording.rounds} >= {Phase.ROUND, Phase.HANDOVER}
     assert len(result.recording.measured()) == len(result.base.measured())
-    text = terminal_report([result], width=100, colour=False, verbosity=1)
+    text = terminal_report(session_record([result]), width=100, colour=False, verbosity=1)
     assert "against main (1a2b3c4)" in text
-    assert '"title": "main (1a2b3c4)"' in results_json([result], environment={}, created="now")
+    assert '"title": "main (1a2b3c4)"' in results_json(session_record([result]), environment={}, created="now")
 
 
 def test_two_boots_of_a_pair_are_two_servers(trees: Trees, tmp_path: Path) -> None:
@@ -637,6 +638,6 @@ def test_the_code_with_itself_shows_what_could_be_seen(trees: Trees, tmp_path: P
     assert (result.verdict.comparisons, result.verdict.against) == ((), "itself")
     assert [floor.metric for floor in result.noise] == ["rps", "p99"]
     assert all(floor.seconds >= 5 for floor in result.noise)
-    text = terminal_report([result], width=100, colour=False)
+    text = terminal_report(session_record([result]), width=100, colour=False)
     assert "against itself" in text
     assert "rps: " in text

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 
-from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
-from pytest_fileperf.judge.groups import ranked_groups
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
@@ -46,12 +45,11 @@ class RunFacts:
     """As the judge describes it: system, machine, cpu, cores, python, packages."""
 
 
-def results_html(results: Sequence[Result], facts: RunFacts, group_by: Sequence[str] = DEFAULT_GROUP_BY) -> str:
-    """Returns the text of the file; `group_by` are labels as `parse_group_by` returns them."""
+def results_html(record: SessionRecord, facts: RunFacts) -> str:
+    """Returns the text of the file."""
     from plotly.offline import get_plotlyjs
 
-    alone, groups = ranked_groups(results, group_by)
-    entries = entries_of(results, alone, groups)
+    entries = entries_of(record)
     sections: list[Markup] = []
     charts: list[Chart] = []
     for entry in entries:
@@ -64,16 +62,16 @@ def results_html(results: Sequence[Result], facts: RunFacts, group_by: Sequence[
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", f"Load tests: {summary_line(results)}"),
+            element("title", f"Load tests: {summary_line(record.results)}"),
             raw_element("style", _part("style.css")),
         ),
         body=(
-            _header(results, facts),
+            _header(record.results, facts),
             element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
             element(
                 "main",
                 overview(entries),
-                group_sections(groups, {id(entry.result): entry for entry in entries}),
+                group_sections(record.groups, {id(entry.result): entry for entry in entries}),
                 element("section", element("h2", "Each test"), *sections),
             ),
             data_block([{"traces": chart.traces, "layout": chart.layout} for chart in charts], id="charts"),

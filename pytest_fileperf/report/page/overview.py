@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_fileperf.judge.groups import RankedGroup
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import compared, reasons
@@ -32,11 +32,11 @@ class Entry:
     """The title of the ranked group it is in; empty for none."""
 
 
-def entries_of(results: Sequence[Result], alone: Sequence[Result], groups: Sequence[RankedGroup]) -> tuple[Entry, ...]:
+def entries_of(record: SessionRecord) -> tuple[Entry, ...]:
     """Returns all results in the order of the page: those that are in no ranked group, then each group, best first."""
-    names = {id(result): name for result, name in zip(results, row_names(results), strict=True)}
-    placed = [(result, "") for result in alone]
-    placed += [(result, plain(group.title)) for group in groups for result, _ in group.ordered()]
+    names = {id(result): name for result, name in zip(record.results, row_names(record.results), strict=True)}
+    placed = [(result, "") for result in record.alone]
+    placed += [(result, plain(group.title)) for group in record.groups for result, _ in group.ordered()]
     return tuple(
         Entry(result=result, name=names[id(result)], anchor=f"test-{number}", group=group)
         for number, (result, group) in enumerate(placed, 1)
