@@ -7,6 +7,7 @@ from dataclasses import replace
 from report.samples import recording, result
 
 from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.recording import Phase, Recording
@@ -48,7 +49,22 @@ def compared(*, boots: int = 3, rounds: int = 4, requests: int = 410) -> Result:
         verdict=Verdict(comparisons=(SLOWER, TAIL_SAME), against=TITLE),
         load="32 connections in turn, 3 pairs of boots, 18.0 s",
     )
-    return replace(measured, base=turns(requests=round(1.1 * requests), boots=boots, rounds=rounds))
+    return with_base(measured, turns(requests=round(1.1 * requests), boots=boots, rounds=rounds))
+
+
+def with_base(measured: Result, base: Recording) -> Result:
+    """Returns the result as one of a comparison with these turns."""
+    pairs = (Pair(base=one, now=other) for one, other in zip(sides(base), sides(measured.recording), strict=True))
+    return replace(measured, base=base, pairs=tuple(pairs))
+
+
+def sides(recorded: Recording) -> list[PairSide]:
+    """Returns what each boot has shown."""
+    rounds = recorded.rounds
+    return [
+        pair_side((each for each in rounds if each.boot == boot.index), filter(None, (boot.peak_rss_bytes,)))
+        for boot in recorded.boots
+    ]
 
 
 def with_itself() -> Result:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from report.in_turn import SLOWER, TITLE, compared, turns, with_itself
+from report.in_turn import SLOWER, TITLE, compared, turns, with_base, with_itself
 from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
@@ -191,13 +191,13 @@ def test_many_pairs_of_many_turns_do_not_drown_the_page() -> None:
 
 
 def test_a_side_without_an_answer_does_not_break_it() -> None:
-    dead = replace(compared(), base=turns(requests=0))
+    dead = with_base(compared(), turns(requests=0))
     assert [chart.title for chart in charts_of(dead)] == [
         "Latency by percentile",
         "Requests per second by pair of boots",
         "Latency by pair of boots",
     ]
-    silent = replace(dead, recording=turns(requests=0))
+    silent = with_base(replace(dead, recording=turns(requests=0)), turns(requests=0))
     assert [chart.title for chart in charts_of(silent)] == ["Requests per second by pair of boots"]
 
 

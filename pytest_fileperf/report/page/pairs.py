@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
+from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
-from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.page.drawing import (
     BAD,
     FIRST,
@@ -34,28 +33,13 @@ _SPARSE = 20
 
 def pair_charts(result: Result) -> tuple[Chart, ...]:
     """Returns the charts that have something to show; none where nothing was measured in turn."""
-    if result.base is None:
+    pairs = result.pairs
+    if not pairs:
         return ()
-    pairs = _pairs(result.base, result.recording)
     made = [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
     made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
     made += [_rates(pairs), _latencies(pairs)]
     return tuple(chart for chart in made if chart is not None)
-
-
-def _pairs(base: Recording, now: Recording) -> list[Pair]:
-    """Returns the pairs as they were judged."""
-    sides: list[list[PairSide]] = []
-    for recording in (base, now):
-        peaks = {boot.index: boot.peak_rss_bytes for boot in recording.boots}
-        of_boots = {
-            index: pair_side(
-                (round_ for round_ in recording.rounds if round_.boot == index), () if peak is None else (peak,)
-            )
-            for index, peak in peaks.items()
-        }
-        sides.append(list(of_boots.values()))
-    return [Pair(base=of_base, now=of_now) for of_base, of_now in zip(*sides, strict=True)]
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
