@@ -39,7 +39,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
@@ -143,11 +143,8 @@ def measured(app: str, name: str, number: int, loader: Loader) -> dict[str, obje
     with booted(app, name, number, core) as one, booted(app, name, number, core) as other:
         for work in random.sample(list(WORK), len(WORK)):
             plan = alternation_plan(SETTINGS, pair=LONG_PAIR, latency_ns=USUAL_NS[work])
-            with (
-                launch(Url(one), None, boot=number, cores=None) as base,
-                launch(Url(other), None, boot=number, cores=None) as now,
-            ):
-                made = loader.alternate(WORK[work], plan, number, (base, now), generator_cores, lambda _: None)
+            servers = UrlLaunch(Url(one)).ready(), UrlLaunch(Url(other)).ready()
+            made = loader.alternate(WORK[work], plan, number, servers, generator_cores, lambda _: None)
             sides = tuple(map(side_of, made))
             unit = unit_of(METRICS["rps"], [Pair(base=sides[0], now=sides[1])], total=False)
             if unit is None:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from serve.processes import Boot, busy
+from serve.processes import Boot, busy, launch
 
 from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
 from pytest_fileperf.watch.profiler import Profiler

@@ -27,14 +27,14 @@ class AppSpec:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """What messages call it."""
         if isinstance(self.target, str):
             return f"{self.target}()" if self.factory else self.target
         return str(getattr(self.target, "__name__", None) or f"{type(self.target).__name__} object")
 
     @property
     def key(self) -> tuple[object, bool]:
-        """What tells two specs apart: the import string, or which object it is. Hashable, unlike some apps."""
+        """Equal for equal specs only: the import string, or which object it is. Hashable, unlike some apps."""
         return (self.target if isinstance(self.target, str) else id(self.target), self.factory)
 
     def load(self) -> object:
@@ -46,7 +46,7 @@ class AppSpec:
     def pickled(self, *, workers: int) -> bytes:
         """Returns the object for the process that will serve it.
 
-        Raises AppLoadError, saying how to give it by name, where it does not pickle or more than one worker needs it.
+        Raises AppLoadError, with advice to give it by name, where it does not pickle or several workers need it.
         """
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
@@ -64,8 +64,8 @@ class AppSpec:
 def app_spec(app: object) -> AppSpec:
     """Returns the spec for an import string, an app object or a zero-argument factory function.
 
-    An object that is an attribute of an imported module (not of a test module, a conftest or `__main__`) becomes its
-    import string, so that any number of workers can load it. Raises AppLoadError for what cannot be an app.
+    An object in an imported module (but no test module, conftest or `__main__`) becomes its import string, so that any
+    number of workers can load it. Raises AppLoadError for what cannot be an app.
     """
     if isinstance(app, AppSpec):
         return app
@@ -87,7 +87,7 @@ def _from_text(text: str) -> AppSpec:
 
 
 def _is_factory(app: object) -> bool:
-    """A function that can be called with nothing makes the app; a class that can is a mistake for its instance."""
+    """Returns whether it is a function without arguments. A class is no factory: its instance was meant."""
     return callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
 
 
@@ -104,7 +104,7 @@ def _import_string(app: object) -> str | None:
 
 @contextmanager
 def _test_modules_by_value() -> Iterator[None]:
-    """Within it, cloudpickle sends the code of test modules itself, not their names."""
+    """Within the block, cloudpickle sends the code of test modules, not their names."""
     import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()
@@ -120,7 +120,7 @@ def _test_modules_by_value() -> Iterator[None]:
 
 @contextmanager
 def _starlette_state_by_value() -> Iterator[None]:
-    """Within it, an `app.state` can be rebuilt; its `__getattr__` alone would run in circles."""
+    """Within the block, an `app.state` can be rebuilt; its `__getattr__` alone would call itself for ever."""
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
     if state is None or state in copyreg.dispatch_table:
         yield
@@ -133,7 +133,7 @@ def _starlette_state_by_value() -> Iterator[None]:
 
 
 def _modules() -> Iterator[tuple[str, ModuleType]]:
-    modules: dict[str, object] = dict(sys.modules)  # anything can be in there: None, and objects that play a module
+    modules: dict[str, object] = dict(sys.modules)  # may also hold None, and objects that are no modules
     for name, module in modules.items():
         if isinstance(module, ModuleType) and module.__name__ == name:
             yield name, module
@@ -144,11 +144,11 @@ def _is_under_tests(module_name: str) -> bool:
 
 
 def _is_test_module(name: str, module: ModuleType) -> bool:
-    """Whether another process cannot, or should not, import it: a test's module, or one that only pytest can find."""
+    """Whether another process should not import it: a test's module, or one that only pytest can find."""
     last = name.rpartition(".")[2]
     if name in ("__main__", "__mp_main__") or last == "conftest" or last.startswith("test_") or last.endswith("_test"):
         return True
-    loader = getattr(module.__spec__, "loader", None)  # pytest also loads packages of plugins, which anybody can import
+    loader = getattr(module.__spec__, "loader", None)  # pytest also loads plugins, which any process can import
     return type(loader).__module__.startswith("_pytest.") and not _is_importable(name)
 
 

@@ -1,11 +1,11 @@
-"""Any program as a server: started with a free port, asked until it answers, and known to be ours by who listens."""
+"""Any program as a server: started with a free port, and asked until it answers. Who listens proves that it is ours."""
 
 from __future__ import annotations
 
 import http.client
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,18 +29,25 @@ _HOST = "127.0.0.1"
 _PORTS_TRIED = 5
 _CONNECT_TIMEOUT_S = 1.0
 _ENDING_S = 1.0
-"""A program that is no longer alive takes its supervisor with it a moment later."""
+"""The supervisor of a program ends a moment after it."""
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that a port is taken."""
 
 
+def free_port() -> int:
+    """Returns a port of the loopback interface that is free at this moment."""
+    with socket.create_server((_HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 class _PortTakenError(ServerStartError):
-    """Another program got the port between our choice and the program's start: worth another try."""
+    """Another program took the port between our choice and the program's start. Another port is worth a try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandProgram:
-    """A command that is told a port."""
+    """A command, and the port that it is told."""
 
     spec: Command
     port: int
@@ -49,7 +56,7 @@ class CommandProgram:
     code_tree: CodeTree = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns the program below our supervisor; raises PlanError where it is not there."""
+        """Returns the program below our supervisor. Raises PlanError where there is no such program."""
         env = self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
         env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
         require_difference(self.spec, env=env, code_tree=self.code_tree)
@@ -63,7 +70,7 @@ class CommandProgram:
             code_tree=self.code_tree,
         )
 
-    def look(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
+    def poll(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
         """Returns the server once it listens, and answers where an answer is asked for."""
         returncode = process.ended()
         if returncode is not None:
@@ -71,7 +78,7 @@ class CommandProgram:
         if not _accepts(self.port) or not self._listens(process):
             return None
         others = set(listeners(_HOST, self.port)).difference(one.pid for one in process.tree())
-        if others:  # who answers a connection is then a matter of chance
+        if others:  # then it is chance who answers a connection
             shared = f"{self.spec.name} shares port {self.port} with process {min(others)}"
             raise _PortTakenError(shared, log=process.log)
         if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
@@ -97,7 +104,7 @@ class CommandProgram:
         return text.replace(PORT, str(self.port))
 
     def _listens(self, process: ServerProcess) -> bool:
-        """Returns whether who listens is ours, and not a server of somebody else; believed where nobody can tell."""
+        """Returns whether our program listens, and not another one; True where the system does not tell."""
         endpoints = endpoints_of(process.tree())
         return endpoints is None or is_reached(endpoints, _HOST, self.port)
 
@@ -127,15 +134,15 @@ class RunningCommand(RunningProcess):
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The live processes of the program; our supervisor above it is none of them."""
+        """The live processes of the program, without our supervisor above it."""
         return tuple(process for process in self._process.tree() if process.pid != self._process.pid)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
         """The processes that accept connections, without a parent that shares its listening socket with them.
 
-        Where they are fewer than the workers asked for, and the innermost processes of the tree are enough, those: some
-        programs accept in the parent and hand connections over.
+        Some programs accept in the parent and hand connections over. So where fewer processes accept than workers were
+        asked for, and the innermost processes of the tree are enough, it is those.
         """
         if len(self._workers) < self._spec.workers or not all(map(is_alive, self._workers)):
             self._workers = self._find_workers()
@@ -167,12 +174,20 @@ class RunningCommand(RunningProcess):
 
 
 class CommandLaunch:
-    """One boot of a command, with the same steps as every server's."""
+    """One boot of a command. Where another program takes its port, it tries others."""
 
     def __init__(
-        self, spec: Command, *, boot: int, cores: frozenset[int] | None, builds: Builds, code_tree: CodeTree = HERE
+        self,
+        spec: Command,
+        *,
+        boot: int,
+        cores: frozenset[int] | None,
+        builds: Builds,
+        code_tree: CodeTree = HERE,
+        choose_port: Callable[[], int] = free_port,
     ) -> None:
         self._spec = spec
+        self._choose_port = choose_port
         self._code_tree = code_tree
         self._boot = boot
         self._cores = cores
@@ -180,17 +195,17 @@ class CommandLaunch:
         self._launch: ProcessLaunch | None = None
 
     def start(self) -> None:
-        """Starts it, after its build where that was not made yet. Raises PlanError or ServerStartError."""
+        """Starts it, after its build where there is one to make. Raises PlanError or ServerStartError."""
         require_posix()
         self._builds.ensure(self._spec, self._code_tree)
         program = CommandProgram(
-            spec=self._spec, port=free_port(), boot=self._boot, cores=self._cores, code_tree=self._code_tree
+            spec=self._spec, port=self._choose_port(), boot=self._boot, cores=self._cores, code_tree=self._code_tree
         )
         self._launch = ProcessLaunch(program)
         self._launch.start()
 
     def ready(self) -> RunningServer:
-        """Waits until it answers; tries other ports where another program was faster. Raises ServerStartError."""
+        """Waits until it answers. Raises ServerStartError."""
         for _ in range(_PORTS_TRIED - 1):
             with suppress(_PortTakenError):
                 return self._started().ready()
@@ -215,19 +230,12 @@ class CommandLaunch:
 
 
 def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
-    """Returns those that are not the parent of another one of them."""
+    """Returns those that are not the parent of another of them."""
     parents = set()
     for process in processes:
         with suppress(psutil.Error):
             parents.add(process.ppid())
     return tuple(process for process in processes if process.pid not in parents)
-
-
-def free_port() -> int:
-    """Returns a port of the loopback interface that nobody has at this moment."""
-    with socket.create_server((_HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _is_free(port: int) -> bool:

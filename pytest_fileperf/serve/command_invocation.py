@@ -1,4 +1,4 @@
-"""Programs of somebody else, servers and builds: where they are found, and how our supervisor is put above them."""
+"""How the programs of a `Command` are run: where they are found, and with our supervisor above them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def supervised(
     stabilise: bool = False,
     code_tree: CodeTree = HERE,
 ) -> Invocation:
-    """Returns what runs the command of a spec in a way that it cannot outlive the test run.
+    """Returns what runs these words of a spec, so that they cannot outlive the test run.
 
-    Its working directory, and the paths in its words, are those of its tree. Raises PlanError where its program or its
-    working directory is not there.
+    The working directory, and the paths in the words, are those of the tree. Raises PlanError where there is no such
+    program or directory.
     """
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = _working_directory(spec, code_tree)
@@ -49,9 +49,10 @@ def supervised(
 
 
 def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> None:
-    """Raises PlanError where nothing that is seen of the command depends on its tree: both sides would be the same.
+    """Raises PlanError where no part of the command depends on its side: both sides would be the same.
 
-    For a tree that is its working directory, a path in a word or variable, its program; for an interpreter `{python}`.
+    On a tree its working directory may depend, a path in a word or variable, or its program; on an interpreter
+    `{python}`, or its program.
     """
     if code_tree.is_here:
         return
@@ -81,7 +82,7 @@ def _working_directory(spec: Command, code_tree: CodeTree) -> Path:
 
 
 def _find_program(name: str, directory: Path, search_path: str | None) -> str:
-    """Returns the program's path, found as a shell would in this directory."""
+    """Returns the program's path, found as a shell in this directory finds it."""
     if os.sep not in name:
         found = shutil.which(name, path=search_path)
         if found is None:

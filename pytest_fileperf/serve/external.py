@@ -1,4 +1,4 @@
-"""A server that already runs on this machine: reached, and its processes looked at, but neither started nor ended."""
+"""A server that already runs on this machine. Its processes are found and watched, and neither started nor ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class RunningUrl(RunningServer):
-    """A server somebody else started."""
+    """A server that the user started."""
 
     def __init__(self, spec: Url) -> None:
         self.url = spec.url.rstrip("/")
@@ -40,7 +40,7 @@ class RunningUrl(RunningServer):
         return tuple(trees.values())
 
     def identity(self) -> dict[str, object]:
-        """Returns its kind: nothing else about it is known, so that such runs compare only with each other."""
+        """Returns its kind. Nothing else is known, so such runs compare only with each other."""
         return {"kind": "url", "workers": None, "loop": None, "http": None, "stabilised": []}
 
     def connect(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs gunicorn in the server process: its own arbiter, and the workers of the package `uvicorn-worker`."""
+"""Runs gunicorn in the server process: its arbiter (the supervisor), and workers of the package `uvicorn-worker`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, in
 __all__ = ("Application", "serve")
 
 _WORKER_TIMEOUT_S = 30
-"""gunicorn's own default: a worker that is silent for so long is ended, and that may be while it loads the app."""
+"""gunicorn's default: it ends a worker that is silent for so long, even while that loads the app."""
 
 
 def serve(run_directory: Path) -> None:
@@ -35,7 +35,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
         super().__init__()
 
     def load_config(self) -> None:
-        """Sets what differs from gunicorn's defaults; neither its file nor its environment variables are read."""
+        """Sets what differs from gunicorn's defaults. Its file and its environment variables are not read."""
         job = self.start.job
         settings: dict[str, object] = {
             "bind": f"fd://{self._listening_fd}",
@@ -69,8 +69,8 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
     def init_process(self) -> None:
         """Begins the life of the worker's process.
 
-        The arbiter inherits its lifeline to its workers and does not follow it itself: a thread beside `fork` is no
-        good, and the end of the worker's whole process group is the arbiter's too.
+        Each worker inherits the arbiter's standard input and guards against orphans. The arbiter has no guard of its
+        own: a thread does not go with `fork`, and a worker's guard ends the whole process group, the arbiter too.
         """
         follow_starter(self.app.start.run_directory, grace_s=ORPHAN_GRACE_S)
         super().init_process()

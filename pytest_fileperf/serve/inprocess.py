@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 __all__ = ("InProcessLaunch", "RunningInProcess")
 
 T = TypeVar("T")
-_START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
-_LOOK_S = 0.25
-"""How often a wait looks whether the loop is still there; on Windows a Ctrl-C is noticed only then."""
+_POLL_S = 0.25
+"""How often a wait checks that the loop is still there. Windows notices a Ctrl-C only then."""
 
 
 class RunningInProcess(RunningServer):
@@ -43,7 +42,7 @@ class RunningInProcess(RunningServer):
         self._loop = loop
         self._loop_name = type(loop).__module__.partition(".")[0]
         self.transport = transport
-        """Use it on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
+        """To be used on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
         self.title = f"in-process ({self._loop_name})"
 
     @property
@@ -52,7 +51,7 @@ class RunningInProcess(RunningServer):
         return (psutil.Process(os.getpid()),)
 
     def identity(self) -> dict[str, object]:
-        """Returns kind and loop, and the rest as empty: no workers, no HTTP implementation, nothing stabilised."""
+        """Returns kind and loop; there are no workers and no HTTP implementation, and nothing is stabilised."""
         return {"kind": "in-process", "workers": None, "loop": self._loop_name, "http": None, "stabilised": []}
 
     def check(self) -> None:
@@ -70,7 +69,7 @@ class RunningInProcess(RunningServer):
         coroutine = function()
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            while not concurrent.futures.wait((future,), timeout=_LOOK_S).done:
+            while not concurrent.futures.wait((future,), timeout=_POLL_S).done:
                 self.check()
             return future.result()
         except BaseException:
@@ -79,19 +78,20 @@ class RunningInProcess(RunningServer):
             raise
 
     def _let_cancelled_settle(self) -> None:
-        """Gives what was cancelled the time to close its connections; a coroutine that refuses is left behind."""
+        """Gives what was cancelled the time to close its connections. A coroutine that does not end is left behind."""
         settled = asyncio.run_coroutine_threadsafe(_others_done(), self._loop)
-        concurrent.futures.wait((settled,), timeout=_LOOK_S * 4)
+        concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 
 
 class InProcessLaunch:
-    """One in-process app, with the same steps as a server: `start`, `ready`, `stop`."""
+    """One boot of an in-process app."""
 
-    def __init__(self, app: AppSpec) -> None:
+    def __init__(self, app: AppSpec, *, start_timeout_s: float = 30.0) -> None:
         self._app = app
+        self._start_timeout_s = start_timeout_s
         self._thread = threading.Thread(target=self._main, name="fileperf in-process app", daemon=True)
         self._settled = threading.Event()
         self._failure: BaseException | None = None
@@ -106,10 +106,10 @@ class InProcessLaunch:
 
     def ready(self) -> RunningInProcess:
         """Waits for the end of the app's start-up; raises AppLoadError, or ServerStartError with the app's error."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._settled.wait(_LOOK_S):
+        deadline = time.monotonic() + self._start_timeout_s
+        while not self._settled.wait(_POLL_S):
             if time.monotonic() > deadline:
-                raise ServerStartError(f"{self._app.name} was not ready to serve within {_START_TIMEOUT_S:g} s")
+                raise ServerStartError(f"{self._app.name} was not ready to serve within {self._start_timeout_s:g} s")
         if isinstance(self._failure, FilePerfError):
             raise self._failure
         if self._failure is not None or self._running is None:
@@ -137,7 +137,7 @@ class InProcessLaunch:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # handed to the thread that waits in `ready`
+        except BaseException as error:  # raised in the thread that waits in `ready`
             self._failure = error
         finally:
             self._settled.set()

@@ -1,4 +1,4 @@
-"""What a server process of ours is to serve: written by the test process, read in the server's."""
+"""What uvicorn or gunicorn is to serve: the test process writes it, the server's process reads it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Job:
     server: str
     """`uvicorn` or `gunicorn`."""
     sys_path: list[str | None]
-    """None stands for the entries that the interpreter has of its own."""
+    """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
-    """Modules that another interpreter has to have to serve, and the packages they come from."""
+    """Modules that another interpreter needs to serve, and the packages they come from."""
     target: str | None
     """None: a pickled object is in the run directory, as `app.pickle`."""
     factory: bool
@@ -51,9 +51,9 @@ class Job:
         needs: Mapping[str, str] | None = None,
         lent: Path,
     ) -> Self:
-        """Returns the job of serving this app as the spec says, with the `sys.path` of this process as its tree has it.
+        """Returns the job of serving this app as the spec says.
 
-        Before that stands the directory in which this package is lent.
+        Its `sys.path` is that of this process, as the tree has it, after the directory in which this package is lent.
         """
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         return cls(
@@ -100,10 +100,10 @@ class Job:
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Returns a directory with nothing but this package, for a server that would find another version of it, or none.
+    """Returns a directory with only this package, for a server that would find another version of it, or none.
 
-    It has to come first on `sys.path`: what the test process and the server tell each other is no interface for others.
-    The code here is lent it too, so that both sides of a comparison find everything after equally many steps.
+    It has to come first on `sys.path`: test process and server have to be of one version to understand each other. Both
+    sides of a comparison get it, so that both find everything after equally many steps.
     """
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()

@@ -1,9 +1,7 @@
-"""Turns a server spec into a running server: one launcher per kind, all with the same steps."""
+"""Turns a server spec into a running server: one launcher for each kind of server, all with these steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from pytest_fileperf.errors import PlanError
@@ -18,14 +16,14 @@ from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvic
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "launch", "prepare")
+__all__ = ("Launch", "prepare")
 
 
 class Launch(Protocol):
     """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Starts it and returns at once, but for a build that has to be made before."""
+        """Starts it and returns at once; a build is made first, where there is one."""
 
     def ready(self) -> RunningServer:
         """Waits until it answers requests; raises AppLoadError or ServerStartError."""
@@ -49,7 +47,7 @@ def prepare(
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet.
 
-    Raises PlanError where an app is needed and there is none, and where the code of another tree cannot be booted so.
+    Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree.
     """
     problem = None if code_tree.is_here else _why_only_here(spec, app)
     if problem:
@@ -65,21 +63,8 @@ def prepare(
     return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree))
 
 
-@contextmanager
-def launch(
-    spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: frozenset[int] | None, code_tree: CodeTree = HERE
-) -> Iterator[RunningServer]:
-    """Boots the server, on the given cores where there are any, and ends it at the end of the block."""
-    starting = prepare(spec, app, boot=boot, cores=cores, builds=Builds(), code_tree=code_tree)
-    try:
-        starting.start()
-        yield starting.ready()
-    finally:
-        starting.stop()
-
-
 def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:
-    """Returns why there can be no other version of what is served, and what to do; None where there can."""
+    """Returns why the other side cannot run this, and what to do; None where it can."""
     if isinstance(spec, Url):
         return "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
     if isinstance(spec, InProcess):

@@ -17,7 +17,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may sh
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes that listen there; empty where the system shows it to an administrator only."""
+    """Returns the topmost processes that listen there; empty where only an administrator may know."""
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
@@ -48,7 +48,7 @@ def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
 
 
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
-    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of those."""
+    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of the two."""
     try:
         parent = psutil.Process(pid).parent()
         found = parent.net_connections(kind="tcp") if parent is not None else []

@@ -1,4 +1,4 @@
-"""Imports an app and tells whether it is one: runs in the process that will serve it, and says what it saw there."""
+"""Imports an app, in the process that will serve it, and says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 __all__ = ("check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
 
 _TRACEBACK_FRAMES = 5
-"""The innermost frames say where it went wrong; the outer ones are import machinery."""
+"""The innermost frames say where it went wrong; the outer ones belong to the import."""
 
 
 def load_app(target: str, *, factory: bool) -> object:
     """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.
 
-    Raises AppMissingError where there is no such module or attribute, and AppLoadError with the import error, the end
-    of its traceback, or what was found instead of an app.
+    Raises AppMissingError where there is no such module or attribute, and AppLoadError where the import fails (with the
+    end of its traceback), or finds something else than an app.
     """
     found = _find(target)
     return make_app(found, target) if factory else check_app(found, target)
 
 
 def module_file(module: object) -> str | None:
-    """Returns where a module was loaded from, for a package without a file its directory; None for a built-in one."""
+    """Returns where a module was loaded from: its file, or the directory of a package without one; None if built in."""
     file = getattr(module, "__file__", None)
     return str(file) if file else next(iter(getattr(module, "__path__", ())), None)
 
@@ -63,8 +63,8 @@ def check_app(app: object, name: str) -> object:
 def why_not_asgi(app: object) -> str | None:
     """Returns what keeps the object from being an ASGI app, or None where nothing seems to.
 
-    An ASGI app is a callable of (scope, receive, send), or of (scope) in its old form. What has no readable
-    signature is believed.
+    An ASGI app is a callable of (scope, receive, send), or of (scope) in its old form. A callable without a readable
+    signature is accepted.
     """
     if isinstance(app, types.ModuleType):
         return f'it is a module: name the app in it, as in "{app.__name__}:app"'
@@ -129,7 +129,7 @@ def _find(target: str) -> object:
 
 
 def _is_missing(error: BaseException, wanted: str) -> bool:
-    """Whether it is the wanted module that is not there, or a package that it lies in, and not one that it imports."""
+    """Whether the wanted module is not there, or a package around it; not where it imports one that is not there."""
     return isinstance(error, ModuleNotFoundError) and bool(error.name) and f"{wanted}.".startswith(f"{error.name}.")
 
 
@@ -138,7 +138,7 @@ def _summary(error: BaseException) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Returns the error with the end of its traceback, as seen from the user's own code."""
+    """Returns the error with the end of its traceback in the user's code."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

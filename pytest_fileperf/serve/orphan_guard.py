@@ -1,7 +1,7 @@
-"""Ends a server process when the process that started it is gone, however that went: the last guard against orphans.
+"""Ends a server process when the process that started it is gone, whatever ended that: a guard against orphans.
 
-The pipe on standard input is never written to: its end of file means that nobody holds the other end any more. (Linux's
-PDEATHSIG is no help: it fires when the *thread* that started the child ends.)
+Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
+(Linux's PDEATHSIG is no help: it fires when the *thread* that started the child ends.)
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ("follow_starter", "follow_supervisor")
 
 
 def follow_starter(run_directory: Path, *, grace_s: float) -> None:
-    """Ends this process group when standard input ends, and gives this process an empty standard input in exchange.
+    """Ends this process group when standard input ends, and gives this process an empty one instead.
 
-    The run directory goes first: its owner cannot remove it any more. What has not ended `grace_s` after SIGTERM is
-    killed.
+    It removes the run directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is killed.
     """
     pipe = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
@@ -48,7 +47,7 @@ def _end_after(wait: Callable[[], None], grace_s: float) -> None:
         wait()
         _end_group(grace_s)
 
-    threading.Thread(target=follow, name="fileperf lifeline", daemon=True).start()
+    threading.Thread(target=follow, name="fileperf orphan guard", daemon=True).start()
 
 
 def _end_group(grace_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The servers of a test run: booted at first use, several boots of one spec where asked for, all ended at the end."""
+"""The servers of a test run: booted at first use, any number of boots of a spec, all ended at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Boot:
 
 
 class ServerPool:
-    """Keeps one list of boots for each distinct spec and app. A context manager: leaving it ends every server."""
+    """Keeps the boots of each spec and app. A context manager: leaving it ends every server."""
 
     def __init__(self) -> None:
         self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
@@ -42,11 +42,10 @@ class ServerPool:
     def boots(
         self, spec: ServerSpec, app: AppSpec | None, count: int, cores: frozenset[int] | None
     ) -> tuple[RunningServer, ...]:
-        """Returns so many boots of the server, numbered from 0; the missing ones are started at the same time.
+        """Returns so many boots of the server, numbered from 0. It starts those that are missing, at the same time.
 
-        What can only be there once gives one boot: an in-process app, a running server, a fixed port.
-        A boot that has died since its last use is replaced. Raises AppLoadError, PlanError or ServerStartError; what
-        was started in this call is ended first.
+        There is one boot only of an in-process app, a running server, or a fixed port. A boot that has died since its
+        last use is replaced. Raises AppLoadError, PlanError or ServerStartError, after ending what this call started.
         """
         if is_only_once(spec):
             count = 1
@@ -66,7 +65,7 @@ class ServerPool:
         return tuple(boots[boot].running for boot in range(count))
 
     def close(self) -> None:
-        """Ends every server: asks all of them first, so that they end side by side. Can be repeated."""
+        """Ends every server. It asks all of them first, so that they end side by side. Can be repeated."""
         launches = [boot.launch for boots in self._boots.values() for boot in boots.values()]
         self._boots.clear()
         self._apps.clear()

@@ -1,6 +1,6 @@
-"""Starts, watches and ends one server process with everything below it, from the test process; the same for all kinds.
+"""Starts and ends a server process with everything below it, from the test process, for all kinds of servers.
 
-What a kind does differently is a `Program`: see `workers` for uvicorn and gunicorn, `command` for any other program.
+What differs is a `Program`: see `workers` for uvicorn and gunicorn, `command` for any other program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_fileperf.serve.stability import stabilising_env
 __all__ = ("STAGES", "Invocation", "ProcessLaunch", "Program", "RunningProcess", "ServerProcess", "base_env", "staged")
 
 STAGES = Path(__file__).parent
-"""Where the scripts lie that a server's process runs through on its start."""
+"""Where the scripts lie that a server's process runs on its start."""
 _POLL_S = 0.01
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
@@ -45,16 +45,16 @@ class Invocation:
 
 
 class ServerProcess:
-    """A process with a run directory, a log and a lifeline of its own. Whoever starts it stops it."""
+    """A process with a run directory, a log, and an orphan guard on its standard input. Whoever starts it stops it."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_s: float | None = None
-        """When it was first asked to end: several that are asked together wait together."""
+        """When it was first asked to end. Several that are asked together wait together."""
 
     def make_directory(self) -> Path:
-        """Makes the run directory, for what the process and this one have to tell each other. Raises OSError."""
+        """Makes the run directory, where this process and the server's leave messages. Raises OSError."""
         self._directory = Path(tempfile.mkdtemp(prefix="fileperf-"))
         return self._directory
 
@@ -97,16 +97,16 @@ class ServerProcess:
         if os.name == "posix":
             self._process.terminate()
         else:
-            _close_lifeline(self._process)  # terminate() is a kill there, without the end of the app's lifespan
+            _close_input(self._process)  # terminate() is a kill there, without the end of the app's lifespan
 
     def stop(self, *, patience_s: float) -> None:
-        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
+        """Ends the process tree: asks, waits, kills the rest, removes the run directory. Can be repeated."""
         try:
             if self._process is not None and collect(self._process) is None:
                 self._end(self._process, patience_s)
         finally:
             if self._process is not None:
-                _close_lifeline(self._process)
+                _close_input(self._process)
             if self._directory is not None:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -119,7 +119,7 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            if process.returncode is None:  # while it was waited for, it may have started others, in their own sessions
+            if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
                 tree = (*tree, *process_tree(process.pid))
             kill_group(process.pid)
             kill_all(tree)
@@ -147,14 +147,14 @@ class RunningProcess(RunningServer):
         self._check_ended(wait_s=0)
 
     def _check_ended(self, *, wait_s: float) -> None:
-        """The same, with some time for a process that is about to end."""
+        """Raises ServerDiedError when it has ended, or does so within the time to wait."""
         returncode = self._process.ended(wait_s=wait_s)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
 
 
 class Program(Protocol):
-    """One kind of server: what is started, and when it is ready."""
+    """One kind of server: what to start, and when it is ready."""
 
     @property
     def spec(self) -> ProcessSpec:
@@ -168,15 +168,15 @@ class Program(Protocol):
         """
         ...
 
-    def look(self, process: ServerProcess, *, within_s: float) -> RunningServer | None:
-        """Returns the server once it answers, None before; may wait so long for an answer.
+    def poll(self, process: ServerProcess, *, within_s: float) -> RunningServer | None:
+        """Returns the server once it answers, None before; it may wait so long for an answer.
 
-        Raises AppLoadError or ServerStartError where it never will.
+        Raises AppLoadError or ServerStartError where it will never answer.
         """
         ...
 
     def why_late(self, process: ServerProcess) -> str:
-        """Returns what to say of a server that was not ready in time."""
+        """Returns the message for a server that was not ready in time."""
         ...
 
 
@@ -192,7 +192,7 @@ class ProcessLaunch:
         """Starts the process.
 
         Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where
-        the system gives no room for its files, or no process.
+        its files cannot be written, or the process cannot be started.
         """
         try:
             self._process.start(self._program.prepare(self._process.make_directory()))
@@ -206,7 +206,7 @@ class ProcessLaunch:
         spec = self._program.spec
         deadline_s = time.monotonic() + spec.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
-            running = self._program.look(self._process, within_s=left_s)
+            running = self._program.poll(self._process, within_s=left_s)
             if running is not None:
                 self._patience_s = spec.stop_timeout_s
                 return running
@@ -224,7 +224,7 @@ class ProcessLaunch:
 
 def base_env(spec: ProcessSpec, *, boot: int | None = None) -> dict[str, str]:
     """Returns the environment of the test run, what stabilises the boot (if it is one), and what the spec asks for."""
-    # It outlives the test that boots it, and the size of the environment moves the stack.
+    # The server outlives the test that boots it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     stabilising = stabilising_env(boot) if spec.stabilise and boot is not None else {}
     return env | stabilising | dict(spec.env)
@@ -256,7 +256,7 @@ def _tail(path: Path) -> tuple[str, ...]:
 def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:
     """Starts it in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
 
-    Its standard input is the lifeline: it ends when this process does.
+    Its standard input ends when this process does: the orphan guard waits for that.
     """
     if sys.platform == "win32":
         flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False
@@ -274,6 +274,6 @@ def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _close_lifeline(process: subprocess.Popen[bytes]) -> None:
+def _close_input(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()

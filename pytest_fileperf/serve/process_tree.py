@@ -1,4 +1,4 @@
-"""A process with everything below it: who is in it, how it ended, how to end it for good."""
+"""A process with everything below it: which processes those are, how they ended, how to kill them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def process_tree(root: int) -> tuple[psutil.Process, ...]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it still runs: not gone, not a zombie that waits to be collected, not another one under its number."""
+    """Whether it still runs: it is not gone, no zombie, and its number is not that of a new process."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -35,7 +35,7 @@ def is_alive(process: psutil.Process) -> bool:
 def collect(process: subprocess.Popen[bytes], *, wait_s: float = 0) -> int | None:
     """Returns how the leader of a process group ended, or None when it still runs after the time to wait.
 
-    What is left of the group is killed when the end is first seen: later the number may be another group's.
+    The rest of the group is killed when the end is first seen. Later the number may be another group's.
     """
     if process.returncode is None:
         with suppress(subprocess.TimeoutExpired):
@@ -45,7 +45,7 @@ def collect(process: subprocess.Popen[bytes], *, wait_s: float = 0) -> int | Non
 
 
 def kill_group(group: int) -> None:
-    """Kills every process of the group; does nothing where there are no groups, or nobody is left in it."""
+    """Kills every process of the group; does nothing where the system has no groups, or this one is empty."""
     if os.name == "posix":
         with suppress(ProcessLookupError, PermissionError):  # macOS says PermissionError for zombies
             os.killpg(group, signal.SIGKILL)

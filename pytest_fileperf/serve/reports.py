@@ -1,4 +1,4 @@
-"""How server processes tell the test process how their start went: a small JSON file per kind and process."""
+"""Server processes tell the test process how their start went: by a small JSON file for each kind and process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ("Failed", "Ready", "Started", "reports_of", "write_report")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A process begins to load the app. More of them than workers means that one has died and was replaced."""
+    """A process begins to load the app. More of these than workers: one has died and was replaced."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A process answers requests, and says what it really runs on."""
+    """A process answers requests, and says what it runs on."""
 
     pid: int
     port: int
@@ -31,7 +31,7 @@ class Ready:
     app_file: str | None
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
     files: Sequence[str]
-    """Where the modules that it has loaded came from, without those of this package and of the interpreter."""
+    """Where its modules were loaded from, without those of this package and of the interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Failed:
 
     pid: int
     stage: str
-    """`packages` (its Python has not all that serves), `port` (it is taken), `missing` (there is no such app),
-    `app` (it does not load) or `lifespan` (the app's start-up failed)."""
+    """`packages` (its Python lacks some), `port` (it is taken), `missing` (there is no such app), `app` (it does not
+    load) or `lifespan` (the app's start-up failed)."""
     message: str
 
 
@@ -49,9 +49,9 @@ _Report = TypeVar("_Report", Started, Ready, Failed)
 
 
 def write_report(run_directory: Path, report: Started | Ready | Failed) -> None:
-    """Writes the report under a name of its own, complete from the first moment it is seen.
+    """Writes the report under a name of its own, so that no reader sees a part of it.
 
-    Does nothing where the run directory is gone: then nobody waits any more.
+    Does nothing where the run directory is gone: then no test process waits.
     """
     path = run_directory / f"{type(report).__name__.lower()}.{report.pid}"
     unfinished = path.with_name(f"unfinished.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""What every running server offers to the rest of the package, and to tests as `fileperf_server`."""
+"""A running server, as the rest of the package sees it, and tests as `fileperf_server`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("ClientOptions", "RunningServer")
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keywords of `httpx.AsyncClient` that make sense for a server that is already chosen."""
+    """The keywords of `httpx.AsyncClient` that make sense when the server is chosen."""
 
     auth: httpx.Auth | tuple[str, str] | Callable[[httpx.Request], httpx.Request]
     params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
@@ -36,12 +36,12 @@ class RunningServer(ABC):
     title: str
     """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """What is really held equal between boots: a subset of `hash seed`, `addresses`, `allocator`."""
+    """What is really equal between boots: some of `hash seed`, `addresses`, `allocator`."""
 
     @property
     @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The live process tree, supervisor and workers; empty where it cannot be found out."""
+        """The live process tree, supervisor and workers; empty where the system does not tell."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -50,17 +50,17 @@ class RunningServer(ABC):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The process ids of those that serve requests; all of them where it is not known which do."""
+        """The process ids of those that serve requests; all process ids where that is not known."""
         return self.pids
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of its output; empty where it is not ours to read."""
+        """The last lines of its output; empty where we cannot read it."""
         return ()
 
     @abstractmethod
     def identity(self) -> dict[str, object]:
-        """Returns what a comparison with another run depends on, as JSON values. The port is not in it."""
+        """Returns what a comparison with another run depends on, as JSON values: without the port."""
 
     @abstractmethod
     def check(self) -> None:

@@ -35,10 +35,10 @@ __all__ = (
 LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
 PORT, PYTHON = "{port}", "{python}"
-"""What is filled in where a command is started."""
+"""Replaced when a command is started."""
 
 _PATH = re.compile(r"/[!-~]*")
-"""What can stand in a request's first line as it is."""
+"""A path that can stand in a request's first line as it is."""
 
 EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -47,7 +47,7 @@ EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 class InProcess:
     """The app runs in the test process, behind a streaming ASGI transport with lifespan: no sockets, no HTTP parsing.
 
-    Good for finding out what the app alone costs; its figures never compare with those of a served app.
+    It shows what the app alone costs. Its figures never compare with those of a served app.
     """
 
 
@@ -62,7 +62,7 @@ class Uvicorn:
     http: str = "auto"
     """`httptools` or `h11`; `auto` is httptools where it is installed."""
     port: int = 0
-    """0 takes a free one. A fixed port can be booted once at a time, so its runs have a single boot."""
+    """0 takes a free one. A fixed port allows one boot at a time, so its runs have a single boot."""
     stabilise: bool = True
     """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
     start_timeout_s: float = 30.0
@@ -83,7 +83,7 @@ class Uvicorn:
 class Gunicorn:
     """A real gunicorn with workers of the package `uvicorn-worker`, on a free port of the loopback interface.
 
-    It reads no gunicorn.conf.py: what needs one is a `Command`. Raises PlanError that names every bad value.
+    It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
     """
 
     name: ClassVar[str] = "gunicorn"
@@ -110,8 +110,8 @@ class Command:
     """Any program that serves HTTP/1.1 on the port of 127.0.0.1 that it is told.
 
     `{port}` in an argument or in the value of an environment variable becomes a free port, `{python}` in an argument
-    the Python that runs the tests. It has to stay in the foreground; SIGTERM asks it to end, and what it started and
-    left behind is killed. Raises PlanError that names every bad value.
+    the Python that runs the tests. The program has to stay in the foreground. SIGTERM asks it to end, and what is left
+    of it is killed. Raises PlanError that names every bad value.
     """
 
     command: Sequence[str]
@@ -120,19 +120,19 @@ class Command:
     env: EnvironmentVariables = ()
     """Environment variables for the program and its build; kept as pairs."""
     cwd: str | os.PathLike[str] | None = None
-    """The working directory of program and build, from the current one where it is relative; kept as text."""
+    """The working directory of program and build; a relative one begins at the current one. Kept as text."""
     build: Sequence[str] | None = None
-    """A command that is run to its end once in a test run, before the first boot."""
+    """A command that runs to its end once in a test run, before the first boot."""
     ready: str | None = "/"
-    """The path that is asked until any HTTP answer comes, 404 too; None waits for a TCP connection only."""
+    """The path that is asked until any HTTP answer comes, also 404; None waits for a TCP connection only."""
     workers: int = 1
-    """How many cores it is to have, and how many processes serve: the program itself has to be told in `command`."""
+    """How many cores it gets, and how many processes serve. The program has to be told in `command`."""
     stabilise: bool = True
     """Boot with fixed addresses, fixed allocator settings and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """How reports and test ids call it, and its name in baselines; None for its program and its command."""
+    """Its name in reports, test ids and baselines; None: its program and its command."""
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
@@ -157,7 +157,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A server that already runs, on this machine; raises PlanError for any other one."""
+    """A server that already runs, on this machine; raises PlanError for any other."""
 
     url: str
     """`http://` or `https://`, a loopback host, a port, and possibly a path that every request starts with."""
@@ -177,17 +177,17 @@ ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
 
 
 def worker_count(spec: ServerSpec) -> int | None:
-    """Returns how many workers the server has; None where there are none, or nobody knows."""
+    """Returns how many workers the server has; None where there are none, or that is not known."""
     return None if isinstance(spec, InProcess | Url) else spec.workers
 
 
 def needs_app(spec: ServerSpec) -> bool:
-    """Returns whether the server serves an app of ours; a command and a URL serve what they serve."""
+    """Returns whether the server needs an app; a command and a URL bring their own."""
     return not isinstance(spec, Command | Url)
 
 
 def is_only_once(spec: ServerSpec) -> bool:
-    """Returns whether there can be one boot of the server at a time and no more."""
+    """Returns whether there can be only one boot of the server at a time."""
     return isinstance(spec, InProcess | Url) or (isinstance(spec, Uvicorn) and spec.port != 0)
 
 

@@ -1,9 +1,9 @@
-"""What makes two boots of the same code behave alike: the environment to ask for it, and a look at what was really got.
+"""What makes two boots of the same code behave alike: the environment that asks for it, and what really holds.
 
-Boots of one number are alike in all of it; from number to number the hash seed and the layout of memory change, so that
-neither is the same luck in every boot.
+Boots with the same number are alike in all three. From number to number the hash seed and the layout of memory change,
+so that no boot's luck is that of all boots.
 
-On the machine this was measured on, two boots of one app differ by 4 to 5 %, and by 0.3 to 1 % with all three.
+Measured: two boots of one app differ by 4 to 5 %, and by 0.3 to 1 % with all three.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_fileperf.serve.stage1 import ADDR_NO_RANDOMIZE
 
-__all__ = ("STABILISERS", "hash_seed", "move_heap", "stabilised_in", "stabilised_now", "stabilising_env")
+__all__ = ("STABILISERS", "hash_seed", "held_by", "move_heap", "stabilised_in", "stabilised_now", "stabilising_env")
 
 STABILISERS = ("hash seed", "addresses", "allocator")
 _ALLOCATOR_ENV = {
@@ -31,14 +31,14 @@ _LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """Its length moves the stack, and seeds how the heap is moved."""
 _STACK_BYTES = 4096
 _POOL_BYTES = 16 << 10
-"""What pymalloc takes its objects of one size from; larger ones than `_SMALL_BYTES` come from malloc."""
+"""pymalloc takes objects of one size from a pool this large; objects above `_SMALL_BYTES` come from malloc."""
 _SMALL_BYTES = 512
 _STEP_BYTES = 16
 _BALLAST: list[bytes] = []
 """What moves the heap, for as long as this process lives."""
 _GLIBC = re.compile(r"/libc(\.so\.6|-2\.\d+\.so)")
 _OTHER_ALLOCATORS = re.compile(r"/lib(jemalloc|tcmalloc|mimalloc)")
-"""As the kernel lists what a process has loaded; what is linked into a program is not seen."""
+"""In the kernel's list of what a process has loaded. What is linked into a program is not seen."""
 
 
 def hash_seed(boot: int) -> str:
@@ -46,20 +46,22 @@ def hash_seed(boot: int) -> str:
     return str(boot + 1)
 
 
-def stabilising_env(boot: int) -> dict[str, str]:
-    """Returns the environment variables that stabilise a boot on this system.
+def stabilising_env(boot: int, *, glibc: bool | None = None) -> dict[str, str]:
+    """Returns the environment variables that stabilise a boot, with or without glibc (None: as this process has it).
 
-    Where things lie in memory may be worth something, and with fixed addresses the same in every boot. So it is
-    moved, by the same steps in boot number i of any two runs: then it is noise that further boots average out.
+    A layout of memory may be fast or slow, and with fixed addresses it would be the same in every boot. So it is moved,
+    by the same steps in boot number i of any two runs: further boots then average it out.
     """
     moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
-    return {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved} | (_ALLOCATOR_ENV if _is_glibc() else {})
+    return {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved} | (
+        _ALLOCATOR_ENV if (_is_glibc() if glibc is None else glibc) else {}
+    )
 
 
 def move_heap() -> None:
-    """Moves what this process will take from the heap by as much as its boot asks for; to be called before the app.
+    """Moves what this process will take from the heap, by as much as its boot asks for; to be called before the app.
 
-    The pools of objects from 48 bytes on begin somewhere else, with no gaps in them, and so does what malloc gives.
+    The pools of objects from 48 bytes on then begin somewhere else, without gaps, and so does what malloc gives.
     """
     moved = os.environ.get(_LAYOUT)
     if moved is None:
@@ -73,38 +75,33 @@ def move_heap() -> None:
 
 def stabilised_now() -> tuple[str, ...]:
     """Returns which of `STABILISERS` hold in this process."""
-    holds = (_has_seed(os.environ), _has_fixed_addresses("self"), _is_glibc() and _has_fixed_allocator(os.environ))
-    return _named(holds)
+    return held_by(os.environ, is_python=True, addresses=_has_fixed_addresses("self"), glibc=_is_glibc())
 
 
 def stabilised_in(pid: int) -> tuple[str, ...]:
-    """Returns which of `STABILISERS` hold in a process of any program, as far as it can be seen from outside."""
+    """Returns which of `STABILISERS` hold in a process of any program, as far as that is seen from outside."""
     try:
         env = _env_of(pid)
         program = Path(f"/proc/{pid}/exe").readlink().name
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    is_glibc = bool(_GLIBC.search(maps)) and not _OTHER_ALLOCATORS.search(maps)
-    holds = (
-        program.startswith("python") and _has_seed(env),
-        _has_fixed_addresses(pid),
-        is_glibc and _has_fixed_allocator(env),
-    )
-    return _named(holds)
+    glibc = bool(_GLIBC.search(maps)) and not _OTHER_ALLOCATORS.search(maps)
+    is_python = program.startswith("python")
+    return held_by(env, is_python=is_python, addresses=_has_fixed_addresses(pid), glibc=glibc)
 
 
-def _named(holds: Iterable[bool]) -> tuple[str, ...]:
-    return tuple(name for name, held in zip(STABILISERS, holds, strict=True) if held)
+def held_by(env: Mapping[str, str], *, is_python: bool, addresses: bool, glibc: bool) -> tuple[str, ...]:
+    """Returns which of `STABILISERS` hold in a process with this environment, fixed addresses, and glibc's malloc."""
+    seed = is_python and env.get("PYTHONHASHSEED", "").isdecimal()
+    replaced = "malloc" in env.get("LD_PRELOAD", "")  # jemalloc, tcmalloc and mimalloc read none of the variables
+    allocator = glibc and not replaced and all(env.get(name) == value for name, value in _ALLOCATOR_ENV.items())
+    return tuple(name for name, held in zip(STABILISERS, (seed, addresses, allocator), strict=True) if held)
 
 
 def _env_of(pid: int) -> dict[str, str]:
     entries = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace").split("\0")
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
-
-
-def _has_seed(env: Mapping[str, str]) -> bool:
-    return env.get("PYTHONHASHSEED", "").isdecimal()
 
 
 def _has_fixed_addresses(process: int | str) -> bool:
@@ -113,11 +110,6 @@ def _has_fixed_addresses(process: int | str) -> bool:
     except OSError:
         return False
     return bool(personality & ADDR_NO_RANDOMIZE)
-
-
-def _has_fixed_allocator(env: Mapping[str, str]) -> bool:
-    replaced = "malloc" in env.get("LD_PRELOAD", "")  # jemalloc, tcmalloc, mimalloc read none of it
-    return not replaced and all(env.get(name) == value for name, value in _ALLOCATOR_ENV.items())
 
 
 def _is_glibc() -> bool:

@@ -1,9 +1,9 @@
-"""Stage one of a server's start: keeps to its cores, fixes addresses, raises its file limit, and becomes the program.
+"""Stage 1 of a server's start: keeps to its cores, fixes addresses, raises its file limit, and becomes the program.
 
 Run as a script by `python -I -S`, on POSIX only: `stage1.py CORES KEEP|FIX PROGRAM ARGUMENT…`, where CORES is a list
-like `0,2` or `-`, and FIX switches address randomisation off. All of it survives exec, and fixed addresses begin with
-the next exec, which is why this is a program of its own. What is forbidden (containers often forbid it) is left as it
-is: the server looks for itself at what it got.
+like `0,2` or `-`, and FIX switches address randomisation off. All of it survives exec. Fixed addresses begin with the
+next exec: that is why this is a program of its own. Where a container forbids some of it, the start goes on without it.
+The server reports what it really has.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PR_SET_PTRACER = 0x59616D61
 PR_SET_PTRACER_ANY = 2**64 - 1
 """From <sys/prctl.h>."""
 OPEN_FILES = 65_536
-"""Connections and files a server may need at once; the usual soft limit of 1,024 is there for `select`."""
+"""Connections and files that a server may need at once. The usual soft limit of 1,024 is there for `select`."""
 
 
 def fix_addresses() -> None:
-    """Switches address randomisation off for what this process executes next; does nothing where that is forbidden."""
+    """Switches address randomisation off for what this process executes next, where that is allowed."""
     try:
         import ctypes
 
@@ -37,10 +37,10 @@ def fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets other processes of the same user look into this one; does nothing where they may, or never may.
+    """Lets a profiler of the same user read this process, where the system leaves that choice to it.
 
-    Yama's ptrace_scope=1 leaves that to a process's parents, and a profiler is none of the server's. It survives exec,
-    and does not reach children: each worker has to ask for itself.
+    Yama's ptrace_scope=1 allows it to parents only, and a profiler is not the server's parent. It survives exec, and
+    does not reach children: each worker has to call this.
     """
     try:
         import ctypes
@@ -52,7 +52,7 @@ def allow_profilers() -> None:
 
 
 def allow_files() -> None:
-    """Raises the limit of open files, as far as that is allowed: servers drop connections above it without a word."""
+    """Raises the limit of open files as far as allowed: servers drop connections above it silently."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -66,7 +66,7 @@ def allow_files() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Settles and executes the program; does not return."""
+    """Prepares this process and executes the program; does not return."""
     cores, addresses, *command = arguments
     if cores != "-":
         try:

@@ -1,8 +1,8 @@
-"""Stage two of a command's start: runs the program, passes SIGTERM on to it, and does not let it outlive the test run.
+"""Stage 2 of a command's start: runs the program, passes SIGTERM on to it, and does not let it outlive the test run.
 
 Run as a script by `python -I -S`, on POSIX only: `stage2_command.py RUN_DIRECTORY PROGRAM NAME ARGUMENT…`, where NAME
-is what the program is told as its own name. A program of somebody else does not know our pipe (see `orphan_guard`), so
-this process holds it: it ends as the program ends, and ends the program when standard input ends.
+is what the program is told as its own name. The program does not know the pipe of `orphan_guard`, so this process holds
+it: it ends as the program ends, and ends the program when standard input ends.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import time
 
 __all__ = ("main",)
 
-_LIFELINE = 0
+_STANDARD_INPUT = 0
 _GRACE_S = 5.0
 _KILLED_S = 5.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 """From <sys/prctl.h>."""
 _CANNOT_EXECUTE = 126
-"""As shells tell it."""
+"""What shells use."""
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the program to its end, and ends the same way."""
+    """Runs the program to its end, and ends as it did."""
     run_directory, program, *words = arguments
     wakeup = _wake_on(signal.SIGTERM, signal.SIGCHLD)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what it leaves behind is ours then, and not init's
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what it leaves behind becomes our child, and not init's
     child = _start(program, words)
     ended = _wait(child, wakeup)
     if ended is None:
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _wake_on(*signals: signal.Signals) -> int:
-    """Returns a pipe that has the number of each of these signals that comes."""
+    """Returns a pipe from which the number of each of these signals can be read."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -61,43 +61,43 @@ def _start(program: str, words: list[str]) -> int:
     if child:
         return child
     try:
-        # The warning in `lifeline` about this signal does not hold here: this process has one thread only.
+        # The warning in `orphan_guard` about this signal does not hold here: this process has one thread only.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(_CANNOT_EXECUTE)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), _LIFELINE)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
         os.execv(program, words)  # noqa: S606 # becoming that program is the point
     except OSError as error:
         sys.stderr.write(f"cannot execute {program}: {error.strerror}\n")
         sys.stderr.flush()
-    finally:  # whatever it was, there are not to be two of this process
+    finally:  # whatever happened, there must not be two of this process
         os._exit(_CANNOT_EXECUTE)
 
 
 def _wait(child: int, wakeup: int) -> int | None:
     """Returns the wait status of the program once it has ended; None when the test run is gone before."""
     while True:
-        readable, _, _ = select.select([_LIFELINE, wakeup], [], [])
+        readable, _, _ = select.select([_STANDARD_INPUT, wakeup], [], [])
         if wakeup in readable and signal.SIGTERM in os.read(wakeup, 1024):
             _send(child, signal.SIGTERM)
         ended = _collect(child)
         if ended is not None:
             return ended
-        if _LIFELINE in readable and not os.read(_LIFELINE, 1):
+        if _STANDARD_INPUT in readable and not os.read(_STANDARD_INPUT, 1):
             return None
 
 
 def _send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
-    except OSError as error:  # not allowed where it runs as another user
+    except OSError as error:  # it may run as another user
         sys.stderr.write(f"cannot send {number.name} to process {pid}: {error.strerror}\n")
 
 
 def _collect(child: int) -> int | None:
-    """Returns the wait status of the program, or None; collects what else has ended."""
+    """Returns the wait status of the program, or None; also collects other children that have ended."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -111,17 +111,17 @@ def _end(child: int) -> None:
     _send(child, signal.SIGTERM)
     deadline_s = time.monotonic() + _GRACE_S
     while _collect(child) is None and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _kill_children() -> None:
-    """Kills every process below this one, on Linux: the end of each makes its own children ours."""
+    """Kills every process below this one, on Linux: when one ends, its children become ours."""
     deadline_s = time.monotonic() + _KILLED_S
     while (children := _children()) and time.monotonic() < deadline_s:
         for child in children:
             _send(child, signal.SIGKILL)
         _collect(0)
-        time.sleep(_LOOK_S / 10)
+        time.sleep(_POLL_S / 10)
 
 
 def _children() -> list[int]:
@@ -145,7 +145,7 @@ def _end_like(status: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Asks Linux for it; does nothing where there is no such thing."""
+    """Calls Linux's prctl; does nothing on other systems."""
     try:
         import ctypes
 

@@ -1,7 +1,6 @@
-"""Stage two of a server's start: takes on the test run's `sys.path` and hands over to uvicorn or gunicorn.
+"""Stage 2 of a server's start: sets the test run's `sys.path` and hands over to uvicorn or gunicorn.
 
-Run as a script (`python -P stage2_server.py RUN_DIRECTORY`): before `sys.path` is set, the package may not be
-importable.
+Run as a script, `python -P stage2_server.py RUN_DIRECTORY`: the package may not be importable before `sys.path` is set.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import NoReturn
 __all__ = ("main",)
 
 _START_FAILED = 3
-"""As in `start`, which needs uvicorn to be imported."""
+"""Equal to the one in `start`, whose import needs uvicorn."""
 
 
 def main(run_directory: Path) -> None:
-    """Serves what the job in the run directory says, until it is told to end."""
+    """Serves what the job in the run directory says, until a signal ends it."""
     job = json.loads((run_directory / "job.json").read_text(encoding="utf-8"))
     own = list(sys.path)
     sys.path[:] = [path for entry in job["sys_path"] for path in (own if entry is None else [entry])]
@@ -41,7 +40,7 @@ def main(run_directory: Path) -> None:
 
 
 def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
-    """Tells the test process what this Python has not got, and what would change that; ends the process."""
+    """Reports what this Python lacks, with the command that installs it; ends the process."""
     from pytest_fileperf.serve.reports import Failed, write_report
 
     message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"

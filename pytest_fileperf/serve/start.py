@@ -1,4 +1,4 @@
-"""What uvicorn and gunicorn have in common as they start: the listening socket, the app, reports of how it goes."""
+"""What uvicorn and gunicorn share on their start: the listening socket, the app, reports to the test process."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from pytest_fileperf.versions.tree import is_of_the_interpreter
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
 
 _START_FAILED = 3
-"""The exit status for it of uvicorn and gunicorn alike: their supervisors do not replace a worker that ends with it."""
+"""The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
 BACKLOG = 4096
-"""What Linux allows by default (net.core.somaxconn): a burst of connections is not to be refused."""
+"""What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
 ORPHAN_GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """What every worker needs to start; pickled or inherited from its supervisor."""
+    """What every worker needs to start; pickled, or inherited from its supervisor."""
 
     job: Job
     run_directory: Path
     port: int
 
     def load_app(self) -> object:
-        """Returns the app, loaded in the process that serves it; ends the process where it is none."""
+        """Returns the app, loaded in this process; ends the process where it does not load."""
         write_report(self.run_directory, Started(pid=os.getpid()))
         allow_profilers()
         _show_output_at_once()
@@ -60,7 +60,7 @@ class WorkerStart:
         write_report(self.run_directory, Failed(pid=os.getpid(), stage=stage, message=message))
 
     def report_ready(self, config: Config) -> None:
-        """Tells the test process that this process serves, and on what; to be called on its event loop."""
+        """Tells the test process that this process serves, and on what; to be called on the event loop."""
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
         ready = Ready(
@@ -76,7 +76,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns the listening socket for the job's port; reports where there is none to be had, and ends the process."""
+    """Returns the listening socket for the job's port. Reports a port that cannot be used, and ends the process."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     if os.name == "posix":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,7 +95,7 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
 
 
 def interface_of(app: object) -> str:
-    """Returns how uvicorn is to call the app: its own guess is right for classes, and wrong for some callables."""
+    """Returns how uvicorn should call the app: its own guess is right for classes, and wrong for some callables."""
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
@@ -107,9 +107,9 @@ class _Lifespan(LifespanOn):
         self._start = start
 
     async def receive(self) -> LifespanReceiveMessage:
-        """Hands the app its message. An app that asks for one has a lifespan: what it raises from now on is a failure.
+        """Hands the app its message. An app that asks for one has a lifespan: what it raises now is a failure.
 
-        uvicorn's "auto" takes any exception for a lifespan that is missing, drops it, and serves an app half started.
+        uvicorn's "auto" would take any exception for a missing lifespan, and serve an app that is half started.
         """
         self.config.lifespan = "on"
         return await super().receive()
@@ -121,13 +121,13 @@ class _Lifespan(LifespanOn):
 
 
 def _loaded_files() -> tuple[str, ...]:
-    """Returns where the modules came from, but for those of this package and of the interpreter.
+    """Returns where the modules were loaded from, without those of this package and of the interpreter.
 
-    It looks at them without a word to the modules themselves: some load, or raise, when they are asked for anything.
+    It reads only their dictionaries: some modules load others, or raise, when they are asked for an attribute.
     """
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
-        with suppress(AttributeError):  # anything can be put among the modules
+        with suppress(AttributeError):  # `sys.modules` may hold any object
             file = object.__getattribute__(module, "__dict__").get("__file__")
             if isinstance(file, str) and not _is_ours(name):
                 path = Path(file).absolute()
@@ -136,12 +136,12 @@ def _loaded_files() -> tuple[str, ...]:
 
 
 def _is_ours(module_name: str) -> bool:
-    """Returns whether the module serves and is not served: this package stays what it is, in its own repository too."""
+    """Returns whether the module belongs to what serves, and not to the code that is compared."""
     return module_name.partition(".")[0] in ("pytest_fileperf", "__main__", "__mp_main__")
 
 
 def _show_output_at_once() -> None:
-    """Output to a file waits in a buffer: without this, the last lines before a crash would be missing from its log."""
+    """Output to a file waits in a buffer. Without this, a crash would take the last lines of the log with it."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -1,6 +1,6 @@
 """Runs uvicorn in the server process: one worker in this process, several under uvicorn's own supervisor.
 
-Everything it hooks into is in a subclass of `Config`, because that is what uvicorn sends to its workers.
+All hooks are in a subclass of `Config`, because that is what uvicorn sends to its workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, in
 __all__ = ("serve",)
 
 _ONCE_S = 1_000_000_000
-"""As `timeout_notify`: the time since 1970 is longer, so that uvicorn notifies at its first tick and not again."""
+"""As `timeout_notify`: less than the seconds since 1970, so that uvicorn notifies at its first tick and not again."""
 
 
 def serve(run_directory: Path) -> None:
@@ -29,7 +29,7 @@ def serve(run_directory: Path) -> None:
     follow_starter(run_directory, grace_s=ORPHAN_GRACE_S)
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
-    # one worker and not with several (`Config.bind_socket`): the same here, to measure what runs in production.
+    # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
     listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.workers == 1 else 0)
     config = _Config(WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1]))
     if job.workers == 1:
@@ -40,13 +40,13 @@ def serve(run_directory: Path) -> None:
 
 def _supervisor(config: Config, listener: socket.socket) -> Multiprocess:
     make: Callable[..., Multiprocess] = Multiprocess
-    if "target" in inspect.signature(Multiprocess).parameters:  # older versions are told what a worker does
+    if "target" in inspect.signature(Multiprocess).parameters:  # older versions want to know what a worker does
         return make(config, target=Server(config).run, sockets=[listener])
     return make(config, sockets=[listener])
 
 
 class _Config(Config):
-    """Loads the app by our rules and reports how the start goes; pickled to every worker."""
+    """Loads the app by our rules and reports how the start goes. It is pickled for every worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start
@@ -68,7 +68,7 @@ class _Config(Config):
         )
 
     def load(self) -> None:
-        """Loads the app in the process that serves it; ends the process where it is none."""
+        """Loads the app in the process that serves it; ends the process where it does not load."""
         follow_supervisor(grace_s=ORPHAN_GRACE_S)
         self.app = cast(Any, self.start.load_app())  # checked to be an ASGI app
         self.interface = cast(Any, interface_of(self.app))

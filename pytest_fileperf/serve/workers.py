@@ -1,4 +1,4 @@
-"""uvicorn and gunicorn, seen from the test process: what is started, and what its workers report."""
+"""uvicorn and gunicorn, from the test process: what to start, and what their workers report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 __all__ = ("AsgiProgram", "RunningWorkers")
 
 _ENDING_S = 1.0
-"""A process that is no longer alive can be collected a moment later."""
+"""A process that has ended can be collected a moment later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class AsgiProgram:
         Raises PlanError that names every missing package, and AppLoadError for an app that cannot be sent.
         """
         needs = _needs(self.spec) if self.code_tree.python else None
-        missing = tuple(_missing(self.spec)) if needs is None else ()  # what another one misses, it tells itself
+        missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
         if not isinstance(self.app.target, str):
@@ -65,7 +65,7 @@ class AsgiProgram:
             cwd=self.code_tree.cwd(),
         )
 
-    def look(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
+    def poll(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
         """Returns the server once every worker has reported that it is ready."""
         returncode = process.ended()
         ready = reports_of(Ready, process.directory)
@@ -86,7 +86,7 @@ class AsgiProgram:
 
     @property
     def _side(self) -> str:
-        """What messages begin with, where it is not the code of the test run that they are about."""
+        """How messages begin that are about the other side of a comparison."""
         return "" if self.code_tree.is_here else f"{self.code_tree.title}: "
 
     def _raise_for_failure(self, process: ServerProcess, returncode: int | None) -> None:
@@ -110,7 +110,7 @@ class AsgiProgram:
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)
 
     def _raise_for_origin(self, ready: Ready) -> None:
-        """Raises AppOriginError where another tree was asked for and code of this one runs: silence would be a pass."""
+        """Raises AppOriginError where another tree was asked for and code of this one runs, which would always pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self.app.name.partition(":")[0]
         if code_tree.there is None:
             return
@@ -140,7 +140,7 @@ class RunningWorkers(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The workers that reported to be ready."""
+        """The workers that reported that they are ready."""
         return tuple(self._workers)
 
     def identity(self) -> dict[str, object]:
@@ -169,7 +169,7 @@ def _worker(pid: int) -> psutil.Process | None:
 
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:
-    """Yields, for each package that is not installed, what to do."""
+    """Yields what to do, for each package that is not installed."""
     if isinstance(spec, Gunicorn) and os.name != "posix":
         yield "gunicorn does not run on this system: choose another server"
         return

@@ -1,4 +1,4 @@
-"""Looks at servers for tests: what they say of themselves, which processes live, and whether they all end in time."""
+"""Servers for tests: starts them, asks what they say of themselves, and which of their processes live."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import ServerSpec
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 Boot = Callable[..., RunningServer]
 """What the fixture `boot` is: it takes a spec, an app, the number of the boot, and cores."""
@@ -35,6 +40,29 @@ for _ in range(int(sys.argv[1])):
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 burn()
 """
+
+
+@contextmanager
+def started(launch: Launch) -> Iterator[RunningServer]:
+    """Boots the server, and ends it at the end of the block."""
+    try:
+        launch.start()
+        yield launch.ready()
+    finally:
+        launch.stop()
+
+
+def launch(
+    spec: ServerSpec,
+    app: AppSpec | None = None,
+    *,
+    boot: int = 0,
+    cores: frozenset[int] | None = None,
+    code_tree: CodeTree = HERE,
+    builds: Builds | None = None,
+) -> AbstractContextManager[RunningServer]:
+    """Boots a server of any kind, and ends it at the end of the block."""
+    return started(prepare(spec, app, boot=boot, cores=cores, builds=builds or Builds(), code_tree=code_tree))
 
 
 def facts(server: RunningServer) -> Any:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
 import psutil
 import pytest
-from serve.processes import Boot, check_until, facts, linux, posix, remaining_after
+from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after, started
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
-from pytest_fileperf.serve import builds, command, command_invocation
-from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve import command_invocation
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.command import CommandLaunch, free_port
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
@@ -31,15 +33,21 @@ SERVER = (*SCRIPT, "--port={port}")
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody else listens, who never answers."""
+    """A port on which another program listens, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield other.getsockname()[1]
 
 
-def prefer(ports: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets these ports be chosen first, though they may not be free."""
-    chosen, choose = iter(ports), command.free_port
-    monkeypatch.setattr(command, "free_port", lambda: next(chosen, None) or choose())
+def on_ports(ports: Iterable[int], *words: str, ready: str | None = "/", timeout_s: float = 30.0) -> CommandLaunch:
+    """Returns a launch of the program that tries these ports first, though they may not be free."""
+    chosen = iter(ports)
+    return CommandLaunch(
+        Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s),
+        boot=0,
+        cores=None,
+        builds=Builds(),
+        choose_port=lambda: next(chosen, None) or free_port(),
+    )
 
 
 def test_a_program_is_served_on_the_port_it_is_told(boot: Boot) -> None:
@@ -168,44 +176,38 @@ def test_an_answer_that_is_not_http_is_none(boot: Boot) -> None:
 
 
 @linux
-def test_a_server_of_somebody_else_is_never_taken_for_ours(
-    boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefer([taken], monkeypatch)
+def test_another_program_s_server_is_never_taken_for_ours(taken: int) -> None:
     said = f"does not listen on 127.0.0.1 port {taken}, where process {os.getpid()} does"
-    with pytest.raises(ServerStartError, match=said):
-        boot(Command((*SERVER, "--deaf"), ready=None, start_timeout_s=1))
+    starting = on_ports([taken], "--deaf", ready=None, timeout_s=0.3)
+    with pytest.raises(ServerStartError, match=said), started(starting):
+        pass
 
 
 @linux
-def test_a_port_shared_with_somebody_else_is_given_up(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_shared_with_another_program_is_given_up() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        prefer([port], monkeypatch)
-        server = boot(Command((*SERVER, "--share")))
-        assert httpx.URL(server.url).port != port
-        assert "pid" in facts(server)
+        with started(on_ports([port], "--share")) as server:
+            assert httpx.URL(server.url).port != port
+            assert "pid" in facts(server)
 
 
 # --- failures
 
 
-def test_a_port_that_got_taken_in_between_is_tried_again_with_another(
-    boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefer([taken, taken], monkeypatch)
-    server = boot(Command(SERVER))
-    assert httpx.URL(server.url).port != taken
-    assert "pid" in facts(server)
+def test_another_port_is_tried_where_another_program_took_it_meanwhile(taken: int) -> None:
+    with started(on_ports([taken, taken])) as server:
+        assert httpx.URL(server.url).port != taken
+        assert "pid" in facts(server)
 
 
-def test_a_port_is_not_tried_forever(boot: Boot, taken: int, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
-    monkeypatch.setattr(command, "free_port", lambda: taken)
-    with pytest.raises(ServerStartError, match=f"another program took port {taken}") as caught:
-        boot(Command(SERVER))
+def test_ports_are_not_tried_forever(taken: int, scratch: Path) -> None:
+    said = f"another program took port {taken}"
+    with pytest.raises(ServerStartError, match=said) as caught, started(on_ports(itertools.repeat(taken))):
+        pass
     assert any("Address already in use" in line for line in caught.value.log)
     assert list(scratch.iterdir()) == []
 
@@ -267,7 +269,7 @@ def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("flag", ["--child=beside", "--child=apart", "--workers=2"])
 def test_everything_is_gone_at_the_end(flag: str, scratch: Path) -> None:
-    with launch(Command((*SERVER, flag)), None, boot=0, cores=None) as server:
+    with launch(Command((*SERVER, flag))) as server:
         pids = server.pids
         assert len(pids) > 1
     assert remaining_after(0, pids) == []
@@ -275,14 +277,14 @@ def test_everything_is_gone_at_the_end(flag: str, scratch: Path) -> None:
 
 
 def test_a_program_that_does_not_end_is_killed() -> None:
-    with launch(Command((*SERVER, "--stubborn"), stop_timeout_s=0.3), None, boot=0, cores=None) as server:
+    with launch(Command((*SERVER, "--stubborn"), stop_timeout_s=0.3)) as server:
         pids = server.pids
     assert remaining_after(0, pids) == []
 
 
 @linux
 def test_what_it_starts_when_it_is_asked_to_end_is_killed_too() -> None:
-    with launch(Command((*SERVER, "--child=late"), stop_timeout_s=0.3), None, boot=0, cores=None) as server:
+    with launch(Command((*SERVER, "--child=late"), stop_timeout_s=0.3)) as server:
         word = f"--port={httpx.URL(server.url).port}"
     of_it = (process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ()))
     assert remaining_after(0, of_it) == []
@@ -362,10 +364,13 @@ def test_a_build_whose_program_is_missing_is_told(boot: Boot) -> None:
         boot(Command(SERVER, build=["no-such-compiler"]))
 
 
-def test_a_build_that_does_not_end_is_ended(boot: Boot, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
-    monkeypatch.setattr(builds, "_TIMEOUT_S", 0.3)
-    started = time.monotonic()
-    with pytest.raises(ServerStartError, match=r"did not end within 0\.3 s"):
-        boot(Command(SERVER, build=building("import time; time.sleep(60)")))
-    assert time.monotonic() - started < 10
+def test_a_build_that_does_not_end_is_ended(scratch: Path) -> None:
+    before = time.monotonic()
+    spec = Command(SERVER, build=building("import time; time.sleep(60)"))
+    with (
+        pytest.raises(ServerStartError, match=r"did not end within 0\.3 s"),
+        launch(spec, builds=Builds(timeout_s=0.3)),
+    ):
+        pass
+    assert time.monotonic() - before < 10
     assert list(scratch.iterdir()) == []

@@ -36,14 +36,19 @@ SPLITS: dict[str, tuple[set[int], dict[int, str], int, Split]] = {
 
 @pytest.mark.parametrize("available,siblings,workers,split", SPLITS.values(), ids=SPLITS)
 def test_split(
-    available: set[int], siblings: dict[int, str], workers: int, split: Split, monkeypatch: pytest.MonkeyPatch
+    available: set[int],
+    siblings: dict[int, str],
+    workers: int,
+    split: Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def rank(core: int) -> int:
-        return sorted(cores._parse_core_list(siblings.get(core, str(core)))).index(core)
-
+    for core, listed in siblings.items():
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{listed}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: available, raising=False)
-    monkeypatch.setattr(cores, "_rank_on_its_core", rank)
-    assert cores.split_cores(workers) == split
+    assert cores.split_cores(workers, cpus=tmp_path) == split
 
 
 def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,21 +77,17 @@ def test_where_two_servers_boot_side_by_side(
     nodes: dict[int, int],
     where: tuple[frozenset[int], frozenset[int]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "self" / "task").mkdir(parents=True)
     for core in (0, 1, 2):
         (tmp_path / f"cpu{core}").mkdir()
     for core, node in nodes.items():
         (tmp_path / f"cpu{core}" / f"node{node}").mkdir()
-    monkeypatch.setattr(cores, "_CPUS", tmp_path)
-    monkeypatch.setattr(cores, "_PROC", tmp_path)
-    assert cores.boot_cores(server, generator) == where
+    assert cores.boot_cores(server, generator, cpus=tmp_path, proc=tmp_path) == where
 
 
-def test_without_a_list_of_threads_nothing_boots_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_PROC", tmp_path / "none")
-    assert cores.boot_cores(ONE, OTHER) == (ONE, ONE)
+def test_without_a_list_of_threads_nothing_boots_elsewhere(tmp_path: Path) -> None:
+    assert cores.boot_cores(ONE, OTHER, cpus=tmp_path, proc=tmp_path / "none") == (ONE, ONE)
 
 
 class Running(RunningServer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import threading
@@ -10,12 +11,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fastapi import FastAPI, Request
+from serve.processes import launch, started
 
 from pytest_fileperf.errors import AppLoadError, ServerDiedError, ServerStartError
-from pytest_fileperf.serve import inprocess
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.inprocess import RunningInProcess
-from pytest_fileperf.serve.launch import launch
+from pytest_fileperf.serve.inprocess import InProcessLaunch, RunningInProcess
 from pytest_fileperf.serve.spec import InProcess
 
 events: list[str] = []
@@ -39,7 +39,7 @@ async def where(request: Request) -> dict[str, str]:
 @pytest.fixture
 def server() -> Iterator[RunningInProcess]:
     events.clear()
-    with launch(InProcess(), app_spec(app), boot=0, cores=None) as server:
+    with launch(InProcess(), app_spec(app)) as server:
         assert isinstance(server, RunningInProcess)
         yield server
 
@@ -59,7 +59,7 @@ def test_requests_run_on_the_loop_of_the_lifespan(server: RunningInProcess) -> N
 
 def test_the_lifespan_ends_with_the_block() -> None:
     events.clear()
-    with launch(InProcess(), app_spec(app), boot=0, cores=None) as server:
+    with launch(InProcess(), app_spec(app)) as server:
         assert events == ["up"]
         assert isinstance(server, RunningInProcess)
     assert events == ["up", "down"]
@@ -75,22 +75,18 @@ def test_what_a_function_raises_is_raised(server: RunningInProcess) -> None:
         server.run(fail)
 
 
-def test_an_interrupt_cancels_what_runs(server: RunningInProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_cancels_what_runs(server: RunningInProcess) -> None:
     cancelled = threading.Event()
 
     async def wait() -> None:
         try:
+            await asyncio.sleep(0.05)
+            _thread.interrupt_main()  # as Ctrl-C does
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(inprocess, "_LOOK_S", 0.05)
-    checks = iter([lambda: None, lambda: None, interrupted])
-    monkeypatch.setattr(server, "check", lambda: next(checks)())
     with pytest.raises(KeyboardInterrupt):
         server.run(wait)
     assert cancelled.wait(5)
@@ -105,16 +101,15 @@ STARTS_THAT_FAIL = {
 
 @pytest.mark.parametrize("target,kind,said", STARTS_THAT_FAIL.values(), ids=STARTS_THAT_FAIL)
 def test_a_failed_start_says_why(target: str, kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said), launch(InProcess(), AppSpec(target), boot=0, cores=None):
+    with pytest.raises(kind, match=said), launch(InProcess(), AppSpec(target)):
         pass
 
 
-def test_a_hanging_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inprocess, "_START_TIMEOUT_S", 0.3)
+def test_a_hanging_start_ends() -> None:
     before = threading.active_count()
     with (
-        pytest.raises(ServerStartError, match="was not ready to serve within"),
-        launch(InProcess(), AppSpec("serve.apps:hanging_lifespan"), boot=0, cores=None),
+        pytest.raises(ServerStartError, match=r"was not ready to serve within 0\.3 s"),
+        started(InProcessLaunch(AppSpec("serve.apps:hanging_lifespan"), start_timeout_s=0.3)),
     ):
         pass
     assert threading.active_count() == before

@@ -18,11 +18,9 @@ def test_the_seed_is_a_function_of_the_boot() -> None:
     assert [stability.hash_seed(boot) for boot in range(3)] == ["1", "2", "3"]
 
 
-def test_the_allocator_is_set_only_where_it_is_glibc_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stability, "_is_glibc", lambda: False)
-    assert stability.stabilising_env(0).keys() == {"PYTHONHASHSEED", "PYTEST_FILEPERF_LAYOUT"}
-    monkeypatch.setattr(stability, "_is_glibc", lambda: True)
-    assert stability.stabilising_env(0)["MALLOC_ARENA_MAX"] == "1"
+def test_the_allocator_is_set_only_where_it_is_glibc_s() -> None:
+    assert stability.stabilising_env(0, glibc=False).keys() == {"PYTHONHASHSEED", "PYTEST_FILEPERF_LAYOUT"}
+    assert stability.stabilising_env(0, glibc=True)["MALLOC_ARENA_MAX"] == "1"
 
 
 def test_memory_is_moved_by_the_number_of_the_boot_and_by_nothing_else() -> None:
@@ -51,15 +49,16 @@ STATES = {
 
 
 @pytest.mark.parametrize("env,glibc,held", STATES.values(), ids=STATES)
-def test_what_holds_is_looked_up(
-    env: dict[str, str], glibc: bool, held: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stability, "_is_glibc", lambda: True)
-    for name, value in {"LD_PRELOAD": "", **stability.stabilising_env(0), **env}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stability, "_is_glibc", lambda: glibc)
-    monkeypatch.setattr(stability, "_has_fixed_addresses", lambda process: False)
-    assert stability.stabilised_now() == held
+def test_what_holds_is_read_from_the_environment(env: dict[str, str], glibc: bool, held: tuple[str, ...]) -> None:
+    whole = stability.stabilising_env(0, glibc=True) | env
+    assert stability.held_by(whole, is_python=True, addresses=False, glibc=glibc) == held
+
+
+def test_what_holds_in_this_process_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert "hash seed" not in stability.stabilised_now()
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    assert "hash seed" in stability.stabilised_now()
 
 
 PROGRAMS: dict[str, tuple[Sequence[str], set[str]]] = {

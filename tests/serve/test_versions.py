@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import httpx
 import pytest
-from serve.processes import posix
+from serve.processes import launch, posix
 from versions.repositories import Repo, needs_git
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError, PlanError, ServerStartError
@@ -23,7 +23,7 @@ from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.launch import Launch, launch, prepare
+from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
@@ -80,7 +80,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
 
 @contextmanager
 def booted(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> Iterator[RunningServer]:
-    with launch(spec, app, boot=0, cores=None, code_tree=code_tree) as server:
+    with launch(spec, app, code_tree=code_tree) as server:
         yield server
 
 

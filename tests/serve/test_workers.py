@@ -14,11 +14,10 @@ import httpx
 import psutil
 import pytest
 from fastapi import FastAPI
-from serve.processes import Boot, check_until, facts, linux, posix, remaining_after
+from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.launch import launch
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Gunicorn, Uvicorn
 
@@ -53,7 +52,7 @@ def test_serves_on_what_was_asked_for(workers: int, loop: str, http: str, kind: 
 
 @one_and_two
 def test_everything_is_gone_at_the_end(workers: int, kind: Kind, scratch: Path) -> None:
-    with launch(kind(workers=workers), app_spec("serve.apps:app"), boot=0, cores=None) as server:
+    with launch(kind(workers=workers), app_spec("serve.apps:app")) as server:
         pids = server.pids
         assert len(list(scratch.iterdir())) == 1
     assert remaining_after(0, pids) == []
@@ -68,7 +67,7 @@ def test_the_app_s_lifespan_ends_before_the_server_does(kind: Kind, tmp_path: Pa
         yield
         marker.touch()
 
-    with launch(kind(), app_spec(FastAPI(lifespan=lifespan)), boot=0, cores=None):
+    with launch(kind(), app_spec(FastAPI(lifespan=lifespan))):
         assert not marker.exists()
     assert marker.exists()
 
@@ -209,7 +208,7 @@ def test_several_workers_need_an_app_that_can_be_imported(kind: Kind, boot: Boot
 
 
 def test_no_app_is_an_error(kind: Kind) -> None:
-    with pytest.raises(PlanError, match="no app to boot"), launch(kind(), None, boot=0, cores=None):
+    with pytest.raises(PlanError, match="no app to boot"), launch(kind(), None):
         pass
 
 
@@ -237,7 +236,7 @@ def test_a_supervisor_that_died_is_told_with_the_signal_and_its_workers_end(kind
 @one_and_two
 def test_a_server_that_does_not_end_is_killed(workers: int, kind: Kind) -> None:
     spec = kind(workers=workers, stop_timeout_s=0.3)
-    with launch(spec, app_spec("serve.apps:stubborn"), boot=0, cores=None) as server:
+    with launch(spec, app_spec("serve.apps:stubborn")) as server:
         pids = server.pids
     assert remaining_after(0, pids) == []
 
@@ -252,7 +251,7 @@ def test_servers_that_do_not_end_are_waited_for_side_by_side(kind: Kind) -> None
 
 @posix
 def test_a_stopped_process_is_killed_too(kind: Kind) -> None:
-    with launch(kind(stop_timeout_s=0.3), app_spec("serve.apps:app"), boot=0, cores=None) as server:
+    with launch(kind(stop_timeout_s=0.3), app_spec("serve.apps:app")) as server:
         pids = server.pids
         psutil.Process(pids[0]).suspend()
     assert remaining_after(0, pids) == []

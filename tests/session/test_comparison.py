@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from serve.processes import launch
 
 from pytest_fileperf.errors import (
     AppLoadError,
@@ -40,7 +41,7 @@ from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
-from pytest_fileperf.serve.launch import Launch, launch, prepare
+from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, Url, Uvicorn
 from pytest_fileperf.session.loading import Loader, Run
@@ -610,7 +611,7 @@ def test_what_cannot_be_compared_is_refused(
 
 def test_the_base_may_be_a_server_that_runs(trees: Trees, tmp_path: Path) -> None:
     code_tree = trees(PLAIN, SLOW)
-    with launch(Uvicorn(), AppSpec("versus_app:app"), boot=0, cores=None, code_tree=code_tree) as running:
+    with launch(Uvicorn(), AppSpec("versus_app:app"), code_tree=code_tree) as running:
         with session(Base(title=running.url, url=Url(running.url)), tmp_path) as made:
             with pytest.raises(RegressionError, match=f"worse than {running.url}"):
                 made.measure(GET, QUICK, TEST)
