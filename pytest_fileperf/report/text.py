@@ -1,6 +1,6 @@
 """Text that keeps its columns: widths in terminal cells, shortening, wrapping, colour, and one spelling for every unit.
 
-East-Asian characters and emoji take two cells, combining marks none; control characters never reach the terminal.
+Control characters never reach the terminal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import chain
+
+from wcwidth import iter_graphemes, wcswidth
 
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
@@ -29,8 +31,6 @@ __all__ = (
 )
 
 _JOINER = "\u200d"
-_EMOJI_STYLE = "\ufe0f"
-_SKIN_TONES = range(0x1F3FB, 0x1F400)
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
 
@@ -64,43 +64,14 @@ def _printable(char: str) -> str:
     return "" if category == "Cf" and char != _JOINER else char
 
 
-def _clusters(text: str) -> Iterator[tuple[str, int]]:
-    """Yields what a terminal draws as one character, with its width in cells."""
-    cluster, width = "", 0
-    for char in text:
-        joins = cluster and (
-            (cluster.endswith(_JOINER) and _may_be_joined(char))
-            or _width(char) == 0
-            or (width == 2 and ord(char) in _SKIN_TONES)
-        )
-        if not joins:
-            if cluster:
-                yield cluster, width
-            cluster, width = char, _width(char)
-            continue
-        cluster += char
-        if char == _EMOJI_STYLE and width and cluster[0] != " ":
-            width = 2
-    if cluster:
-        yield cluster, width
-
-
-def _may_be_joined(char: str) -> bool:
-    """Returns whether a joiner before the character makes it part of an emoji: spaces and letters stay their own."""
-    return not char.isascii() and char != _ELLIPSIS
-
-
-def _width(char: str) -> int:
-    if char.isascii():
-        return 1
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
 def cells(text: str) -> int:
     """Returns how many terminal cells the text takes."""
     return len(text) if text.isascii() else sum(width for _, width in _clusters(text))
+
+
+def _clusters(text: str) -> Iterator[tuple[str, int]]:
+    """Yields what a terminal draws as one character, with its width in cells."""
+    return ((cluster, max(0, wcswidth(cluster))) for cluster in iter_graphemes(text))
 
 
 def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
