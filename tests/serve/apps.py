@@ -66,6 +66,11 @@ def make_failing() -> object:
     raise RuntimeError("no database here")
 
 
+def make_vanishing() -> object:
+    print("last words")
+    os._exit(9)
+
+
 def make_text() -> object:
     return "not an app"
 

@@ -73,7 +73,7 @@ def command(*arguments: str) -> Command:
 
 
 def test_a_killed_test_run_leaves_nothing_behind(tmp_path: Path) -> None:
-    specs = (Uvicorn(), Uvicorn(workers=2), Gunicorn(), Gunicorn(workers=2), command(), command("--workers=2"))
+    specs = (Uvicorn(), Uvicorn(workers=2), Gunicorn(workers=2), command("--workers=2"))
     with running(tmp_path, *specs) as run:
         assert len(list(tmp_path.iterdir())) == len(specs)
         run.starter.kill()
@@ -119,7 +119,7 @@ def test_a_killed_test_run_and_supervisor_leave_no_program_behind(tmp_path: Path
 def test_a_terminal_s_signal_reaches_the_test_run_which_ends_its_servers(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    with running(tmp_path, Uvicorn(), Uvicorn(workers=2), Gunicorn(), command()) as run:
+    with running(tmp_path, Uvicorn(workers=2), Gunicorn(), command()) as run:
         assert {os.getpgid(pid) for pid in run.pids}.isdisjoint({run.starter.pid})
         os.killpg(run.starter.pid, number)
         run.starter.wait(10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,12 +58,22 @@ def test_close_ends_everything_and_can_be_repeated() -> None:
     pool.close()
 
 
+@posix
+def test_servers_that_do_not_end_are_waited_for_side_by_side_and_killed() -> None:
+    with ServerPool() as pool:
+        servers = pool.boots(Uvicorn(stop_timeout_s=2), AppSpec("serve.apps:stubborn"), 3, None)
+        pids = [pid for server in servers for pid in server.pids]
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    assert remaining_after(0, pids) == []
+
+
 def test_a_failed_start_ends_the_others_and_leaves_earlier_boots(
     pool: ServerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (running,) = pool.boots(Uvicorn(), APP, 1, None)
     with pytest.raises(AppLoadError):
-        pool.boots(Uvicorn(), AppSpec("serve_nowhere:app"), 3, None)
+        pool.boots(Uvicorn(), AppSpec("serve_nowhere:app"), 2, None)
     running.check()
     assert pool.boots(Uvicorn(), APP, 1, None) == (running,)
 

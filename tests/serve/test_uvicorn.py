@@ -1,4 +1,4 @@
-"""What only uvicorn has, and what is the same for every server process: the client, the disk, a single process."""
+"""What only uvicorn has, and what is alike for every server process: the client, the disk, a start that hangs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import errno
 import os
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
-from serve.processes import Boot, posix, remaining_after
+from serve.processes import Boot, launch, posix, remaining_after
 
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
+from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.spec import Uvicorn
 
 
@@ -45,6 +48,30 @@ def test_a_taken_port_is_named_with_what_to_do(boot: Boot) -> None:
         port = other.getsockname()[1]
         with pytest.raises(ServerStartError, match=rf"port {port} of 127.0.0.1 cannot be used .*leave `port` out"):
             boot(Uvicorn(port=port))
+
+
+def test_a_hanging_start_ends_with_the_last_lines_of_the_log(boot: Boot) -> None:
+    before = time.monotonic()
+    with pytest.raises(ServerStartError, match=r"not ready to serve serve.apps:hanging_lifespan within 1 s") as caught:
+        boot(Uvicorn(start_timeout_s=1), "serve.apps:hanging_lifespan")
+    assert "waiting for the database" in caught.value.log
+    assert time.monotonic() - before < 10
+
+
+@posix
+def test_a_process_that_vanishes_while_it_starts_is_noticed(boot: Boot) -> None:
+    with pytest.raises(ServerStartError, match="ended with exit code 9 before it was ready") as caught:
+        boot(Uvicorn(), "serve.apps:make_vanishing()")
+    assert "last words" in caught.value.log
+
+
+@posix
+@pytest.mark.once
+def test_a_stopped_process_is_killed() -> None:
+    with launch(Uvicorn(stop_timeout_s=0.3), app_spec("serve.apps:app")) as server:
+        pids = server.pids
+        psutil.Process(pids[0]).suspend()
+    assert remaining_after(0, pids) == []
 
 
 @posix

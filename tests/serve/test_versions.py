@@ -89,22 +89,21 @@ def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
         return httpx.get(server.url, trust_env=False).text
 
 
-def app_file(spec: ServerSpec, code_tree: CodeTree) -> object:
-    with booted(spec, code_tree) as server:
-        return getattr(server, "app_file", None)
-
-
-@kinds
-@pytest.mark.parametrize("workers", [1, 2])
-def test_each_side_runs_its_own_version_in_its_own_directory(workers: int, kind: Kind, trees: CodeTree) -> None:
-    assert answer(kind(workers=workers), trees) == f"old in {trees.there}"
-    assert answer(kind(workers=workers), HERE) == f"new in {trees.here}"
-
-
-@kinds
-def test_each_side_says_which_file_it_runs(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
-    assert app_file(kind(), trees) == str(tmp_path / "base" / "src" / "versioned_app.py")
-    assert app_file(kind(), HERE) == str(tmp_path / "here" / "src" / "versioned_app.py")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(Uvicorn(), id="uvicorn"),
+        pytest.param(Uvicorn(workers=2), id="uvicorn-2"),
+        pytest.param(Gunicorn(), id="gunicorn", marks=posix),
+    ],
+)
+def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file(
+    spec: ServerSpec, trees: CodeTree
+) -> None:
+    for code_tree, directory, said in ((trees, trees.there, "old"), (HERE, trees.here, "new")):
+        with booted(spec, code_tree) as server:
+            assert httpx.get(server.url, trust_env=False).text == f"{said} in {directory}"
+            assert getattr(server, "app_file", None) == f"{directory}/src/versioned_app.py"
 
 
 @kinds
@@ -172,10 +171,9 @@ def test_an_attribute_that_is_not_there_is_missing(kind: Kind, trees: CodeTree, 
     assert str(error).startswith('main (1a2b3c4): app "versioned_app:app" was not found')
 
 
-@kinds
-def test_a_module_that_is_not_there_is_missing(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
+def test_a_module_that_is_not_there_is_missing(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "src" / "versioned_app.py").unlink()
-    error = failure(kind(), trees)
+    error = failure(Uvicorn(), trees)
     assert type(error) is AppMissingError
     assert "No module named 'versioned_app'" in str(error)
 
@@ -198,18 +196,17 @@ def test_an_app_that_breaks_is_not_missing(code: str, trees: CodeTree, tmp_path:
     assert code in str(error)
 
 
-@kinds
 def test_a_copy_that_hides_the_other_version_is_an_error(
-    kind: Kind, trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "versioned_app.py").write_text(NEW)
     monkeypatch.syspath_prepend(tmp_path / "copy")
-    error = failure(kind(), trees)
+    error = failure(Uvicorn(), trees)
     assert type(error) is AppOriginError
     assert f"versioned_app was loaded from {tmp_path / 'copy' / 'versioned_app.py'}" in str(error)
     assert f"and not from {trees.there}" in str(error)
-    assert answer(kind(), HERE).startswith("new")
+    assert answer(Uvicorn(), HERE).startswith("new")
 
 
 def test_a_link_to_this_tree_is_an_error(trees: CodeTree, tmp_path: Path) -> None:
@@ -391,8 +388,9 @@ def test_a_version_that_is_installed_there_is_the_one_that_is_served(
     installed = packages_of(environment) / "versioned_app.py"
     try:
         installed.write_text(OLD)
-        assert answer(Uvicorn(), other).startswith("old")
-        assert app_file(Uvicorn(), other) == str(installed)
+        with booted(Uvicorn(), other) as server:
+            assert httpx.get(server.url, trust_env=False).text.startswith("old")
+            assert getattr(server, "app_file", None) == str(installed)
     finally:
         installed.unlink()
 
@@ -471,7 +469,7 @@ def test_a_command_that_another_interpreter_does_not_change_is_refused(other: Co
     assert "start it with {python}" in str(error)
 
 
-def test_a_fleet_and_a_launcher_need_no_home(trees: CodeTree) -> None:
+def test_a_pool_and_a_launcher_need_no_code_tree(trees: CodeTree) -> None:
     with ServerPool() as pool:
         (server,) = pool.boots(Uvicorn(), APP, 1, None)
         assert httpx.get(server.url, trust_env=False).text.startswith("new")
