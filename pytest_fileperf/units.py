@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes, rates and shares; the only place that knows their spelling.
+"""Parses and formats durations, sizes, rates, shares and counts: the only place that knows how they are written.
 
 Inside the package durations are integer nanoseconds and sizes integer bytes.
 """
@@ -11,6 +11,7 @@ import re
 __all__ = (
     "format_bytes",
     "format_change",
+    "format_count",
     "format_duration",
     "format_rate",
     "format_share",
@@ -126,3 +127,8 @@ def format_change(share: float, *, unit: bool = True) -> str:
     percent = 100 * share
     text = f"{percent:+.{1 if abs(percent) < 99.95 else 0}f}" if percent < 99_999.5 else "> +99999"
     return text.replace("-", "−") + " %" * unit
+
+
+def format_count(count: int, noun: str) -> str:
+    """Returns the number with its noun: `1 boot`, `1,200 boots`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -140,6 +140,11 @@ class Verdict:
     """What was measured in turn with it: `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
 
     @property
+    def pairs(self) -> int:
+        """How many pairs of boots the comparisons rest on; 0 where they are with stored baselines."""
+        return max((comparison.pairs or 0 for comparison in self.comparisons), default=0)
+
+    @property
     def outcome(self) -> Outcome | None:
         """The worst outcome of all comparisons; None when nothing was compared."""
         found = {comparison.outcome for comparison in self.comparisons}

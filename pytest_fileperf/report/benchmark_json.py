@@ -33,6 +33,7 @@ from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, par
 
 from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.judge.groups import SessionRecord
+from pytest_fileperf.judge.parameters import param_id
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.report.files import write_text
@@ -135,13 +136,12 @@ def _checked_name(name: str) -> str:
 def _benchmark(result: Result) -> dict[str, object]:
     test = result.test
     name = f"{test.name}{test.further}"
-    param = test.name.partition("[")[2].removesuffix("]")
     return {
         "group": test.group,
         "name": name,
         "fullname": test.nodeid,
         "params": json_value(test.params) or None,
-        "param": param or None,
+        "param": param_id(test) or None,
         "extra_info": {"fileperf": json_value(_extra(result))},
         "options": {},
         "stats": _stats(result.recording.latency(), rps=result.measurement.rps),

@@ -9,21 +9,30 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import LATE_NS, Recording
+from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.units import format_duration, format_share
+from pytest_fileperf.units import format_change, format_count, format_duration, format_share
 
 __all__ = (
+    "INDENT",
+    "NOTABLE",
+    "SPREAD",
     "STYLES",
+    "change_text",
     "compared",
     "figure_lines",
+    "interval_text",
     "limit_text",
     "noise_texts",
     "notes",
+    "other_kinds",
     "reasons",
     "setting",
+    "sides_text",
+    "spread",
+    "word_of",
 )
 
 STYLES = {
@@ -37,7 +46,12 @@ STYLES = {
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
 }
-_INDENT = 2
+INDENT = 2
+"""Of what stands under a row, in cells."""
+NOTABLE = 1.1
+"""Times that differ by less say the same."""
+SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+"""What is shown of a latency."""
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
@@ -73,6 +87,35 @@ def _detectable_unsaid(comparison: MetricComparison) -> bool:
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
     return format_share(comparison.detectable) not in sentence(comparison.reason)
+
+
+def change_text(comparison: MetricComparison) -> str:
+    """Returns the change, `−6.4 %`; `?` where it is not known."""
+    return "?" if comparison.change is None else format_change(comparison.change)
+
+
+def interval_text(comparison: MetricComparison) -> str:
+    """Returns the interval of the change in per cent, `[−8.1, −4.7]`; empty where it is not known."""
+    if comparison.low is None or comparison.high is None:
+        return ""
+    return f"[{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
+
+
+def sides_text(comparison: MetricComparison) -> str:
+    """Returns `2,190/s → 2,050/s`: the values of both sides, or of the one that is known."""
+    unit = METRICS[comparison.metric].unit
+    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
+
+
+def word_of(standing: Standing) -> str:
+    """Returns the standing in a word that says something without its column."""
+    return "not gated" if standing is Standing.UNGATED else standing.value
+
+
+def other_kinds(failures: Sequence[Failure]) -> str:
+    """Returns `and 3 more of 2 other kinds`: the failures that are not shown."""
+    count = sum(failure.count for failure in failures)
+    return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
 
 def setting(result: Result) -> tuple[str, ...]:
@@ -139,10 +182,10 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
         ("requests", _requests(run)),
         ("duration", _duration(run)),
-        ("latency", [*_spread(run.latency), *_within(run.latency)]),
-        ("service", _spread(run.service) if run.service.count else []),
+        ("latency", [*_spread_texts(run.latency), *_within(run.latency)]),
+        ("service", _spread_texts(run.service) if run.service.count else []),
         ("send delay", _send_delay(run)),
-        ("ttfb", _spread(run.ttfb)),
+        ("ttfb", _spread_texts(run.ttfb)),
         ("bytes", _bytes(run)),
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
@@ -157,29 +200,22 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
     lines = []
     for title, texts in rows:
         pieces = [(plain(text), Style.NONE) for text in texts]
-        head = " " * _INDENT + paint(pad(title, size), Style.DIM, colour=colour)
-        hanging = _INDENT + size + 2
+        head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=colour)
+        hanging = INDENT + size + 2
         body = flow(pieces, width=width, indent=hanging, hanging=hanging)
-        lines += [head + line[_INDENT + size :] if not at else line for at, line in enumerate(body)]
+        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
     return lines
 
 
-def _spread(latency: LatencySummary) -> list[str]:
+def _spread_texts(latency: LatencySummary) -> list[str]:
     if latency.count == 0:
         return ["no successful request"]
-    named = (
-        ("min", latency.min),
-        ("mean", latency.mean),
-        ("stdev", latency.stdev),
-        ("p50", latency.p50),
-        ("p75", latency.p75),
-        ("p90", latency.p90),
-        ("p95", latency.p95),
-        ("p99", latency.p99),
-        ("p99.9", latency.p999),
-        ("max", latency.max),
-    )
-    return [f"{name} {amount(value, Unit.SECONDS)}" for name, value in named]
+    return [f"{name} {amount(seconds, Unit.SECONDS)}" for name, seconds in spread(latency).items()]
+
+
+def spread(latency: LatencySummary) -> dict[str, float]:
+    """Returns the seconds of each of `SPREAD`."""
+    return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
 
 
 def _within(latency: LatencySummary) -> list[str]:
@@ -263,12 +299,10 @@ def _generator(run: Measurement) -> list[str]:
 
 def _run(result: Result) -> list[str]:
     run, recording = result.measurement, result.recording
-    rounds = len(recording.measured())
-    boots = len(recording.boots)
     return [
-        f"{run.connections:,} connection{'s' * (run.connections != 1)}",
-        f"{boots} boot{'s' * (boots != 1)}",
-        f"{rounds} round{'s' * (rounds != 1)} in {quantity(run.duration, Unit.SECONDS)}",
+        format_count(run.connections, "connection"),
+        format_count(len(recording.boots), "boot"),
+        f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
         *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
     ]
 

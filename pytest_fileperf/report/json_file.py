@@ -86,7 +86,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
-from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
 from pytest_fileperf.report.values import json_text, json_value
@@ -233,19 +233,7 @@ def _summary(run: Measurement) -> dict[str, object]:
 def _latency(summary: LatencySummary) -> dict[str, float] | None:
     if summary.count == 0:
         return None
-    return {
-        "min": summary.min,
-        "mean": summary.mean,
-        "stdev": summary.stdev,
-        "p50": summary.p50,
-        "p75": summary.p75,
-        "p90": summary.p90,
-        "p95": summary.p95,
-        "p99": summary.p99,
-        "p99.9": summary.p999,
-        "max": summary.max,
-        "within_one_stdev": summary.within_one_stdev,
-    }
+    return {**spread(summary), "within_one_stdev": summary.within_one_stdev}
 
 
 def _round(round_: Round) -> dict[str, object]:

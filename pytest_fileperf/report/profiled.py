@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pytest_fileperf.measure.blame import GREW, FunctionGrowth
 from pytest_fileperf.measure.stacks import FunctionCost, Profile
 from pytest_fileperf.report.text import cells, flow, shorten, words
+from pytest_fileperf.report.verdict_text import WIDTH
 from pytest_fileperf.units import format_change, format_duration
 
 __all__ = ("costs_json", "costs_text", "growth_json", "growth_text")
 
-WIDTH = 72
-"""As in the failure messages it becomes a part of."""
 NAMED = 3
 _LEAST_NAME = 16
 """Cells of a function's name that stay where its file needs the rest."""

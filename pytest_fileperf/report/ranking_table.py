@@ -22,14 +22,14 @@ from pytest_fileperf.report.remarks import note_lines
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, Table, metric_text, row_names, table_of
 from pytest_fileperf.report.text import Style, amount, cells, flow, pad, plain
 
-__all__ = ("grid_lines", "group_lines", "limited_by", "member_names", "share")
+__all__ = ("OUTSIDE", "grid_lines", "group_lines", "limited_by", "member_names", "rank_text", "ratio_texts", "share")
 
 _READABLE_NAME_CELLS = 24
 """p50 and p99 give way to a name of this length; what limited the run does not, as it may make the order void."""
 _LIMITED_BY = "limited by"
 _PERCENTILES = ("p99", "p50")
 """The first one stays longer: with so many connections at work, p50 follows from the rate."""
-_OUTSIDE = (LimitKind.GENERATOR, LimitKind.NETWORK)
+OUTSIDE = (LimitKind.GENERATOR, LimitKind.NETWORK)
 """These limits are not the server's own."""
 
 
@@ -68,7 +68,7 @@ def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour:
     above = [] if is_heading else flow([(title, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)
     places = group.ranking.places
     best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
-    ranks = Column(heading="", texts=tuple(map(_rank, places)), styles=best)
+    ranks = Column(heading="", texts=tuple(map(rank_text, places)), styles=best)
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
     return table_of(named, _columns(group, results), width=width, before=[ranks]), above
 
@@ -108,19 +108,24 @@ def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
     return columns
 
 
-def _rank(place: Place) -> str:
+def rank_text(place: Place) -> str:
+    """Returns `3=` for a rank that is shared; `-` for none."""
     return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
 
 
 def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
     """Returns `83 % [76, 91]` for each place, the shares one under the other."""
-    shares = ["-" if place.ratio is None else f"{share(place.ratio)} %" for place in places]
-    size = max(map(cells, shares))
-    intervals = [
-        "" if place.low is None or place.high is None else f" [{share(place.low)}, {share(place.high)}]"
-        for place in places
-    ]
-    return tuple(pad(text, size, right=True) + interval for text, interval in zip(shares, intervals, strict=True))
+    parts = [ratio_texts(place) for place in places]
+    size = max(cells(text) for text, _ in parts)
+    return tuple(pad(text, size, right=True) + interval for text, interval in parts)
+
+
+def ratio_texts(place: Place) -> tuple[str, str]:
+    """Returns the share of the best, `83 %` or `-`, and its interval, ` [76, 91]` or nothing."""
+    text = "-" if place.ratio is None else f"{share(place.ratio)} %"
+    if place.low is None or place.high is None:
+        return text, ""
+    return text, f" [{share(place.low)}, {share(place.high)}]"
 
 
 def share(ratio: float) -> str:
@@ -137,7 +142,7 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
     kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
     for kind, count in Counter(kinds).items():
         which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
-        if kind in _OUTSIDE:
+        if kind in OUTSIDE:
             found.append(f"{which} limited by {kind}, not by the server: it could do more")
         elif kind is LimitKind.RATE:
             found.append(f"{which} got the rate that was asked for: the server could do more")

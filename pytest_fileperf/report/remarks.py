@@ -8,11 +8,21 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report.details import STYLES, limit_text, noise_texts
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.report.details import (
+    INDENT,
+    NOTABLE,
+    STYLES,
+    change_text,
+    interval_text,
+    limit_text,
+    noise_texts,
+    other_kinds,
+    sides_text,
+)
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity, shorten, words
-from pytest_fileperf.units import format_change, format_share
+from pytest_fileperf.units import format_share
 
 __all__ = (
     "failure_lines",
@@ -25,39 +35,30 @@ __all__ = (
     "reason_lines",
 )
 
-_INDENT = 2
 _HANGING = 4
 _EXAMPLE_KINDS = 3
 _EXAMPLE_CELLS = 160
-_NOTABLE = 1.1
-"""Times that differ by less say the same."""
 
 
 def gate_lines(comparisons: Sequence[MetricComparison], *, width: int, colour: bool) -> list[str]:
     """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
     rows = [_gate_cells(comparison) for comparison in comparisons]
     sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(4)]
-    aligned = _INDENT + sum(sizes) + 8 + max((cells(row[4]) for row in rows), default=0) <= width
+    aligned = INDENT + sum(sizes) + 8 + max((cells(row[4]) for row in rows), default=0) <= width
     lines = []
     for row, comparison in zip(rows, comparisons, strict=True):
         if aligned:
             row = [pad(text, size) for text, size in zip(row, sizes, strict=False)] + row[4:]
         styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
-        lines += flow(zip(row, styles, strict=True), width=width, indent=_INDENT, hanging=_HANGING, colour=colour)
+        lines += flow(zip(row, styles, strict=True), width=width, indent=INDENT, hanging=_HANGING, colour=colour)
     return [line.rstrip() for line in lines]
 
 
 def _gate_cells(comparison: MetricComparison) -> list[str]:
-    unit = METRICS[comparison.metric].unit
-    assert comparison.base is not None
-    assert comparison.now is not None
-    moved = format_change(comparison.change) if comparison.change is not None else "?"
-    if comparison.low is not None and comparison.high is not None:
-        moved += f" [{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
     return [
         comparison.metric,
-        f"{quantity(comparison.base, unit)} → {quantity(comparison.now, unit)}",
-        moved,
+        sides_text(comparison),
+        f"{change_text(comparison)} {interval_text(comparison)}".rstrip(),
         f"tolerance {format_share(comparison.tolerance)}",
         comparison.outcome.value,
     ]
@@ -73,7 +74,7 @@ def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: in
 
 
 def _prose(
-    text: str, *, width: int, colour: bool, lead: tuple[str, Style] | None = None, indent: int = _INDENT
+    text: str, *, width: int, colour: bool, lead: tuple[str, Style] | None = None, indent: int = INDENT
 ) -> list[str]:
     pieces = [lead, *words(text)] if lead else words(text)
     return flow(pieces, width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)
@@ -110,12 +111,7 @@ def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool =
         lines += _prose(text, lead=(f"{failure.count:,}× failed:", Style.BAD), width=width, colour=colour)
     rest = failures[len(shown) :]
     if rest:
-        count = sum(failure.count for failure in rest)
-        lines += _prose(
-            f"and {count:,} more of {len(rest)} other kind{'s' * (len(rest) != 1)} (-v shows all)",
-            width=width,
-            colour=colour,
-        )
+        lines += _prose(f"{other_kinds(rest)} (-v shows all)", width=width, colour=colour)
     return lines
 
 
@@ -124,7 +120,7 @@ def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
     limit = result.measurement.limit
     unclear = limit.kind is LimitKind.UNCLEAR
     text = f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
-    return note_lines(text, indent=_INDENT, width=width, colour=colour)
+    return note_lines(text, indent=INDENT, width=width, colour=colour)
 
 
 def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
@@ -134,7 +130,7 @@ def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
     if run.late or run.dropped:
         texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
     pieces = [(text, Style.DIM) for text in texts if text]
-    return flow(pieces, width=width, indent=_INDENT, hanging=_HANGING, colour=colour)
+    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, colour=colour)
 
 
 def _finished(run: Measurement) -> str:
@@ -145,13 +141,13 @@ def _finished(run: Measurement) -> str:
     finished = f"finished in {_seconds(total)}"
     if not run.open_loop or run.attack == 0:
         return finished
-    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (total >= run.attack * _NOTABLE)
+    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (total >= run.attack * NOTABLE)
 
 
 def _service(run: Measurement) -> str:
     """Returns the service time, where requests waited notably long before they were sent."""
     sent, due = run.service, run.latency
-    if not sent.count or (due.p50 < sent.p50 * _NOTABLE and due.p99 < sent.p99 * _NOTABLE):
+    if not sent.count or (due.p50 < sent.p50 * NOTABLE and due.p99 < sent.p99 * NOTABLE):
         return ""
     return f"service time p50 {_seconds(sent.p50)}, p99 {_seconds(sent.p99)}"
 

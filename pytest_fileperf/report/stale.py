@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pytest_fileperf.judge.stale import Stale
 from pytest_fileperf.report.remarks import note_lines
 from pytest_fileperf.report.text import Style, flow, plain, words
+from pytest_fileperf.units import format_count
 
 __all__ = ("stale_lines",)
 
@@ -18,10 +19,11 @@ def stale_lines(
     stale: Sequence[Stale], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
 ) -> list[str]:
     """Returns a head and a line for each; with `-q` the head alone. `entries` counts all machine profiles'."""
+    counted = format_count(entries, "stale baseline")
     if removed:
-        text, style = f"removed {_counted(entries)}", Style.NONE
+        text, style = f"removed {counted}", Style.NONE
     else:
-        text, style = f"{_counted(entries)}; --fileperf-prune removes {'it' if entries == 1 else 'them'}", Style.WARNING
+        text, style = f"{counted}; --fileperf-prune removes {'it' if entries == 1 else 'them'}", Style.WARNING
     lines = flow(words(text, style), width=width, indent=0, hanging=2, gap=1, colour=colour)
     if verbosity < 0:
         return lines
@@ -30,7 +32,3 @@ def stale_lines(
     if len(shown) < len(stale):
         texts.append(f"and of {len(stale) - len(shown)} more (-v shows all)")
     return [*lines, *(line for text in texts for line in note_lines(text, indent=2, width=width, colour=colour))]
-
-
-def _counted(entries: int) -> str:
-    return f"{entries} stale baseline{'s' * (entries != 1)}"

@@ -20,7 +20,7 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import STYLES, compared, figure_lines, notes, reasons, setting
+from pytest_fileperf.report.details import STYLES, compared, figure_lines, notes, reasons, setting, word_of
 from pytest_fileperf.report.ranking_table import group_lines, limited_by, member_names
 from pytest_fileperf.report.remarks import (
     failure_lines,
@@ -34,6 +34,7 @@ from pytest_fileperf.report.remarks import (
 )
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_text, row_names, table_of
 from pytest_fileperf.report.text import Style, flow, plain, words
+from pytest_fileperf.units import format_count
 
 __all__ = ("summary_line", "terminal_report")
 
@@ -89,22 +90,18 @@ def _summary_pieces(results: Sequence[Result]) -> list[tuple[str, Style]]:
         text = f"{len(results)} measured{found}; smoke: a few requests each, nothing judged"
         return words(text, Style.BAD if failed else Style.NONE)
     counts = Counter(result.standing for result in results)
-    found_words = [(f"{counts[each]} {_word(each)}", STYLES[each]) for each in Standing if counts[each]]
+    found_words = [(f"{counts[each]} {word_of(each)}", STYLES[each]) for each in Standing if counts[each]]
     pieces = [(f"{len(results)} measured:", Style.BOLD)]
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
     rest = []
     written = sum(result.baseline_written for result in results)
     if written:
-        rest.append(f"{written} baseline{'s' * (written != 1)} stored")
+        rest.append(f"{format_count(written, 'baseline')} stored")
     if any(_lacks_baseline(result) for result in results):
         rest.append("store baselines with --fileperf-update=new")
     last, style = found_words[-1] if found_words else ("nothing", Style.NONE)
     pieces.append((last + ";" * bool(rest), style))
     return [*pieces, *words("; ".join(rest))] if rest else pieces
-
-
-def _word(standing: Standing) -> str:
-    return "not gated" if standing is Standing.UNGATED else standing.value
 
 
 def _lacks_baseline(result: Result) -> bool:

@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.report.details import other_kinds
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import quantity
 from pytest_fileperf.units import format_change, format_share
 
-__all__ = ("failures_text", "verdict_text")
+__all__ = ("WIDTH", "failures_text", "verdict_text")
 
 WIDTH = 72
 """Of running text: pytest puts up to 8 columns before each line of an assertion's message."""
@@ -37,8 +38,7 @@ def verdict_text(
         parts.append(explanation)
     if verdict.limits:
         parts.append(_limit_table(verdict.limits))
-    pairs = max((comparison.pairs or 0 for comparison in verdict.comparisons), default=0)
-    lines = [f"compared: turns that follow each other, on {pairs} pairs of boots"] if pairs else []
+    lines = [f"compared: turns that follow each other, on {verdict.pairs} pairs of boots"] if verdict.pairs else []
     lines += [f"limited by: {limiting}"] if limiting else []
     lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
@@ -67,8 +67,7 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
         lines.append(f"{failure.count:>{widest},} × {failure.kind}")
         lines += _example(failure.example, indent=widest + 3)
     if len(failures) > KINDS:
-        rest = failures[KINDS:]
-        lines.append(f"and {sum(failure.count for failure in rest):,} of {len(rest)} further kinds")
+        lines.append(other_kinds(failures[KINDS:]))
     return "\n\n".join([_wrapped(head), "\n".join(lines)])
 
 

@@ -271,7 +271,7 @@ def test_a_rare_failure_is_not_shown_as_none() -> None:
 
 def test_many_kinds_are_cut_short() -> None:
     kinds = [Failure(kind=f"status {500 + index}", count=1, example="") for index in range(11)]
-    assert failed_message(run_of(5, *kinds)).splitlines()[-2:] == ["1 × status 507", "and 3 of 3 further kinds"]
+    assert failed_message(run_of(5, *kinds)).splitlines()[-2:] == ["1 × status 507", "and 3 more of 3 other kinds"]
 
 
 @pytest.mark.parametrize("requests,failed,allowed", [(10, 0, 0.0), (99, 1, 0.01), (1, 99, 1.0)])

@@ -13,6 +13,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
+from pytest_fileperf.report.details import NOTABLE
 from pytest_fileperf.report.page.drawing import (
     BAD,
     FIRST,
@@ -45,8 +46,6 @@ MOST_STRETCHES = 120
 """Of the lead times of many requests."""
 LONG_TAIL = 30
 """With a slowest request so many times the median, only a logarithmic axis shows both."""
-NOTABLE = 1.1
-"""Times that differ by less say the same."""
 EARLY = 0.8
 """A first byte before this share of the latency tells of a body that takes its time."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)

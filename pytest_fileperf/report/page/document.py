@@ -16,9 +16,10 @@ from importlib.resources import files
 
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.report.details import word_of
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
-from pytest_fileperf.report.page.gates import badge, word_of
+from pytest_fileperf.report.page.gates import badge
 from pytest_fileperf.report.page.groups import group_sections
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element
 from pytest_fileperf.report.page.overview import entries_of, overview

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.metrics import METRICS, Direction
-from pytest_fileperf.report.details import STYLES, compared, limit_text
+from pytest_fileperf.report.details import STYLES, change_text, compared, interval_text, limit_text, sides_text, word_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, plain, quantity
-from pytest_fileperf.units import format_change, format_share
+from pytest_fileperf.units import format_count, format_share
 
-__all__ = ("badge", "gate_list", "gate_table", "limit_list", "word_of")
+__all__ = ("badge", "gate_list", "gate_table", "limit_list")
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
@@ -30,20 +29,15 @@ def badge(standing: Standing, text: str = "") -> Markup:
     return element("span", text or word_of(standing), class_=f"outcome {style}")
 
 
-def word_of(standing: Standing) -> str:
-    """Returns the standing in a word that says something without its column."""
-    return "not gated" if standing is Standing.UNGATED else standing.value
-
-
 def gate_list(result: Result) -> tuple[Markup, ...]:
     """Returns a line for each comparison with figures and each broken limit: list items."""
     lines = [
         element(
             "li",
             element("b", item.metric),
-            f" {_sides(item)} ",
-            element("b", _change(item)),
-            f" {_interval(item)}, tolerance {format_share(item.tolerance)} ",
+            f" {sides_text(item)} ",
+            element("b", change_text(item)),
+            f" {interval_text(item)}, tolerance {format_share(item.tolerance)} ",
             badge(Standing(item.outcome.value)),
         )
         for item in compared(result)
@@ -60,21 +54,6 @@ def limit_list(result: Result) -> Markup:
 def _limit(check: LimitCheck) -> Markup:
     outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
     return element("li", f"{limit_text(check)} ", outcome, f" {sentence(check.reason)}".rstrip())
-
-
-def _sides(comparison: MetricComparison) -> str:
-    unit = METRICS[comparison.metric].unit
-    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
-
-
-def _change(comparison: MetricComparison) -> str:
-    return "?" if comparison.change is None else format_change(comparison.change)
-
-
-def _interval(comparison: MetricComparison) -> str:
-    if comparison.low is None or comparison.high is None:
-        return ""
-    return f"[{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
 
 
 def gate_table(result: Result) -> Markup:
@@ -94,22 +73,18 @@ def gate_table(result: Result) -> Markup:
                 "tr",
                 element("td", item.metric),
                 *(element("td", side, class_="number") for side in sides),
-                element("td", element("b", _change(item)), f" {_interval(item)}", class_="number"),
+                element("td", element("b", change_text(item)), f" {interval_text(item)}", class_="number"),
                 element("td", _picture(item), class_="change"),
                 element("td", format_share(item.tolerance), class_="number"),
                 element("td", badge(Standing(item.outcome.value))),
             )
         )
     against = result.verdict.against
-    said = element("p", "Against ", element("b", plain(against)), f", {_how(comparisons)}") if against else Markup("")
+    how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"
+    said = element("p", "Against ", element("b", plain(against)), how) if against else Markup("")
     base = ">base" if against else ">baseline"
     judged = table(("gate", base, ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said.text + judged.text)
-
-
-def _how(comparisons: Sequence[MetricComparison]) -> str:
-    pairs = max((item.pairs or 0 for item in comparisons), default=0)
-    return f"measured in turn on {pairs} pair{'s' * (pairs != 1)} of boots"
 
 
 def _picture(comparison: MetricComparison) -> Markup:
@@ -129,6 +104,7 @@ def _picture(comparison: MetricComparison) -> Markup:
         _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, edge)
     )
     worse_from, worse_to = (edge, 2 * _HALF) if lower_is_better else (0.0, edge)
+    said = f"{change_text(comparison)} {interval_text(comparison)}"
     return element(
         "svg",
         element(
@@ -140,7 +116,7 @@ def _picture(comparison: MetricComparison) -> Markup:
         element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
         viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
         role="img",
-        aria_label=f"{_change(comparison)} {_interval(comparison)}, tolerance {format_share(comparison.tolerance)}",
+        aria_label=f"{said}, tolerance {format_share(comparison.tolerance)}",
     )
 
 

@@ -11,13 +11,11 @@ from pytest_fileperf.measure.metrics import METRICS, Direction
 from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import Entry, link
-from pytest_fileperf.report.ranking_table import member_names, share
+from pytest_fileperf.report.ranking_table import OUTSIDE, member_names, rank_text, ratio_texts
 from pytest_fileperf.report.text import amount, plain
 from pytest_fileperf.units import format_share
 
 __all__ = ("group_sections",)
-
-_NOT_THE_SERVER = (LimitKind.GENERATOR, LimitKind.NETWORK, LimitKind.RATE)
 
 
 def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, Entry]) -> Markup:
@@ -41,11 +39,11 @@ def _group(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
     rows = [
         element(
             "tr",
-            element("td", _rank(place), class_="number"),
+            element("td", rank_text(place), class_="number"),
             element("td", link(entries[id(result)], name)),
             element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
             element("td", _bar(place, places[0].value, longest), class_="share"),
-            element("td", _of_best(place), class_="number"),
+            element("td", "".join(ratio_texts(place)), class_="number"),
             element("td", result.measurement.limit.kind.value if result.measurement.requests else "-"),
             class_="best" if place.rank == 1 else "",
         )
@@ -66,19 +64,8 @@ def _about(group: RankedGroup) -> str:
     metric = METRICS[group.ranking.metric]
     way = "less is better" if metric.direction is Direction.LOWER else "more is better"
     pace = " Where generator, network or rate set the pace, the server could do more, and the order says little."
-    outside = any(result.measurement.limit.kind in _NOT_THE_SERVER for result in group.results)
+    outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
     return f"Ranked by {metric.title}, {way}.{pace * outside}"
-
-
-def _rank(place: Place) -> str:
-    return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
-
-
-def _of_best(place: Place) -> str:
-    if place.ratio is None:
-        return "-"
-    interval = "" if place.low is None or place.high is None else f" [{share(place.low)}, {share(place.high)}]"
-    return f"{share(place.ratio)} %{interval}"
 
 
 def _reach(place: Place, best: float | None) -> float:

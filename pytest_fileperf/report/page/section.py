@@ -7,9 +7,18 @@ from collections.abc import Iterable, Sequence
 
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import Unit
-from pytest_fileperf.report.details import figure_lines, noise_texts, notes, reasons, setting
+from pytest_fileperf.report.details import (
+    SPREAD,
+    figure_lines,
+    noise_texts,
+    notes,
+    other_kinds,
+    reasons,
+    setting,
+    spread,
+)
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
 from pytest_fileperf.report.page.markup import Markup, element, table
@@ -21,7 +30,6 @@ __all__ = ("facts_list", "section")
 _MOST_FAILURES = 20
 _EXAMPLE_LENGTH = 4_000
 _SHOWN_ELSEWHERE = ("work", "latency", "service", "ttfb", "failures", "limits", "limited by")
-_LATENCY_COLUMNS = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 
 
 def section(entry: Entry, charts: Sequence[Chart], first_chart: int) -> Markup:
@@ -80,8 +88,7 @@ def _failures(result: Result) -> list[Markup]:
             shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
     rest = failures[_MOST_FAILURES:]
     if rest:
-        count = sum(failure.count for failure in rest)
-        shown.append(element("p", f"and {count:,} more of {len(rest)} other kind{'s' * (len(rest) != 1)}"))
+        shown.append(element("p", other_kinds(rest)))
     return shown
 
 
@@ -99,16 +106,18 @@ def _latencies(run: Measurement) -> Markup:
         ("first byte", run.ttfb),
     )
     rows = [
-        element("tr", element("td", name), *(element("td", text, class_="number") for text in _spread(summary)))
+        element(
+            "tr",
+            element("td", name),
+            *(
+                element("td", text, class_="number")
+                for text in (amount(seconds, Unit.SECONDS) for seconds in spread(summary).values())
+            ),
+        )
         for name, summary in timed
         if summary.count
     ]
-    return table(("", *(f">{name}" for name in _LATENCY_COLUMNS)), rows) if rows else Markup("")
-
-
-def _spread(summary: LatencySummary) -> list[str]:
-    fields = (name.replace(".", "") for name in _LATENCY_COLUMNS)
-    return [amount(getattr(summary, name), Unit.SECONDS) for name in fields]
+    return table(("", *(f">{name}" for name in SPREAD)), rows) if rows else Markup("")
 
 
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
