@@ -16,8 +16,15 @@ from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command_invocation import require_difference, require_posix, supervised
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
-from pytest_fileperf.serve.process import Invocation, ProcessLaunch, RunningProcess, ServerProcess, base_env
-from pytest_fileperf.serve.process_tree import exit_text, is_alive
+from pytest_fileperf.serve.process import (
+    Invocation,
+    ProcessLaunch,
+    RunningProcess,
+    ServerProcess,
+    base_env,
+    ended_early,
+)
+from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
@@ -28,8 +35,6 @@ __all__ = ("CommandLaunch", "CommandProgram", "RunningCommand", "free_port")
 _HOST = "127.0.0.1"
 _PORTS_TRIED = 5
 _CONNECT_TIMEOUT_S = 1.0
-_ENDING_S = 1.0
-"""The supervisor of a program ends a moment after it."""
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that a port is taken."""
 
@@ -110,7 +115,7 @@ class CommandProgram:
 
     def _ended_early(self, process: ServerProcess, returncode: int) -> ServerStartError:
         log = process.log
-        what = f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
+        what = ended_early(self.spec, returncode)
         if returncode == 0:
             what += ": it must stay in the foreground for as long as it serves"
         if any(_IN_USE.search(line) for line in log) or not _is_free(self.port):
@@ -161,8 +166,7 @@ class RunningCommand(RunningProcess):
 
     def check(self) -> None:
         """Raises ServerDiedError when the program has ended."""
-        ends = self._program is None or not is_alive(self._program)
-        self._check_ended(wait_s=_ENDING_S if ends else 0)
+        self._check_ended(is_ending=self._program is None or not is_alive(self._program))
 
     def _find_workers(self) -> tuple[psutil.Process, ...]:
         tree = self.processes

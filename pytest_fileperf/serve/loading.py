@@ -7,7 +7,6 @@ import importlib
 import inspect
 import traceback
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
@@ -43,7 +42,7 @@ def make_app(factory: object, name: str) -> object:
         hint = "" if why_not_asgi(factory) else f'; it looks like the app itself: write "{name}", without "()"'
         raise AppLoadError(f'app factory "{name}()" cannot be used: {problem}{hint}')
     try:
-        app = _call(factory)
+        app: object = factory()
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
         raise AppLoadError(f'app factory "{name}()" failed: {_describe(error)}') from error
     if inspect.iscoroutine(app):
@@ -101,10 +100,6 @@ def _takes_scope_only(app: object) -> bool:
     if not takes(app, 1) or inspect.iscoroutinefunction(app):
         return False
     return list(inspect.signature(app).parameters) == ["scope"]  # type: ignore[arg-type]  # `takes` says it is callable
-
-
-def _call(factory: Callable[[], object]) -> object:
-    return factory()
 
 
 def _find(target: str) -> object:

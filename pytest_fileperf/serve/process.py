@@ -24,13 +24,25 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
 
-__all__ = ("STAGES", "Invocation", "ProcessLaunch", "Program", "RunningProcess", "ServerProcess", "base_env", "staged")
+__all__ = (
+    "STAGES",
+    "Invocation",
+    "ProcessLaunch",
+    "Program",
+    "RunningProcess",
+    "ServerProcess",
+    "base_env",
+    "ended_early",
+    "staged",
+)
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
 _POLL_S = 0.01
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
+_ENDING_S = 1.0
+"""A process that has ended can be collected a moment later, and so can the supervisor above it."""
 _LOG_TAIL_BYTES = 64 << 10
 _LOG_TAIL_LINES = 40
 
@@ -142,13 +154,9 @@ class RunningProcess(RunningServer):
         """The last lines of what it wrote to standard output and error."""
         return self._process.log
 
-    def check(self) -> None:
-        """Raises ServerDiedError when it has ended."""
-        self._check_ended(wait_s=0)
-
-    def _check_ended(self, *, wait_s: float) -> None:
-        """Raises ServerDiedError when it has ended, or does so within the time to wait."""
-        returncode = self._process.ended(wait_s=wait_s)
+    def _check_ended(self, *, is_ending: bool) -> None:
+        """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so."""
+        returncode = self._process.ended(wait_s=_ENDING_S if is_ending else 0)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
 
@@ -220,6 +228,11 @@ class ProcessLaunch:
     def stop(self) -> None:
         """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
         self._process.stop(patience_s=self._patience_s)
+
+
+def ended_early(spec: ProcessSpec, returncode: int) -> str:
+    """Returns the message for a server that ended before it was ready."""
+    return f"{spec.name} ended with {exit_text(returncode)} before it was ready"
 
 
 def base_env(spec: ProcessSpec, *, boot: int | None = None) -> dict[str, str]:

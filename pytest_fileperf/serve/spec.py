@@ -52,46 +52,16 @@ class InProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Uvicorn:
-    """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that names every bad value."""
+class AsgiSpec:
+    """A server that serves an ASGI app, in processes on a port of the loopback interface."""
 
-    name: ClassVar[str] = "uvicorn"
+    name: ClassVar[str]
     workers: int = 1
     loop: str = "auto"
     """`uvloop` or `asyncio`; `auto` is uvloop where it is installed."""
     http: str = "auto"
     """`httptools` or `h11`; `auto` is httptools where it is installed."""
-    port: int = 0
-    """0 takes a free one. A fixed port allows one boot at a time, so its runs have a single boot."""
-    stabilise: bool = True
-    """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
-    start_timeout_s: float = 30.0
-    stop_timeout_s: float = 10.0
-    env: EnvironmentVariables = ()
-    """Environment variables for the server; kept as pairs."""
-
-    def __post_init__(self) -> None:
-        __tracebackhide__ = True
-        problems = [*_implementation_problems(self), *_process_problems(self)]
-        if not _is_whole(self.port) or not 0 <= self.port <= 65535:
-            problems.append(f"port={self.port!r} must be a whole number from 0 (any free one) to 65535")
-        _raise_for(problems, self)
-        object.__setattr__(self, "env", _pairs(self.env))
-
-
-@dataclass(frozen=True, slots=True)
-class Gunicorn:
-    """A real gunicorn with workers of the package `uvicorn-worker`, on a free port of the loopback interface.
-
-    It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
-    """
-
-    name: ClassVar[str] = "gunicorn"
-    workers: int = 1
-    loop: str = "auto"
-    """`uvloop` or `asyncio`; `auto` is uvloop where it is installed."""
-    http: str = "auto"
-    """`httptools` or `h11`; `auto` is httptools where it is installed."""
+    _: KW_ONLY
     stabilise: bool = True
     """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
     start_timeout_s: float = 30.0
@@ -103,6 +73,25 @@ class Gunicorn:
         __tracebackhide__ = True
         _raise_for([*_implementation_problems(self), *_process_problems(self)], self)
         object.__setattr__(self, "env", _pairs(self.env))
+
+
+@dataclass(frozen=True, slots=True)
+class Uvicorn(AsgiSpec):
+    """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that names every bad value."""
+
+    name: ClassVar[str] = "uvicorn"
+    port: int = 0
+    """0 takes a free one. A fixed port allows one boot at a time, so its runs have a single boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gunicorn(AsgiSpec):
+    """A real gunicorn with workers of the package `uvicorn-worker`, on a free port of the loopback interface.
+
+    It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
+    """
+
+    name: ClassVar[str] = "gunicorn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +158,6 @@ class Url:
             raise PlanError(problem, where="Url")
 
 
-AsgiSpec: TypeAlias = Uvicorn | Gunicorn
-"""Servers that serve an ASGI app."""
 ProcessSpec: TypeAlias = AsgiSpec | Command
 """Servers that we start as processes."""
 ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
@@ -215,6 +202,8 @@ def _implementation_problems(spec: AsgiSpec) -> Iterator[str]:
         yield f"loop={spec.loop!r} is unknown: use one of {', '.join(LOOPS)}"
     if spec.http not in HTTP_IMPLEMENTATIONS:
         yield f"http={spec.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
+    if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
+        yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
 
 
 def _process_problems(spec: ProcessSpec) -> Iterator[str]:

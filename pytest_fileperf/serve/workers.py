@@ -21,17 +21,22 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.job import Job, lend_package
-from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, staged
-from pytest_fileperf.serve.process_tree import exit_text, is_alive
+from pytest_fileperf.serve.process import (
+    STAGES,
+    Invocation,
+    RunningProcess,
+    ServerProcess,
+    base_env,
+    ended_early,
+    staged,
+)
+from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.reports import Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("AsgiProgram", "RunningWorkers")
-
-_ENDING_S = 1.0
-"""A process that has ended can be collected a moment later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +97,21 @@ class AsgiProgram:
     def _raise_for_failure(self, process: ServerProcess, returncode: int | None) -> None:
         side = self._side
         for failed in reports_of(Failed, process.directory):
-            if failed.stage == "missing":
-                raise AppMissingError(side + failed.message)
-            if failed.stage == "app":
-                raise AppLoadError(side + failed.message)
-            if failed.stage == "packages":
-                raise PlanError(failed.message, where=self.code_tree.title)
-            if failed.stage == "port":
-                raise ServerStartError(failed.message)
+            match failed.stage:
+                case "missing":
+                    raise AppMissingError(side + failed.message)
+                case "app":
+                    raise AppLoadError(side + failed.message)
+                case "packages":
+                    raise PlanError(failed.message, where=self.code_tree.title)
+                case "port":
+                    raise ServerStartError(failed.message)
             raise ServerStartError(f"{side}{self.app.name}: {failed.message}", log=process.log)
         if returncode is not None:
-            what, log = f"{side}{self.spec.name} ended with {exit_text(returncode)} before it was ready", process.log
-            if not log:
+            what = side + ended_early(self.spec, returncode)
+            if not process.log:
                 what += f", without a word: is there room on the disk of {process.directory.parent}?"
-            raise ServerStartError(what, log=log)
+            raise ServerStartError(what, log=process.log)
         if len(reports_of(Started, process.directory)) > self.spec.workers:
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)
 
@@ -156,7 +162,7 @@ class RunningWorkers(RunningProcess):
     def check(self) -> None:
         """Raises ServerDiedError when it has ended, or when a worker has (the supervisor replaces it)."""
         ended = [pid for pid, worker in self._workers.items() if worker is None or not is_alive(worker)]
-        self._check_ended(wait_s=_ENDING_S if ended == [self._process.pid] else 0)
+        self._check_ended(is_ending=ended == [self._process.pid])
         if ended:
             raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)
 

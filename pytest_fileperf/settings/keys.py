@@ -6,7 +6,6 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import get_args
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.load import Ramp
@@ -223,7 +222,7 @@ def _server(value: object) -> ServerSpec:
         return parse_server(value)
     if isinstance(value, ServerSpec):
         return value
-    if value in get_args(ServerSpec):
+    if isinstance(value, type) and issubclass(value, ServerSpec):
         raise ValueError(f"{value!r} is a class: give an instance of it")
     raise ValueError(
         f"{value!r} is not a server: use Uvicorn(), Gunicorn(), InProcess(), Command([…]), "

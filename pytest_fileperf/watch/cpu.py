@@ -17,7 +17,7 @@ _CPUCLOCK_SCHED = 2
 
 
 def cpu_times_ns(pids: Iterable[int]) -> dict[int, int]:
-    """Returns the CPU time so far of each process, in ns; processes that are gone, or not ours to see, are missing."""
+    """Returns the CPU time so far of each process, in ns, without processes that are gone, or that we may not read."""
     times = {pid: _cpu_time_ns(pid) for pid in pids}
     return {pid: time_ns for pid, time_ns in times.items() if time_ns is not None}
 
@@ -26,7 +26,7 @@ def cpu_spent_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int | N
     """Returns the CPU time between two readings, in ns, never negative.
 
     A process that is new in the second reading counts in full. None where the answer is unknown: nothing was read
-    before, a process vanished in between (what it used last is lost), or its number now belongs to another one.
+    before, a process ended in between (its last CPU time is lost), or its number now belongs to another process.
     """
     if not before or any(after.get(pid, -1) < time_ns for pid, time_ns in before.items()):
         return None
@@ -34,7 +34,7 @@ def cpu_spent_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int | N
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
-    """Starts a new measurement of peak memory in each process; False where that is not possible for all of them."""
+    """Starts a new measurement of peak memory in each process; returns whether that worked for all of them."""
     reset = [_reset_peak_rss(pid) for pid in pids]
     return all(reset)
 
@@ -42,7 +42,7 @@ def reset_peak_rss(pids: Iterable[int]) -> bool:
 def peak_rss_bytes(pids: Iterable[int]) -> int | None:
     """Returns the sum of each process's peak resident memory since the reset, or since its start.
 
-    Elsewhere than on Linux it is what they have now. None where it is unknown for any of them, or there are none.
+    On other systems than Linux it is what they have now. None where one of them is unknown, or there are none.
     """
     sizes = [_peak_rss_bytes(pid) for pid in pids]
     known = [size for size in sizes if size is not None]

@@ -1,43 +1,39 @@
-"""How long each core of this machine was busy, whoever it worked for, and how long its host kept it from the machine.
+"""How long each core of this machine was busy, for any process, and how long the machine's host gave it to others.
 
-Read before and after a load, it tells what others did meanwhile: what is left of a core's time without the server's
-own. On Linux only.
+Read before and after a load, this tells what other processes did meanwhile: what is left of a core's time without the
+server's own. On Linux only.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 
+from pytest_fileperf.watch.procfs import read_start
 from pytest_fileperf.watch.sample import CoreTime
 
 __all__ = ("core_times", "cores_of", "parse_core_times")
 
 _MOST_BYTES = 1 << 18
-"""Lines of 2,000 cores, which come first."""
+"""Holds the lines of 2,000 cores, which come first."""
 
 
 def core_times() -> tuple[CoreTime, ...]:
     """Returns what each core did so far; empty where the system does not tell. Takes some 15 µs with few cores."""
-    if sys.platform != "linux":
-        return ()
     try:
-        file = os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
+        text = read_start("/proc/stat", _MOST_BYTES)
     except OSError:
         return ()
-    try:
-        return parse_core_times(os.read(file, _MOST_BYTES), unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK"))
-    finally:
-        os.close(file)
+    return parse_core_times(text, unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK"))
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
     """Returns the cores of a `/proc/stat`, whose numbers count so many nanoseconds each.
 
-    Time in interrupts goes both ways: where the kernel measures it, it is in no process's CPU time; where it only looks
-    now and then what a core does, it is in that of the process that was interrupted, and hard interrupts are never
-    seen. So it is busy time exactly where these are 0, and busy time less CPU time is that of other processes.
+    Kernels differ in what they do with time in interrupts. One that measures it leaves it out of every process's CPU
+    time. One that samples what a core does counts it for the process that was interrupted, and never sees hard
+    interrupts. So here it is busy time only where hard interrupts are 0: busy time less the CPU time of a process is
+    then that of other processes.
     """
     cores = []
     for line in text.splitlines():

@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 
 from pytest_fileperf.watch.cpu import cpu_times_ns
+from pytest_fileperf.watch.procfs import read_start
 from pytest_fileperf.watch.sample import ProcessUse
 
 __all__ = ("io_stalled_ns", "open_files", "process_use")
@@ -16,9 +17,18 @@ MOST_FILES_LISTED = 1_000
 
 
 def process_use(pid: int) -> ProcessUse | None:
-    """Returns what the process uses, its threads not looked at; None when it is gone, or not ours to see."""
+    """Returns what the process uses, without what its threads do; None when it is gone, or another user's."""
     cpu_ns = cpu_times_ns((pid,)).get(pid)
     return None if cpu_ns is None else _rest_of_use(pid, cpu_ns)
+
+
+def io_stalled_ns() -> int | None:
+    """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
+    try:
+        some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
+    except OSError:
+        return None
+    return int(some.rpartition(b"total=")[2]) * 1000
 
 
 def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:
@@ -39,7 +49,7 @@ if sys.platform == "linux":
 
     def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
         try:
-            memory = _read(f"/proc/{pid}/statm").split()
+            memory = read_start(f"/proc/{pid}/statm").split()
             # Two links and one for each thread. pathlib would cost more than the call.
             threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
         except OSError:
@@ -58,18 +68,10 @@ if sys.platform == "linux":
             read_bytes=read_bytes,
         )
 
-    def io_stalled_ns() -> int | None:
-        """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
-        try:
-            some = _read("/proc/pressure/io").split(b"\n", 1)[0]
-        except OSError:
-            return None
-        return int(some.rpartition(b"total=")[2]) * 1000
-
     def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
         """Returns how long the main thread ran, and how long it waited for a core; None where that is not counted."""
         try:
-            ran, waited, _ = map(int, _read(f"/proc/{pid}/schedstat").split())
+            ran, waited, _ = map(int, read_start(f"/proc/{pid}/schedstat").split())
         except (OSError, ValueError):
             return None, None
         return ran, waited
@@ -77,17 +79,10 @@ if sys.platform == "linux":
     def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
         """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""
         try:
-            fields = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
+            fields = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
         except OSError:
             return None, None
         return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])
-
-    def _read(path: str) -> bytes:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(file, 4096)
-        finally:
-            os.close(file)
 
 else:
 
@@ -110,7 +105,3 @@ else:
                 )
         except psutil.Error:
             return None
-
-    def io_stalled_ns() -> int | None:
-        """Returns None: only Linux tells."""
-        return None

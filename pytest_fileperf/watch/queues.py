@@ -1,8 +1,8 @@
-"""Where bytes wait on the loopback connections of a server: asked from the kernel, for one port, at both ends.
+"""Where bytes wait on the loopback connections of a server: the kernel tells, for one port, at both ends.
 
-Linux's socket diagnostics (see sock_diag(7)) answer for the connections of one port alone, where /proc/net/tcp lists
-every connection of the machine; and they tell bytes that wait to be sent from those that only wait to be acknowledged,
-which is up to 40 ms for nothing.
+Linux's socket diagnostics (see sock_diag(7)) answer for the connections of one port, where /proc/net/tcp lists every
+connection of the machine. And they tell bytes that wait to be sent from bytes that wait to be acknowledged, for up to
+40 ms and without meaning.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MOST_CONNECTIONS = 1_000
 
 
 class _End(NamedTuple):
-    """One end of a connection: bytes in its queues."""
+    """How many bytes are in the queues at one end of a connection."""
 
     unread: int
     unsent: int
 
 
 def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> SocketQueues:
-    """Returns the counts over the connections that are seen at both ends, by the client's port."""
+    """Counts the connections that are seen at both ends. Both mappings are by the client's port."""
     pairs = [(server[port], client[port]) for port in server.keys() & client.keys()]
     return SocketQueues(
         connections=len(pairs),
@@ -46,7 +46,7 @@ def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> Sock
 
 if sys.platform == "linux":
     _SOCK_DIAG = 4
-    """NETLINK_SOCK_DIAG; this and what follows is from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+    """NETLINK_SOCK_DIAG; all numbers are from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
     _BY_FAMILY = 20
     _ERROR, _DONE = 2, 3
     _REQUEST_DUMP = 0x301
@@ -81,7 +81,7 @@ if sys.platform == "linux":
                             if len(ends) > most_connections:
                                 return None
                     if server.keys() & client.keys():
-                        break  # a question costs 0.2 ms even without an answer: the kernel goes through all connections
+                        break  # a question costs 0.2 ms, as the kernel goes through all connections
         except OSError:
             return None
         return count_queues(server, client)
@@ -111,7 +111,7 @@ if sys.platform == "linux":
                 start += length + 3 & ~3
 
     def _unsent(block: bytes, start: int, end: int) -> int:
-        """Returns how many bytes wait to be sent, from the attributes that lie there; 0 where it is not told."""
+        """Returns how many bytes wait to be sent, from the attributes in this part; 0 where it is not told."""
         while start < end:
             length, kind = _ATTRIBUTE.unpack_from(block, start)
             if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:

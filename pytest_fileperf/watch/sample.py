@@ -1,4 +1,4 @@
-"""What is seen of a server under load, as values: its processes, the generator, the sockets between, and when."""
+"""What is seen of a server under load at one instant: its processes, the generator, the sockets between."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ class ProcessUse:
     main_cpu_ns: int | None
     """CPU time so far of its main thread."""
     waiting_ns: int | None
-    """Time so far in which its main thread could have run but had no core (the scheduler's run-queue delay)."""
+    """Time so far in which its main thread could run but had no core (the scheduler's run-queue delay)."""
     rss_bytes: int
     threads: int
     files: int | None
     """Open files, sockets among them."""
     written_bytes: int | None
-    """Bytes so far that it caused to be written to storage."""
+    """Bytes written to storage so far."""
     read_bytes: int | None
-    """Bytes so far that it caused to be read from storage."""
+    """Bytes read from storage so far."""
     main: MainThread | None = None
     running_threads: int | None = None
     """Threads, the main one among them, that were on a core or waited for one."""
     busy_threads: int | None = None
     """Threads besides the main one that were in the middle of something: computing, sleeping, waiting for an answer.
-    Those of a pool that have nothing to do are not."""
+    Threads of a pool that have nothing to do do not count."""
     storage_threads: int = 0
-    """Those of the busy ones that waited for storage; an estimate where there are many."""
+    """Busy threads that waited for storage; an estimate where there are many."""
     lock_threads: int = 0
-    """Those of the busy ones that waited for a lock, or for another thread."""
+    """Busy threads that waited for a lock, or for another thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketQueues:
-    """Connections between generator and server by where bytes wait, which tells whose move it is."""
+    """Connections between generator and server by where bytes wait: it shows which end has to act."""
 
     connections: int
-    """Those that are open at both ends."""
+    """Connections that are open at both ends."""
     server_unread: int
     """The server's end has bytes that the server has not read."""
     server_unsent: int
@@ -65,7 +65,7 @@ class SocketQueues:
     client_unread: int
     client_unsent: int
     under_way: int
-    """Bytes are unsent at one end while all that arrived at the other has been read: what is between is slow."""
+    """Bytes are unsent at one end, and the other end has read all that arrived: the way between is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class CoreTime:
     busy_ns: int
     """For any process."""
     stolen_ns: int
-    """A virtual machine's host gave it to others meanwhile, though there was something to do."""
+    """The host of a virtual machine gave it to others, though there was something to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Sample:
     generator: ProcessUse | None
     """None where the load is made in the test process."""
     queues: SocketQueues | None = None
-    """None where it was not looked at, as with very many connections."""
+    """None where they were not read, as with very many connections."""
     io_stalled_ns: int | None = None
     """Time so far in which something on the machine waited for storage (pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()
@@ -107,5 +107,5 @@ class ThreadUse:
     active: int
     """Threads besides the main one that ran at all."""
     pool: int | None = None
-    """Those of the active ones that wait for work where the busy ones do: a thread pool, as large as it has become.
-    None where the system does not tell."""
+    """Active threads that wait for work where the busy ones do: a thread pool, as large as it has become. None where
+    the system does not tell."""

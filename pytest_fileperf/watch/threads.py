@@ -1,21 +1,21 @@
-"""What the threads of another process do: whether they are in the middle of something, or wait for work.
+"""What the threads of another process do: are they in the middle of something, or do they wait for work? On Linux only.
 
-On Linux `/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A
-thread without work waits at a place of its own, in its event loop or at its pool's queue, and once the load is over it
-stands there. At any other place it was in the middle of something: asleep, at a query, at a lock, at a disk. This needs
-no knowledge of languages and pools, and threads that only ever wait are not taken for busy. Elsewhere nothing is known.
+`/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A thread
+without work waits at a place of its own, in its event loop or at its pool's queue. Once the load is over, it stands
+there. At any other place it was in the middle of something: asleep, at a query, at a lock, at a disk. This needs no
+knowledge of languages and pools, and does not take threads for busy that always wait.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import get_native_id
 from typing import NamedTuple, TypeAlias
 
+from pytest_fileperf.watch.procfs import read_start
 from pytest_fileperf.watch.sample import MainThread
 
 __all__ = ("MOST_THREADS", "RUNNING", "Activity", "Observation", "ThreadWatch")
@@ -128,7 +128,7 @@ class ThreadWatch:
 
     def _open(self, thread: int) -> int:
         try:
-            return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY)
         except FileNotFoundError:  # it has ended
             pass
         except OSError:  # another user's, or this process has too many open files
@@ -195,41 +195,25 @@ class ThreadWatch:
         return None if place is None else (place[0], place[1] & _PAGE)
 
 
-if sys.platform == "linux":
-
-    def _threads_of(pid: int) -> list[int]:
-        """Returns the threads, the main one first; but not the one that asks."""
-        try:
-            threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
-        except OSError:
-            return []
-        return sorted(threads - {get_native_id()}, key=lambda thread: (thread != pid, thread))
-
-    def _times_on_core(pid: int, thread: int) -> int:
-        """Returns how often it was given a core; 0 when it is gone."""
-        fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
-        return int(fields[2]) if len(fields) == 3 else 0
-
-    def _waits_for_storage(pid: int, thread: int) -> bool:
-        """Returns whether it is in state D: whoever waits for storage sleeps so that no signal wakes it."""
-        return _read(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]
-
-    def _read(path: str) -> bytes:
-        with suppress(OSError):
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return os.read(file, 1024)
-            finally:
-                os.close(file)
-        return b""
-
-else:
-
-    def _threads_of(pid: int) -> list[int]:
+def _threads_of(pid: int) -> list[int]:
+    """Returns the threads, the main one first, without the one that asks; empty where the system has no /proc."""
+    try:
+        threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
+    except OSError:
         return []
+    return sorted(threads - {get_native_id()}, key=lambda thread: (thread != pid, thread))
 
-    def _times_on_core(pid: int, thread: int) -> int:
-        return 0
 
-    def _waits_for_storage(pid: int, thread: int) -> bool:
-        return False
+def _times_on_core(pid: int, thread: int) -> int:
+    """Returns how often it was given a core; 0 when it is gone."""
+    with suppress(OSError):
+        fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
+        return int(fields[2]) if len(fields) == 3 else 0
+    return 0
+
+
+def _waits_for_storage(pid: int, thread: int) -> bool:
+    """Returns whether it is in state D: while it waits for storage, no signal wakes it."""
+    with suppress(OSError):
+        return read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]
+    return False

@@ -23,21 +23,21 @@ from pytest_fileperf.watch.threads import Observation, ThreadWatch
 __all__ = ("Watch",)
 
 MOST_SAMPLES = 2_000
-"""With more, every other one is dropped, and from then on half as many are taken."""
+"""With more, every other one is dropped, and half as many are taken from then on."""
 _JITTER = 0.2
-"""Intervals differ by so much either way: a server with a rhythm of its own must not always be seen at one moment."""
+"""Intervals vary by so much: a server with a rhythm must not always be seen at the same moment of it."""
 _QUEUES_SHARE = 0.002
 PIDS_SHARE = 0.0005
 """Shares of a core that may go into reading sockets, and into searching for new processes."""
 _SETTLE_S = 0.02
-"""After the load a server has this long to come to rest: threads give back results, write logs, close connections."""
+"""After the load, threads of the server have so long to return results, write logs, close connections."""
 _RESTS = 3
-"""So often it may be found still at work then."""
+"""How often it may still be at work then."""
 
 
 @dataclass(slots=True)
 class _Ration:
-    """Holds what is costly down to a share of a core: after each time it pauses in proportion to what it took."""
+    """Limits something costly to a share of a core: each time is followed by a pause in proportion."""
 
     share: float
     _next_ns: int = 0
@@ -56,7 +56,7 @@ class _Ration:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A sample, before it is known where threads wait for work."""
+    """A sample, and observations whose meaning is known only at the end."""
 
     sample: Sample
     threads: tuple[Observation, ...]
@@ -66,9 +66,9 @@ class _Moment:
 class Watch:
     """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
 
-    `pids` gives the server's processes, and is asked again now and then; `generator` the generator's process, or how to
-    find it once it has started; `port` is the server's on this machine, None where there are no sockets. Whatever goes
-    wrong ends the watch, not the load: the samples so far remain.
+    `pids` gives the server's processes, and is called again now and then. `generator` is the generator's process, or
+    finds it once it has started. `port` is the server's on this machine, None where there are no sockets. An error ends
+    the watch, not the load: the samples so far remain.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Watch:
         try:
             self._watch()
             self._rest()
-        except Exception as error:  # also of `pids`, which is not ours: a run is worth more than its samples
+        except Exception as error:  # also one of `pids`: a run is worth more than its samples
             self.failure = error
         finally:
             self._conclude()
@@ -170,7 +170,7 @@ class Watch:
                 return
 
     def _conclude(self) -> None:
-        """Makes samples of the moments: now it is known which threads were busy then."""
+        """Makes samples of the moments: it is known now which threads were busy then."""
         self.samples = tuple(self._sample_of(moment) for moment in self._moments)
         self._moments.clear()
         last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
