@@ -44,11 +44,11 @@ from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
 from pytest_fileperf.session.loading import Loader, Run
-from pytest_fileperf.session.planning import alternation_plan
+from pytest_fileperf.session.planning import comparison_plan
 from pytest_fileperf.settings.resolve import Settings
 
 HERE = Path(__file__).parent
-SETTINGS = Settings()
+PLAN = comparison_plan(Settings(), alpha=0.05)
 LONG_PAIR = 3
 """The first of those that are loaded for longer."""
 SEED = {name: value for name, value in stabilising_env(0).items() if name == "PYTHONHASHSEED"}
@@ -142,7 +142,7 @@ def measured(app: str, name: str, number: int, loader: Loader) -> dict[str, obje
     found: dict[str, object] = {"at": round(time.time())}
     with booted(app, name, number, core) as one, booted(app, name, number, core) as other:
         for work in random.sample(list(WORK), len(WORK)):
-            plan = alternation_plan(SETTINGS, pair=LONG_PAIR, latency_ns=USUAL_NS[work])
+            plan = PLAN.alternation(LONG_PAIR, latency_ns=USUAL_NS[work], chance=random.SystemRandom())
             servers = UrlLaunch(Url(one)).ready(), UrlLaunch(Url(other)).ready()
             made = loader.alternate(WORK[work], plan, number, servers, generator_cores, lambda _: None)
             sides = tuple(map(side_of, made))

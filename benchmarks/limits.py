@@ -22,8 +22,8 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.plan.operation import Journey, Operation, Work
-from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 
@@ -126,16 +126,6 @@ CASES = {
 }
 
 
-class Quiet:
-    """Shows no progress."""
-
-    def update(self, line: ProgressLine) -> None:
-        """Does nothing."""
-
-    def done(self) -> None:
-        """Does nothing."""
-
-
 def limits_named(name: str, case: Case, session: Session, *, runs: int, seconds: float, scratch: Path) -> list[Limit]:
     """Returns what was named in each run; runs that failed are told and left out."""
     test = TestId(nodeid=f"limits.py::{name}", module="limits.py", name=name)
@@ -177,7 +167,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fileperf-limits-") as directory:
         scratch = Path(directory)
         for name in chosen:
-            with Session(SessionOptions(baselines=scratch / "baselines"), progress=Quiet()) as session:
+            with Session(SessionOptions(baselines=scratch / "baselines"), Rig()) as session:
                 found = limits_named(
                     name, CASES[name], session, runs=options.runs, seconds=options.seconds, scratch=scratch
                 )

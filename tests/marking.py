@@ -28,7 +28,7 @@ ONCE = (
     "serve/test_stability.py",
     "serve/test_versions.py",
     "serve/test_workers.py",
-    "session/test_comparison.py",
+    "session/test_comparison_servers.py",
     "session/test_profiling.py",
     "session/test_session.py",
     "versions/test_checkout.py",

@@ -110,6 +110,7 @@ class Active:
     def session(self) -> Session:
         """Returns the session that measures; made on first use, with all that it imports."""
         if self._session is None:
+            from pytest_fileperf.session.alone import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
 
             options = SessionOptions(
@@ -125,7 +126,7 @@ class Active:
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
             )
-            self._session = Session(options, progress=self.progress)
+            self._session = Session(options, Rig(progress=self.progress))
         return self._session
 
     def _base(self) -> Base | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +27,9 @@ class _Boot:
 class ServerPool:
     """Keeps the boots of each spec and app. A context manager: leaving it ends every server."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[..., Launch] = prepare) -> None:
+        """`prepare` returns the launch of one boot."""
+        self._prepare = prepare
         self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
         self._apps: list[AppSpec] = []  # keeps app objects alive, so that their ids stay their own
         self.builds = Builds()
@@ -55,7 +58,7 @@ class ServerPool:
         self._end_dead(boots)
         missing = [boot for boot in range(count) if boot not in boots]
         with ExitStack() as on_failure:
-            launches = {boot: prepare(spec, app, boot=boot, cores=cores, builds=self.builds) for boot in missing}
+            launches = {boot: self._prepare(spec, app, boot=boot, cores=cores, builds=self.builds) for boot in missing}
             for starting in launches.values():
                 on_failure.callback(starting.stop)
                 starting.start()

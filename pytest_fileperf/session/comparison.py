@@ -10,14 +10,12 @@ the luck of a boot, which the next pair throws anew.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from time import monotonic
 
 from pytest_fileperf.drive.run import RunProgress
-from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
 from pytest_fileperf.judge.result import Explanation
@@ -25,31 +23,18 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Recording, Round
-from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Work
-from pytest_fileperf.report.progress import ProgressLine, ProgressSink
-from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.session.loading import Loader, Run
-from pytest_fileperf.session.planning import (
-    alternation_plan,
-    limiting_plan,
-    pair_ns,
-    probe_plan,
-    profile_plan,
-    turn_plan,
-)
+from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.session.alone import Rig, Task
+from pytest_fileperf.session.loading import Run, Teller, recording_of
+from pytest_fileperf.session.planning import ComparisonPlan
 from pytest_fileperf.session.profiling import Looked, explain_growth
-from pytest_fileperf.session.sides import AbsentError, Base, Sides
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.session.sides import Absent, Base, Sides
 
-__all__ = ("ComparisonResult", "Versus")
-
-_CHANCE = random.SystemRandom()
-"""Not the generator that test suites seed: two sessions are not to have the same luck."""
+__all__ = ("Comparison", "ComparisonResult")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,212 +56,121 @@ class ComparisonResult:
     """Why it is slower; None where nothing is REGRESSED."""
 
 
-@dataclass(slots=True)
-class _Side:
-    """What is known of one side so far."""
+class Comparison:
+    """One comparison of the code here with a base, by one plan."""
 
-    runs: list[Run] = field(default_factory=list)
-
-    def recording(self, *, connections: int, open_loop: bool, pinned: bool) -> Recording:
-        """Returns all of it; runs on the same boot are one boot's."""
-        results = [run.result for run in self.runs]
-        rounds: list[Round] = []
-        for result in results:
-            offset = sum(round_.boot == result.boot for round_ in rounds)
-            rounds += (replace(round_, index=offset + place) for place, round_ in enumerate(result.rounds))
-        boots: dict[int, Boot] = {}
-        for run in self.runs:
-            known = boots.get(run.boot.index)
-            boots[run.boot.index] = run.boot if known is None else known.and_then(run.boot)
-        return Recording(
-            rounds=tuple(rounds),
-            boots=tuple(boots.values()),
-            connections=connections,
-            engine=results[0].engine,
-            why_engine=results[0].why_engine,
-            wait_ns=sum(result.wait_ns for result in results),
-            attack_ns=sum(result.attack_ns for result in results),
-            open_loop=open_loop,
-            due=None if results[0].due is None else sum(result.due or 0 for result in results),
-            pinned=pinned,
+    def __init__(self, task: Task, plan: ComparisonPlan, base: Base, sides: Sides, rig: Rig) -> None:
+        self._work = task.work
+        self._plan = plan
+        self._base = base
+        self._booting = sides
+        self._rig = rig
+        limit_s = plan.max_duration_ns / 1e9
+        self._gates = Sequential(plan.tolerances, alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end)
+        self._begun_s = rig.clock()
+        self._teller = Teller(
+            sink=rig.progress, clock=rig.clock, title=task.test.title, begun_s=self._begun_s, total_s=limit_s
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versus:
-    """Compares the code here with one base, test after test."""
-
-    base: Base
-    loader: Loader
-    progress: ProgressSink
-    builds: Builds
-
-    def measure(
-        self,
-        work: Work,
-        settings: Settings,
-        *,
-        title: str,
-        cores: tuple[frozenset[int], frozenset[int]] | None,
-        alpha: float,
-        to_the_end: bool = False,
-    ) -> ComparisonResult:
-        """Compares until every gate is decided or `settings.max_duration_ns` are over; `to_the_end` asks for all of it.
-
-        `alpha` is the level of each gate. Raises AbsentError where one side has not what is measured, PlanError for
-        what cannot be compared, and what booting and loading raise.
-        """
-        self._refuse(settings)
-        run = _Run(self, work, settings, title=title, cores=cores, alpha=alpha, to_the_end=to_the_end)
-        try:
-            return run.made()
-        finally:
-            self.progress.done()
-
-    def _refuse(self, settings: Settings) -> None:
-        server = settings.server
-        if isinstance(server, InProcess):
-            raise PlanError(
-                "an in-process app cannot be compared with another version of itself, as one process cannot hold two "
-                "of a module: leave the server out, or use uvicorn"
-            )
-        if self.base.url is None and isinstance(server, Uvicorn) and server.port:
-            raise PlanError(
-                f"port={server.port} cannot be had by two versions at once: leave `port` out to take free ones"
-            )
-
-
-class _Run:
-    """One comparison under way."""
-
-    def __init__(
-        self,
-        versus: Versus,
-        work: Work,
-        settings: Settings,
-        *,
-        title: str,
-        cores: tuple[frozenset[int], frozenset[int]] | None,
-        alpha: float,
-        to_the_end: bool,
-    ) -> None:
-        self._versus = versus
-        self._work = work
-        self._settings = settings
-        self._title = title
-        self._cores = cores
-        self._to_the_end = to_the_end
-        tolerances = {name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate}
-        self._gates = Sequential(tolerances, alpha=alpha, limit_s=settings.max_duration_ns / 1e9, to_the_end=to_the_end)
-        self._begun_s = monotonic()
-        self._booting = Sides(versus.base, settings, cores=self._cores, builds=versus.builds)
-        self._sides = (_Side(), _Side())
+        self._runs: tuple[list[Run], list[Run]] = ([], [])
+        """Of each side."""
         self._pairs: list[Pair] = []
         self._requests = 0
         self._latency_ns = 0
         """What a request takes as the probe saw it, at most of both sides."""
 
-    def made(self) -> ComparisonResult:
-        """Makes pairs until it is enough."""
+    def result(self) -> ComparisonResult | Absent:
+        """Makes pairs until it is enough; returns what one side has not, where there is nothing to compare.
+
+        Raises what booting and loading raise.
+        """
         while True:
-            number, pair_begun_s = len(self._pairs), monotonic()
+            number, pair_begun_s = len(self._pairs), self._rig.clock()
             with self._booting.booted(number) as servers:
-                if number == 0:
-                    self._probe(servers)
+                if isinstance(servers, Absent):
+                    return servers
+                if number == 0 and (absent := self._probed(servers)):
+                    return absent
                 self._pairs.append(self._pair(number, servers))
-                now_s = monotonic()
-                # The next one may be loaded for longer; what limits this side is found out after the last one.
-                more_s = (pair_ns(number + 1) - pair_ns(number)) / 1e9 + limiting_plan(self._settings).duration_ns / 1e9
-                verdict = self._gates.look(
-                    self._pairs, elapsed_s=now_s - self._begun_s, next_s=now_s - pair_begun_s + more_s
-                )
-                if verdict is not None:
-                    return self._result(verdict, servers)
+                found = self._looked(number, pair_begun_s)
+                if found is not None:
+                    return self._result(found, servers)
+
+    def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
+        """Returns what the gates say where it is enough; None where another pair is to come."""
+        now_s, pace = self._rig.clock(), self._plan.pace
+        # The next one may be loaded for longer; what limits this side is found out after the last one.
+        more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
+        next_s = now_s - pair_begun_s + more_ns / 1e9
+        return self._gates.look(self._pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
 
     # --- loading
 
-    def _probe(self, servers: Sequence[RunningServer]) -> None:
-        """Finds out how long a request takes, and whether both sides have an answer to it."""
-        plan = probe_plan(self._settings)
+    def _probed(self, servers: tuple[RunningServer, RunningServer]) -> Absent | None:
+        """Finds out how long a request takes; returns which side has no good answer to it, if one has none."""
         for side in reversed(Side):
-            run = self._load(plan, 0, servers[side])
-            good = sum(round_.requests for round_ in run.result.rounds)
+            run = self._load(0, self._plan.probe, servers[side])
             failures = [failure for round_ in run.result.rounds for failure in round_.failures]
-            if not good and failures:
+            if failures and not any(round_.requests for round_ in run.result.rounds):
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
-                whose = self._versus.base.title if side == Side.BASE else "the code here"
-                raise AbsentError(f"{whose} has no good answer to {self._work.name}: {kinds}", here=side == Side.NOW)
-            latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
-            self._latency_ns = max(self._latency_ns, latency.percentile_ns(50))
+                whose = self._base.title if side is Side.BASE else "the code here"
+                return Absent(side=side, what=f"{whose} has no good answer to {self._work.name}: {kinds}")
+            self._latency_ns = max(self._latency_ns, _median_ns([run]))
+        return None
 
     def _pair(self, number: int, servers: tuple[RunningServer, RunningServer]) -> Pair:
-        turn = turn_plan(self._settings)
-        if turn is None:
-            plan = alternation_plan(self._settings, pair=number, latency_ns=self._typical_latency_ns())
-            made = self._alternated(plan, number, servers)
-            runs = ([made[Side.BASE]], [made[Side.NOW]])
+        if self._plan.turn is None:
+            runs = self._alternated(number, servers)
         else:
-            runs = ([], [])
-            begun_s = monotonic()
-            while not runs[Side.BASE] or monotonic() - begun_s < pair_ns(number) / 1e9:
-                for side in _CHANCE.sample(tuple(Side), 2):
-                    runs[side].append(self._load(turn, number, servers[side]))
+            runs = self._loaded_in_turn(self._plan.turn, number, servers)
         for side in Side:
-            self._sides[side].runs += runs[side]
+            self._runs[side].extend(runs[side])
         stabilised = [set(run.boot.stabilised) for own in runs for run in own]
         return Pair(
             base=_pair_side(runs[Side.BASE]),
             now=_pair_side(runs[Side.NOW]),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
-            base_boots_anew=self._versus.base.url is None and not isinstance(self._settings.server, Url),
+            base_boots_anew=self._base.url is None and not isinstance(self._plan.server.spec, Url),
         )
-
-    def _typical_latency_ns(self) -> int:
-        """Returns what a request takes in all pairs so far, at most of both sides: the probe may have met a stall."""
-        sides = [Histogram.merged(getattr(pair, side).latency for pair in self._pairs) for side in ("base", "now")]
-        return max(side.percentile_ns(50) for side in sides) or self._latency_ns
 
     def _alternated(
-        self, plan: Alternation, number: int, servers: tuple[RunningServer, RunningServer]
-    ) -> tuple[Run, Run]:
-        made = self._versus.loader.alternate(
-            self._work, plan, number, servers, self._cores[1] if self._cores else None, self._tell
+        self, number: int, servers: tuple[RunningServer, RunningServer]
+    ) -> tuple[Sequence[Run], Sequence[Run]]:
+        """Loads both boots in many short turns of one load."""
+        # All pairs so far say what a request takes: the probe may have met a stall.
+        latency_ns = max(map(_median_ns, self._runs)) or self._latency_ns
+        turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
+        base, now = self._rig.loads.alternate(
+            self._work, turns, number, servers, self._plan.server.generator_cores, self._tell
         )
-        self._requests += sum(round_.requests for round_ in made[Side.NOW].result.rounds)
-        return made
+        self._requests += sum(round_.requests for round_ in now.result.rounds)
+        return [base], [now]
 
-    def _load(self, plan: LoadPlan, number: int, server: RunningServer) -> Run:
-        return self._versus.loader.make(
-            self._work, plan, number, server, self._cores[1] if self._cores else None, self._tell
-        )
+    def _loaded_in_turn(
+        self, turn: LoadPlan, number: int, servers: tuple[RunningServer, RunningServer]
+    ) -> tuple[Sequence[Run], Sequence[Run]]:
+        """Loads each boot with whole loads, in random order, until the time of the pair is over."""
+        runs: tuple[list[Run], list[Run]] = ([], [])
+        ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
+        while not runs[Side.BASE] or self._rig.clock() < ends_s:
+            for side in self._rig.chance.sample(tuple(Side), 2):
+                runs[side].append(self._load(number, turn, servers[side]))
+        return runs
+
+    def _load(self, number: int, plan: LoadPlan, server: RunningServer) -> Run:
+        return self._rig.loads.make(self._work, plan, number, server, self._plan.server.generator_cores, self._tell)
 
     def _tell(self, progress: RunProgress) -> None:
-        self._versus.progress.update(
-            ProgressLine(
-                title=self._title,
-                phase=progress.phase,
-                boot=len(self._pairs) + 1,
-                boots=1,
-                elapsed_s=monotonic() - self._begun_s,
-                total_s=self._settings.max_duration_ns / 1e9,
-                requests=self._requests + progress.requests,
-                rps=progress.rps,
-                p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
-                failures=progress.failed,
-            )
-        )
+        self._teller.tell(progress, boot=len(self._pairs) + 1, requests=self._requests)
+
+    # --- what was found
 
     def _result(
         self, comparisons: tuple[MetricComparison, ...], servers: tuple[RunningServer, RunningServer]
     ) -> ComparisonResult:
-        plan, server = limiting_plan(self._settings), servers[Side.NOW]
-        open_loop, pinned = plan.pacing().open_loop, self._cores is not None
-        alone = _Side([self._load(plan, 0, server)])
-        seconds = monotonic() - self._begun_s
-        base, now, limiting = (
-            side.recording(connections=plan.connections, open_loop=open_loop, pinned=pinned)
-            for side in (*self._sides, alone)
-        )
+        server = servers[Side.NOW]
+        alone = [self._load(0, self._plan.limiting, server)]
+        seconds = self._rig.clock() - self._begun_s
+        base, now, limiting = map(self._recording, (*self._runs, alone))
         regressed = any(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
         return ComparisonResult(
             base=base,
@@ -287,11 +181,16 @@ class _Run:
             comparisons=comparisons,
             pairs=tuple(self._pairs),
             seconds=seconds,
-            explanation=self._explained(servers) if regressed and not self._to_the_end else None,
+            explanation=self._explained(servers) if regressed and not self._plan.to_the_end else None,
         )
 
+    def _recording(self, runs: Sequence[Run]) -> Recording:
+        plan = self._plan.limiting
+        pinned = self._plan.server.cores is not None
+        return recording_of(runs, connections=plan.connections, open_loop=plan.pacing().open_loop, pinned=pinned)
+
     def _explained(self, servers: tuple[RunningServer, RunningServer]) -> Explanation:
-        code_tree = self._versus.base.code_tree
+        code_tree = self._base.code_tree
         typical = worse_of(METRICS["cpu_per_request"], self._pairs)
         known = [
             turn["cpu_per_request"] for pair in self._pairs for turn in pair.base.turns if "cpu_per_request" in turn
@@ -299,17 +198,17 @@ class _Run:
         base_s = median(known) if known else None
         # From the ratio of turns that follow each other: far more exact than two figures of different moments.
         now_s = None if base_s is None or typical is None else base_s * math.exp(typical.value)
-        return explain_growth(
-            self._versus.loader,
-            self._work,
-            profile_plan(self._settings),
-            (
-                Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
-                Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
-            ),
-            self._cores[1] if self._cores else None,
-            self._tell,
+        sides = (
+            Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
+            Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
         )
+        cores = self._plan.server.generator_cores
+        return explain_growth(partial(self._load, 0), self._plan.profile, sides, cores)
+
+
+def _median_ns(runs: Sequence[Run]) -> int:
+    """Returns the median latency of all requests; 0 where there were none."""
+    return Histogram.merged(round_.latency for run in runs for round_ in run.result.rounds).percentile_ns(50)
 
 
 def _pair_side(runs: Sequence[Run]) -> PairSide:

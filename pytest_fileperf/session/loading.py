@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import httpx
 
@@ -11,10 +12,11 @@ from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
-from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
@@ -22,7 +24,7 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Loader", "Run", "recording_of")
+__all__ = ("Loader", "Loads", "Run", "Teller", "recording_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,39 @@ class Run:
     boot: Boot
 
 
+class Loads(Protocol):
+    """Makes runs. Whoever made it closes it."""
+
+    def make(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        cores: frozenset[int] | None,
+        tell: Callable[[RunProgress], None],
+    ) -> Run:
+        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
+        ...
+
+    def alternate(
+        self,
+        work: Work,
+        plan: Alternation,
+        index: int,
+        servers: tuple[RunningServer, RunningServer],
+        cores: frozenset[int] | None,
+        tell: Callable[[RunProgress], None],
+    ) -> tuple[Run, Run]:
+        """Loads two boots in turn, base and now; raises what `make` raises."""
+        ...
+
+    def close(self) -> None:
+        """Ends what makes the load."""
+
+
 class Loader:
-    """Makes runs. Whoever made it closes it, which ends the generator."""
+    """Makes runs from a generator process, and on apps in this process from here."""
 
     def __init__(self) -> None:
         self._generator = Generator()
@@ -56,7 +89,7 @@ class Loader:
         cores: frozenset[int] | None,
         tell: Callable[[RunProgress], None],
     ) -> Run:
-        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
+        """Loads one boot, looked at from outside."""
         reset_peak_rss(server.pids)
         with self._watch(server) as watch:
             result = self._loaded(work, plan, index, server, cores, tell)
@@ -86,7 +119,7 @@ class Loader:
         cores: frozenset[int] | None,
         tell: Callable[[RunProgress], None],
     ) -> tuple[Run, Run]:
-        """Loads two boots in turn, base and now; raises what `make` raises."""
+        """Loads two boots in turn, base and now."""
         base, now = servers
         for server in servers:
             reset_peak_rss(server.pids)
@@ -161,25 +194,57 @@ class Loader:
         )
 
 
-def recording_of(runs: Iterable[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
-    """Returns everything measured in some runs, at least one, each on a boot of its own."""
-    made = tuple(runs)
-    results = [run.result for run in made]
-    rounds = sorted((round_ for result in results for round_ in result.rounds), key=lambda r: (r.boot, r.index))
+def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
+    """Returns everything measured in some runs, at least one; runs on one boot count its rounds on."""
+    results = [run.result for run in runs]
+    rounds: list[Round] = []
+    boots: dict[int, Boot] = {}
+    for run in sorted(runs, key=lambda run: run.boot.index):
+        index, known = run.boot.index, boots.get(run.boot.index)
+        before = sum(round_.boot == index for round_ in rounds)
+        rounds += (replace(round_, index=before + place) for place, round_ in enumerate(run.result.rounds))
+        boots[index] = run.boot if known is None else known.and_then(run.boot)
+    due = [result.due for result in results if result.due is not None]
     return Recording(
         rounds=tuple(rounds),
-        boots=tuple(sorted((run.boot for run in made), key=lambda boot: boot.index)),
+        boots=tuple(boots.values()),
         connections=connections,
         engine=results[0].engine,
         why_engine=results[0].why_engine,
         wait_ns=sum(result.wait_ns for result in results),
         attack_ns=sum(result.attack_ns for result in results),
         open_loop=open_loop,
-        due=_sum_known(result.due for result in results),
+        due=sum(due) if due else None,
         pinned=pinned,
     )
 
 
-def _sum_known(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teller:
+    """Turns the progress of a run into a line about the whole measurement."""
+
+    sink: ProgressSink
+    clock: Callable[[], float]
+    title: str
+    begun_s: float
+    """When the measurement began, by the clock."""
+    total_s: float | None
+    """How long it is planned to take; None where it ends by a count."""
+    boots: int = 1
+
+    def tell(self, progress: RunProgress, *, boot: int, requests: int) -> None:
+        """Tells how far the run on a boot is, counted from 1; earlier runs had so many requests."""
+        self.sink.update(
+            ProgressLine(
+                title=self.title,
+                phase=progress.phase,
+                boot=boot,
+                boots=self.boots,
+                elapsed_s=self.clock() - self.begun_s,
+                total_s=self.total_s,
+                requests=requests + progress.requests,
+                rps=progress.rps,
+                p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
+                failures=progress.failed,
+            )
+        )

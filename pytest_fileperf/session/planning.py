@@ -1,41 +1,38 @@
-"""From settings to the load of each boot, and what it is called. Pure, but for the order of turns."""
+"""From settings to plans: what to boot, the load of each boot, and what it is called. Pure: chance is passed in."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.serve.app import AppSpec, app_spec
+from pytest_fileperf.serve.cores import split_cores
+from pytest_fileperf.serve.spec import ServerSpec, is_only_once, worker_count
 from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = (
-    "alternation_plan",
-    "boots_wanted",
-    "contest_title",
-    "limiting_plan",
+    "AlonePlan",
+    "ComparisonPlan",
+    "Pace",
+    "ServerPlan",
+    "alone_plan",
+    "comparison_plan",
     "load_identity",
-    "load_plan",
     "load_title",
-    "pair_ns",
-    "probe_plan",
-    "profile_plan",
-    "turn_plan",
+    "server_plan",
 )
-
-_CHANCE = random.SystemRandom()
-"""Not the generator that test suites seed: two sessions are not to have the same luck."""
 
 _SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
-_FIRST_PAIR_NS, _PAIR_NS = 900 * _MS, 3_000 * _MS
-"""For how long a pair of boots is loaded. The first ones are short: a large change shows at once."""
-_PAIR_WARMUP_NS = 200 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
 _HANDOVER_LATENCIES = 1.25
@@ -43,19 +40,160 @@ _HANDOVER_LATENCIES = 1.25
 sides share a core some take longer."""
 _TURN_HANDOVERS = 8.4
 """Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies
-of the slower side, but for the slowest requests: answers to what was sent together come together, and chance is seldom
-to decide whether they are in a turn."""
+of the slower side, except for the slowest requests: answers to what was sent together come together, and chance is
+seldom to decide whether they are in a turn."""
 _LEAST_TURN_HANDOVERS = 3
 """Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
-_PROFILE_NS = 2_000 * _MS
-"""Of one look, of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
 
 
-def boots_wanted(settings: Settings, *, smoke: bool) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """What to boot, and on which cores."""
+
+    spec: ServerSpec
+    app: AppSpec | None
+    cores: frozenset[int] | None = None
+    """Those of the server. Both are None where there are not enough cores for server and generator."""
+    generator_cores: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlonePlan:
+    """How the code here is measured on its own."""
+
+    server: ServerPlan
+    boots: int
+    load: LoadPlan
+    """The load of each boot."""
+    profile: LoadPlan | None = None
+    """The load while a profiler looks on; None where none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long the parts of a comparison take, in nanoseconds."""
+
+    first_pair_ns: int = 900 * _MS
+    """How long each of the first three pairs of boots is loaded: a large change shows at once."""
+    pair_ns: int = 3_000 * _MS
+    """How long each later pair is loaded."""
+    warmup_ns: int = 200 * _MS
+    probe_ns: int = 250 * _MS
+    limiting_ns: int = 700 * _MS
+    profile_ns: int = 2_000 * _MS
+    """One look of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
+
+    def of_pair(self, number: int) -> int:
+        """Returns how long a pair is loaded, at the least; the first pair is number 0."""
+        return self.first_pair_ns if number < _FIRST_PAIRS else self.pair_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonPlan:
+    """How the code here is measured in turn with another version, and how it is judged."""
+
+    server: ServerPlan
+    tolerances: Mapping[str, float]
+    """The tolerance of each gated metric, by name, as a share."""
+    alpha: float
+    """The level of each gate."""
+    max_duration_ns: int
+    to_the_end: bool
+    """Whether all of that time is used, whatever is seen."""
+    connections: int
+    timeout_ns: int
+    turn: LoadPlan | None
+    """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
+    probe: LoadPlan
+    """Finds out how long a request takes."""
+    limiting: LoadPlan
+    """Shows what limits a server that is loaded alone."""
+    profile: LoadPlan
+    """The load while a profiler looks on."""
+    pace: Pace
+
+    def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
+        """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
+        handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
+        longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
+        turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
+        warmup_ns = max(self.pace.warmup_ns, handover_ns)
+
+        def drawn(cycles: int) -> tuple[Side, ...]:
+            return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
+
+        return Alternation(
+            connections=self.connections,
+            warmup_ns=warmup_ns,
+            warm_firsts=drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
+            turn_ns=turn_ns,
+            handover_ns=handover_ns,
+            firsts=drawn(round(self.pace.of_pair(number) / (2 * turn_ns))),
+            timeout_ns=self.timeout_ns,
+        )
+
+    def title(self, pairs: int, seconds: float) -> str:
+        """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
+        load = f"{self.connections} connections" if self.turn is None else load_title(self.turn, 1)
+        return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
+
+
+def server_plan(settings: Settings) -> ServerPlan:
+    """Returns what to boot. Raises AppLoadError where the app cannot be one."""
+    workers = worker_count(settings.server)
+    cores, generator_cores = (None if workers is None else split_cores(workers)) or (None, None)
+    return ServerPlan(
+        spec=settings.server,
+        app=None if settings.app is None else app_spec(settings.app),
+        cores=cores,
+        generator_cores=generator_cores,
+    )
+
+
+def alone_plan(
+    settings: Settings, *, smoke: bool = False, boots: int | None = None, profile: bool = False
+) -> AlonePlan:
+    """Returns how the code here is measured on its own; `boots` says on how many boots, else the settings do.
+
+    Raises PlanError for a rate so low that a boot has no request.
+    """
+    if boots is None:
+        boots = 1 if is_only_once(settings.server) else _boots_wanted(settings, smoke=smoke)
+    return AlonePlan(
+        server=server_plan(settings),
+        boots=boots,
+        load=_load_plan(settings, boots, smoke=smoke),
+        profile=_profile_plan(settings, Pace()) if profile else None,
+    )
+
+
+def comparison_plan(
+    settings: Settings, *, alpha: float, to_the_end: bool = False, pace: Pace | None = None
+) -> ComparisonPlan:
+    """Returns how the code here is compared with another version; `alpha` is the level of each gate."""
+    pace = pace or Pace()
+    turn = _turn_plan(settings, pace)
+    return ComparisonPlan(
+        server=server_plan(settings),
+        tolerances={name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate},
+        alpha=alpha,
+        max_duration_ns=settings.max_duration_ns,
+        to_the_end=to_the_end,
+        connections=settings.connections,
+        timeout_ns=settings.timeout_ns,
+        turn=turn,
+        probe=turn or _one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2),
+        limiting=turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns),
+        profile=_profile_plan(settings, pace),
+        pace=pace,
+    )
+
+
+def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
     """Returns over how many boots a run is spread, where the server can be booted more than once.
 
     A shape of load that is made once as a whole has one, and so has by default what is compared with no baseline.
@@ -66,15 +204,18 @@ def boots_wanted(settings: Settings, *, smoke: bool) -> int:
     return settings.boots or (DEFAULT_BOOTS if settings.gate else 1)
 
 
-def load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
+def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
     """Returns the load for each of so many boots. Raises PlanError for a rate so low that a boot has no request."""
     if smoke:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
-        return _counted(requests, min(settings.connections, _SMOKE_CONNECTIONS), settings)
+        connections = min(settings.connections, _SMOKE_CONNECTIONS, requests)
+        return _one_round(settings, settings.duration_ns, connections=connections, requests=requests)
     if settings.requests is not None:
-        return _counted(settings.requests, settings.connections, settings)
+        connections = min(settings.connections, settings.requests)
+        return _one_round(settings, settings.duration_ns, connections=connections, requests=settings.requests)
     if settings.burst is not None:
-        return _burst(settings.burst, settings)
+        connections = min(settings.connections, settings.burst)
+        return _one_round(settings, settings.timeout_ns, connections=connections, burst=settings.burst)
     rounds = max(1, round(settings.rounds / boots))
     duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
     if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
@@ -93,27 +234,25 @@ def load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
     )
 
 
-def _counted(requests: int, connections: int, settings: Settings) -> LoadPlan:
-    """Returns the load of a fixed number of requests."""
+def _one_round(
+    settings: Settings,
+    round_ns: int,
+    *,
+    connections: int | None = None,
+    warmup_ns: int = 0,
+    requests: int | None = None,
+    burst: int | None = None,
+    rate: float | None = None,
+) -> LoadPlan:
     return LoadPlan(
-        connections=min(connections, requests),
-        warmup_ns=0,
-        round_ns=settings.duration_ns,
+        connections=settings.connections if connections is None else connections,
+        warmup_ns=warmup_ns,
+        round_ns=round_ns,
         rounds=1,
         timeout_ns=settings.timeout_ns,
         requests=requests,
-    )
-
-
-def _burst(requests: int, settings: Settings) -> LoadPlan:
-    """Returns the load of so many requests at once."""
-    return LoadPlan(
-        connections=min(settings.connections, requests),
-        warmup_ns=0,
-        round_ns=settings.timeout_ns,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-        burst=requests,
+        burst=burst,
+        rate=rate,
     )
 
 
@@ -144,80 +283,20 @@ def load_title(plan: LoadPlan, boots: int) -> str:
     return f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
 
 
-def probe_plan(settings: Settings) -> LoadPlan:
-    """Returns the load that finds out how long a request takes."""
-    plan = turn_plan(settings)
-    if plan is not None:
-        return plan
-    return _closed(settings, warmup_ns=100 * _MS, round_ns=250 * _MS)
-
-
-def limiting_plan(settings: Settings) -> LoadPlan:
-    """Returns the load that says what limits a server that is loaded alone."""
-    plan = turn_plan(settings)
-    if plan is not None:
-        return plan
-    return _closed(settings, warmup_ns=200 * _MS, round_ns=700 * _MS)
-
-
-def profile_plan(settings: Settings) -> LoadPlan:
+def _profile_plan(settings: Settings, pace: Pace) -> LoadPlan:
     """Returns the load while a profiler looks on."""
-    plan = turn_plan(settings)
-    if plan is None:
-        return _closed(settings, warmup_ns=0, round_ns=_PROFILE_NS)
-    return plan if plan.rate is None else replace(plan, warmup_ns=0, round_ns=max(plan.round_ns, _PROFILE_NS))
+    turn = _turn_plan(settings, pace)
+    if turn is None:
+        return _one_round(settings, pace.profile_ns)
+    return turn if turn.rate is None else replace(turn, warmup_ns=0, round_ns=max(turn.round_ns, pace.profile_ns))
 
 
-def _closed(settings: Settings, *, warmup_ns: int, round_ns: int) -> LoadPlan:
-    return LoadPlan(
-        connections=settings.connections,
-        warmup_ns=warmup_ns,
-        round_ns=round_ns,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-    )
-
-
-def turn_plan(settings: Settings) -> LoadPlan | None:
+def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
     """Returns the load of one turn, where that is a load of its own; None where turns are part of one closed loop."""
     if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
-        return load_plan(settings, 1, smoke=False)
+        return _load_plan(settings, 1, smoke=False)
     if settings.rate is None:
         return None
     least_ns = round(_RATE_TURN_REQUESTS / settings.rate * 1e9)
-    plan = _closed(settings, warmup_ns=_PAIR_WARMUP_NS, round_ns=max(_RATE_TURN_NS, least_ns))
-    return replace(plan, rate=settings.rate)
-
-
-def pair_ns(pair: int) -> int:
-    """Returns for how long a pair is loaded, at the least."""
-    return _FIRST_PAIR_NS if pair < _FIRST_PAIRS else _PAIR_NS
-
-
-def alternation_plan(settings: Settings, *, pair: int, latency_ns: int) -> Alternation:
-    """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
-    handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
-    longest_ns = max(settings.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
-    turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
-    warmup_ns = max(_PAIR_WARMUP_NS, handover_ns)
-    return Alternation(
-        connections=settings.connections,
-        warmup_ns=warmup_ns,
-        warm_firsts=_drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
-        turn_ns=turn_ns,
-        handover_ns=handover_ns,
-        firsts=_drawn(round(pair_ns(pair) / (2 * turn_ns))),
-        timeout_ns=settings.timeout_ns,
-    )
-
-
-def _drawn(cycles: int) -> tuple[Side, ...]:
-    """Returns whose turn is first in each of so many cycles, at least one."""
-    return tuple(_CHANCE.choices(tuple(Side), k=max(1, cycles)))
-
-
-def contest_title(settings: Settings, pairs: int, seconds: float) -> str:
-    """Returns the load of a comparison in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
-    plan = turn_plan(settings)
-    load = f"{settings.connections} connections" if plan is None else load_title(plan, 1)
-    return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
+    round_ns = max(_RATE_TURN_NS, least_ns)
+    return _one_round(settings, round_ns, warmup_ns=pace.warmup_ns, rate=settings.rate)

@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.stacks import Profile, costs, profile_of
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Loader
+from pytest_fileperf.session.loading import Run
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
 __all__ = ("Looked", "explain_costs", "explain_growth")
+
+Load: TypeAlias = Callable[[LoadPlan, RunningServer], Run]
 
 _WARM_NS = 250_000_000
 """Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
@@ -38,16 +39,12 @@ class Looked:
     """As it was measured without a profiler, in seconds."""
 
 
-def explain_growth(
-    loader: Loader,
-    work: Work,
-    plan: LoadPlan,
-    sides: Sequence[Looked],
-    cores: frozenset[int] | None,
-    tell: Callable[[RunProgress], None],
-) -> Explanation:
-    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
-    profiles = _profiles_or_why_not(loader, work, plan, sides, cores, tell)
+def explain_growth(load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None) -> Explanation:
+    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell.
+
+    `load` makes a run by the plan on a server; `cores` are those of the profiler.
+    """
+    profiles = _profiles_or_why_not(load, plan, sides, cores)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     base, now = profiles
@@ -56,16 +53,9 @@ def explain_growth(
     return Explanation(text=growth_text(base, now, grown), details=growth_json(base, now, grown))
 
 
-def explain_costs(
-    loader: Loader,
-    work: Work,
-    plan: LoadPlan,
-    side: Looked,
-    cores: frozenset[int] | None,
-    tell: Callable[[RunProgress], None],
-) -> Explanation:
-    """Returns which functions cost most CPU per request."""
-    profiles = _profiles_or_why_not(loader, work, plan, (side,), cores, tell)
+def explain_costs(load: Load, plan: LoadPlan, side: Looked, cores: frozenset[int] | None) -> Explanation:
+    """Returns which functions cost most CPU per request; arguments as above."""
+    profiles = _profiles_or_why_not(load, plan, (side,), cores)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
     (profile,) = profiles
@@ -75,39 +65,29 @@ def explain_costs(
 
 
 def _profiles_or_why_not(
-    loader: Loader,
-    work: Work,
-    plan: LoadPlan,
-    sides: Sequence[Looked],
-    cores: frozenset[int] | None,
-    tell: Callable[[RunProgress], None],
+    load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None
 ) -> list[Profile] | ProfilerUnavailable:
     """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
-        return _profiles(loader, work, plan, sides, cores, tell)
+        return _profiles(load, plan, sides, cores)
     except (FilePerfError, OSError, ValueError) as error:
         return ProfilerUnavailable(reason=str(error).partition("\n")[0])
 
 
 def _profiles(
-    loader: Loader,
-    work: Work,
-    plan: LoadPlan,
-    sides: Sequence[Looked],
-    cores: frozenset[int] | None,
-    tell: Callable[[RunProgress], None],
+    load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None
 ) -> list[Profile] | ProfilerUnavailable:
     """Returns a profile of each side, from two looks in the order A B B A; or why there is none."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     for index in (*range(len(sides)), *reversed(range(len(sides)))):
         server = sides[index].server
         if not plan.counted and plan.ramp is None:
-            loader.make(work, replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), 0, server, cores, tell)
+            load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), server)
         lasts_ns = plan.longest_ns if plan.counted else plan.duration_ns
         with Profiler(server.worker_pids or server.pids, seconds=lasts_ns / 1e9 + 1, cores=cores) as profiler:
             if profiler.unavailable is not None:
                 return profiler.unavailable
-            run = loader.make(work, plan, 0, server, cores, tell)
+            run = load(plan, server)
             sampled = profiler.stop()
         if isinstance(sampled, ProfilerUnavailable):
             return sampled

@@ -1,19 +1,23 @@
-"""From settings to the load of each boot."""
+"""From settings to plans."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.session.planning import (
-    alternation_plan,
-    boots_wanted,
-    contest_title,
+    AlonePlan,
+    ComparisonPlan,
+    Pace,
+    alone_plan,
+    comparison_plan,
     load_identity,
-    load_plan,
     load_title,
-    turn_plan,
 )
 from pytest_fileperf.settings.resolve import Settings, resolve
 
@@ -22,6 +26,22 @@ SECOND = 1_000_000_000
 
 def settings(**keys: object) -> Settings:
     return resolve(verb=keys, marker={}, options={}, ini={})
+
+
+def alone(**keys: object) -> AlonePlan:
+    return alone_plan(settings(**keys))
+
+
+def smoked(**keys: object) -> AlonePlan:
+    return alone_plan(settings(**keys), smoke=True)
+
+
+def compared(**keys: object) -> ComparisonPlan:
+    return comparison_plan(settings(**keys), alpha=0.05)
+
+
+def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
+    return compared(**keys).alternation(number, latency_ns=latency_ns, chance=random.SystemRandom())
 
 
 @pytest.mark.parametrize(
@@ -38,71 +58,72 @@ def settings(**keys: object) -> Settings:
     ],
 )
 def test_how_many_boots_share_a_run(keys: dict[str, object], boots: int) -> None:
-    assert boots_wanted(settings(**keys), smoke=False) == boots
-    assert boots_wanted(settings(**keys), smoke=True) == 1
+    assert alone(**keys).boots == boots
+    assert smoked(**keys).boots == 1
+
+
+@pytest.mark.parametrize("server", [InProcess(), Uvicorn(port=18_123), Url("http://127.0.0.1:9")])
+def test_what_is_there_only_once_makes_the_whole_run(server: ServerSpec) -> None:
+    plan = alone(server=server)
+    assert (plan.boots, plan.load.rounds) == (1, 12)
 
 
 @pytest.mark.parametrize(
-    "keys,boots,title,identity",
+    "keys, title, identity",
     [
-        ({}, 3, "32 connections, 6.00 s", {"connections": 32}),
-        ({"requests": 10}, 1, "10 connections, 10 requests", {"connections": 10, "requests": 10}),
+        ({}, "32 connections, 6.00 s", {"connections": 32}),
+        ({"requests": 10}, "10 connections, 10 requests", {"connections": 10, "requests": 10}),
         (
             {"burst": 1000, "connections": 200},
-            1,
             "1000 requests at once, 200 connections",
             {"connections": 200, "burst": 1000},
         ),
-        ({"rate": 10}, 3, "10.0/s, at most 1000 connections, 6.00 s", {"connections": 1000, "rate": 10.0}),
+        ({"rate": 10}, "10.0/s, at most 1000 connections, 6.00 s", {"connections": 1000, "rate": 10.0}),
         (
             {"ramp": "0s:50/s, 2s:50/s"},
-            1,
             "ramp 0 → 50.0 → 50.0/s, at most 1000 connections, 2.00 s",
             {"connections": 1000, "ramp of rate": [[0.0, 50.0], [2.0, 50.0]]},
         ),
         (
             {"ramp": "2s:50"},
-            1,
             "ramp 0 → 50.0 connections, 2.00 s",
             {"connections": 50, "ramp of connections": [[2.0, 50.0]]},
         ),
     ],
     ids=["closed", "requests", "burst", "rate", "rates", "connections"],
 )
-def test_a_load_in_words_and_values(
-    keys: dict[str, object], boots: int, title: str, identity: dict[str, object]
-) -> None:
-    plan = load_plan(settings(**keys), boots, smoke=False)
-    assert load_title(plan, boots) == title
-    assert load_identity(plan) == identity
+def test_a_load_in_words_and_values(keys: dict[str, object], title: str, identity: dict[str, object]) -> None:
+    plan = alone(**keys)
+    assert load_title(plan.load, plan.boots) == title
+    assert load_identity(plan.load) == identity
 
 
 @pytest.mark.parametrize("keys", [{}, {"requests": 1000}, {"burst": 1000}, {"rate": 1000}, {"ramp": "9s:10/s"}])
 def test_a_smoke_run_makes_a_few_requests_whatever_the_shape(keys: dict[str, object]) -> None:
-    plan = load_plan(settings(**keys), 1, smoke=True)
+    plan = smoked(**keys).load
     assert (plan.requests, plan.connections, plan.burst, plan.rate, plan.ramp) == (8, 4, None, None, None)
 
 
 def test_the_duration_is_shared_by_boots_and_rounds() -> None:
-    plan = load_plan(settings(duration="6s", rounds=12), 3, smoke=False)
+    plan = alone(duration="6s", rounds=12).load
     assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (4, SECOND // 2, SECOND // 2)
 
 
 def test_a_ramp_takes_its_own_time_and_has_no_warm_up() -> None:
-    plan = load_plan(settings(ramp="3s:10, 1s:0", duration="60s", rounds=8), 1, smoke=False)
+    plan = alone(ramp="3s:10, 1s:0", duration="60s", rounds=8).load
     assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (8, SECOND // 2, 0)
 
 
 def test_a_burst_may_take_its_time() -> None:
     """Its requests are due at once; each of them has the time limit, and the duration is none."""
-    plan = load_plan(settings(burst=10, duration="1s", timeout="20s"), 1, smoke=False)
+    plan = alone(burst=10, duration="1s", timeout="20s").load
     assert plan.longest_ns == 3 * 20 * SECOND
 
 
 def test_a_rate_too_low_for_a_single_request_is_told() -> None:
-    assert load_plan(settings(rate=0.5, duration="6s"), 3, smoke=False).rate == 0.5
+    assert alone(rate=0.5, duration="6s").load.rate == 0.5
     with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 boots"):
-        load_plan(settings(rate=0.3, duration="6s"), 3, smoke=False)
+        alone(rate=0.3, duration="6s")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +141,7 @@ def test_a_rate_too_low_for_a_single_request_is_told() -> None:
 def test_turns_are_as_long_as_requests_need(
     latency_ms: int, max_duration: str, turn_ms: int, handover_ms: float, cycles: int
 ) -> None:
-    plan = alternation_plan(settings(max_duration=max_duration), pair=0, latency_ns=latency_ms * SECOND // 1000)
+    plan = turns(latency_ns=latency_ms * SECOND // 1000, max_duration=max_duration)
     assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
     assert len(plan.firsts) == cycles
     assert plan.warmup_ns >= plan.handover_ns * len(plan.warm_firsts)
@@ -129,9 +150,9 @@ def test_turns_are_as_long_as_requests_need(
 
 
 def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> None:
-    first, later = (alternation_plan(settings(), pair=pair, latency_ns=0) for pair in (0, 3))
+    first, later = (turns(number) for number in (0, 3))
     assert (len(first.firsts), len(later.firsts)) == (9, 30)
-    orders = {alternation_plan(settings(), pair=3, latency_ns=0).firsts for _ in range(20)}
+    orders = {turns(3).firsts for _ in range(20)}
     assert len(orders) > 1
     assert {first for order in orders for first in order} == set(Side)
 
@@ -147,7 +168,7 @@ def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> Non
     ],
 )
 def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, object], turn: int | None) -> None:
-    plan = turn_plan(settings(**keys))
+    plan = compared(**keys).turn
     assert (None if plan is None else plan.rounds * plan.round_ns) == turn
 
 
@@ -159,4 +180,32 @@ def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, obj
     ],
 )
 def test_what_a_comparison_is_called(keys: dict[str, object], title: str) -> None:
-    assert contest_title(settings(**keys), 8, 33.4) == title
+    assert compared(**keys).title(8, 33.4) == title
+
+
+def test_a_comparison_has_every_load_that_it_makes() -> None:
+    plan = compared(connections=4, timeout="3s")
+    assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [350, 900, 2000]
+    assert {load.connections for load in (plan.probe, plan.limiting, plan.profile)} == {4}
+    assert {load.timeout_ns for load in (plan.probe, plan.limiting, plan.profile)} == {3 * SECOND}
+
+
+@pytest.mark.parametrize("keys", [{"requests": 10}, {"burst": 10}, {"ramp": "2s:10"}])
+def test_a_load_that_is_whole_is_each_of_them(keys: dict[str, object]) -> None:
+    plan = compared(**keys)
+    assert plan.probe == plan.limiting == plan.profile == plan.turn
+
+
+def test_a_rate_is_looked_at_for_longer() -> None:
+    plan = compared(rate=1000)
+    assert plan.probe == plan.limiting == plan.turn
+    assert (plan.profile.rate, plan.profile.warmup_ns, plan.profile.round_ns) == (1000, 0, 2 * SECOND)
+
+
+def test_each_gate_has_a_tolerance() -> None:
+    plan = compared(gate=["rps", "p99"], tolerance={"rps": "10%"})
+    assert plan.tolerances == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].paired_tolerance}
+
+
+def test_the_first_pairs_are_short() -> None:
+    assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]

@@ -9,9 +9,9 @@ import pytest
 
 from pytest_fileperf.judge.result import Explanation, TestId
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session import profiling as explain
+from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.watch.profiler import Profiler
@@ -33,14 +33,6 @@ async def app(scope, receive, send):
 """
 
 
-class Silent:
-    def update(self, line: ProgressLine) -> None:
-        pass
-
-    def done(self) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def _app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "explained_app.py").write_text(APP, encoding="utf-8")
@@ -54,7 +46,7 @@ def explained(tmp_path: Path, server: ServerSpec) -> Explanation:
         app="explained_app:app", server=server, boots=1, connections=2, duration_ns=300 * MS, rounds=3, warmup_ns=0
     )
     test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
-    with Session(SessionOptions(baselines=tmp_path / "baselines", profile=True), progress=Silent()) as session:
+    with Session(SessionOptions(baselines=tmp_path / "baselines", profile=True), Rig()) as session:
         session.measure(Operation(method="GET", url="/"), settings, test)
         (result,) = session.results
     assert result.explanation is not None

@@ -10,28 +10,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from session.fakes import Host, Loads, rig_of
 
 from pytest_fileperf.errors import BaselineError, PerformanceError, RequestsFailedError
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.session.alone import Rig
+from pytest_fileperf.session.loading import Run
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000
-
-
-class Silent:
-    def update(self, line: ProgressLine) -> None:
-        pass
-
-    def done(self) -> None:
-        pass
 
 
 def free_port() -> int:
@@ -51,7 +46,7 @@ def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
     settings = Settings(
         app="serve.apps:app", server=make(), boots=3, connections=1, duration_ns=300 * MS, rounds=6, warmup_ns=0
     )
-    with Session(SessionOptions(baselines=tmp_path), progress=Silent()) as session:
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
         test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
         measurement = session.measure(Operation(method="GET", url="/"), settings, test)
         (result,) = session.results
@@ -66,7 +61,7 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     settings = Settings(
         app="serve.apps:app", server=Uvicorn(), boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0
     )
-    with Session(SessionOptions(baselines=tmp_path), progress=Silent()) as session:
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
         test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
         measurement = session.measure(Operation(method="GET", url="/"), settings, test)
         (boot,) = session.results[0].recording.boots
@@ -79,20 +74,12 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
 
 
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
-QUICK = Settings(
-    app="serve.apps:app",
-    server=InProcess(),
-    connections=1,
-    duration_ns=300 * MS,
-    rounds=6,
-    warmup_ns=0,
-    gate=("rps",),
-)
+QUICK = Settings(app="serve.apps:app", connections=1, duration_ns=300 * MS, rounds=6, warmup_ns=0, gate=("rps",))
 
 
 def run(baselines: Path, update: str | None, settings: Settings = QUICK) -> Result:
-    """Measures once; returns the result also where the verdict fails."""
-    with Session(SessionOptions(baselines=baselines, update=update), progress=Silent()) as session:
+    """Measures once, on fake servers; returns the result also where the verdict fails."""
+    with Session(SessionOptions(baselines=baselines, update=update), rig_of(Host())[0]) as session:
         with suppress(PerformanceError):
             session.measure(Operation(method="GET", url="/"), settings, TEST)
         return session.results[0]
@@ -136,11 +123,64 @@ def test_a_run_with_a_broken_limit_is_not_stored(tmp_path: Path) -> None:
 
 def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / Environment.current().profile).symlink_to(tmp_path / "missing" / "directory")
-    with Session(SessionOptions(baselines=tmp_path, update="new"), progress=Silent()) as session:
+    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         with pytest.raises(BaselineError, match="cannot be written"):
             session.measure(Operation(method="GET", url="/"), QUICK, TEST)
 
         assert [result.baseline_written for result in session.results] == [False]
+
+
+def test_a_damaged_baseline_is_told_before_anything_is_booted(tmp_path: Path) -> None:
+    run(tmp_path, "new")
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text("{")
+    host = Host()
+    with (
+        Session(SessionOptions(baselines=tmp_path), rig_of(host)[0]) as session,
+        pytest.raises(BaselineError, match="not JSON"),
+    ):
+        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+    assert host.booted == []
+
+
+def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) -> None:
+    """It is read once, whatever becomes of the file meanwhile."""
+    run(tmp_path, "new")
+    (file,) = tmp_path.rglob("*.json")
+
+    class Removing(Loads):
+        def make(self, *args: Any, **kwargs: Any) -> Run:
+            file.unlink(missing_ok=True)
+            return super().make(*args, **kwargs)
+
+    rig, loads, _ = rig_of(Host())
+    with Session(
+        SessionOptions(baselines=tmp_path, update="new"), replace(rig, loads=Removing(loads.clock))
+    ) as session:
+        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+        (result,) = session.results
+    assert result.verdict.outcome is Outcome.PASS
+    assert not result.baseline_written
+    assert not file.exists()
+
+
+def test_boots_are_loaded_in_an_order_of_chance_and_their_rounds_stand_in_order(tmp_path: Path) -> None:
+    rig, loads, sink = rig_of(Host(), seed=3)
+    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+        (result,) = session.results
+    assert [(round_.boot, round_.index) for round_ in result.recording.rounds] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
+    started = [round_.started_ns for round_ in result.recording.rounds]
+    assert started != sorted(started)
+    assert [(line.boot, line.boots, line.total_s) for line in sink.lines] == [(boot, 3, 0.3) for boot in (1, 2, 3)]
+    assert loads.is_closed
 
 
 def test_the_servers_log_says_why_it_answered_500(tmp_path: Path) -> None:
@@ -150,7 +190,7 @@ def test_the_servers_log_says_why_it_answered_500(tmp_path: Path) -> None:
     settings = replace(QUICK, app="broken_app:app", server=Uvicorn(), boots=1)
     with (
         pytest.MonkeyPatch.context() as patch,
-        Session(SessionOptions(baselines=tmp_path), progress=Silent()) as session,
+        Session(SessionOptions(baselines=tmp_path), Rig()) as session,
     ):
         patch.syspath_prepend(tmp_path)
         with pytest.raises(RequestsFailedError, match=r"(?s)status 500.*last lines of its log:.*which column"):

@@ -1,0 +1,136 @@
+"""Measures the code here on its own: one run on each boot, one boot after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+
+from pytest_fileperf.judge.noise import NoiseFloor
+from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.result import Explanation, TestId
+from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.report.progress import ProgressSink, SilentProgress
+from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.loading import Loader, Loads, Run, Teller, recording_of
+from pytest_fileperf.session.planning import AlonePlan, Pace, load_identity, load_title
+from pytest_fileperf.session.profiling import Looked, explain_costs
+from pytest_fileperf.session.sides import Absent, Machine
+from pytest_fileperf.settings.resolve import Settings
+
+__all__ = ("Measured", "Rig", "Task", "measure_alone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """What a session measures with. Whoever made it closes it."""
+
+    progress: ProgressSink = field(default_factory=SilentProgress)
+    servers: ServerPool = field(default_factory=ServerPool)
+    """The servers of the code here, which all measurements share."""
+    machine: Machine = field(default_factory=Machine)
+    """Starts the servers of a comparison, which are its own."""
+    loads: Loads = field(default_factory=Loader)
+    clock: Callable[[], float] = monotonic
+    chance: random.Random = field(default_factory=random.SystemRandom)
+    """Not the generator that test suites seed: two sessions are not to have the same luck."""
+    pace: Pace = field(default_factory=Pace)
+
+    def close(self) -> None:
+        """Ends the generator and every server."""
+        try:
+            self.loads.close()
+        finally:
+            self.servers.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One measurement to make."""
+
+    work: Work
+    settings: Settings
+    test: TestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured of the code here, and of what it is compared with. Fields are those of `Result`."""
+
+    recording: Recording
+    measurement: Measurement
+    server: str
+    load: str
+    identity: Mapping[str, object]
+    log: tuple[str, ...] = ()
+    """The last lines of a server's log, where it had an answer of 500 or more: only the log says why."""
+    explanation: Explanation | None = None
+    base: Recording | None = None
+    pairs: tuple[Pair, ...] = ()
+    base_seconds: float | None = None
+    noise: tuple[NoiseFloor, ...] = ()
+    comparisons: tuple[MetricComparison, ...] = ()
+    """What gates found that look at the evidence while it comes in."""
+    absent: Absent | None = None
+    """What one side has not, where there was nothing to compare."""
+
+
+def measure_alone(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
+    """Returns what was measured of the code here. Raises what booting and loading raise."""
+    served = plan.server
+    servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
+    recording = _recording(task, plan, rig, servers)
+    measurement = measurement_of(recording)
+    failed = any(status >= 500 for status in measurement.statuses)
+    explanation = None
+    if plan.profile is not None:
+        looked = Looked(server=servers[0], root=None, cpu_per_request=measurement.server.cpu_per_request)
+
+        def load(plan: LoadPlan, server: RunningServer) -> Run:
+            return rig.loads.make(task.work, plan, 0, server, served.generator_cores, lambda _: None)
+
+        explanation = explain_costs(load, plan.profile, looked, served.generator_cores)
+    return Measured(
+        recording=recording,
+        measurement=measurement,
+        server=servers[0].title,
+        load=load_title(plan.load, len(recording.boots)),
+        identity={
+            "work": task.work.identity(),
+            "server": servers[0].identity(),
+            "load": load_identity(plan.load),
+            "engine": recording.engine,
+            "pinned": recording.pinned,
+        },
+        log=next((server.log for server in servers if server.log), ()) if failed else (),
+        explanation=explanation,
+    )
+
+
+def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...]) -> Recording:
+    """Makes one run on each boot, in random order, and returns everything measured."""
+    load, made = plan.load, list[Run]()
+    teller = Teller(
+        sink=rig.progress,
+        clock=rig.clock,
+        title=task.test.title,
+        begun_s=rig.clock(),
+        total_s=None if load.counted else len(servers) * load.duration_ns / 1e9,
+        boots=len(servers),
+    )
+    try:
+        for index in rig.chance.sample(range(len(servers)), len(servers)):
+            requests = sum(round_.requests for run in made for round_ in run.result.rounds)
+            tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
+            made.append(rig.loads.make(task.work, load, index, servers[index], plan.server.generator_cores, tell))
+    finally:
+        rig.progress.done()
+    open_loop, pinned = load.pacing().open_loop, plan.server.cores is not None
+    return recording_of(made, connections=load.connections, open_loop=open_loop, pinned=pinned)

@@ -1,0 +1,221 @@
+"""What a measurement is compared with: nothing, a stored baseline, another version that is measured in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.evidence import evidence_of
+from pytest_fileperf.judge.gate import ErrorBudget
+from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed, unless_saturated
+from pytest_fileperf.judge.noise import noise_floor
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.serve.spec import InProcess, Uvicorn
+from pytest_fileperf.session.alone import Measured, Rig, Task, measure_alone
+from pytest_fileperf.session.comparison import Comparison, ComparisonResult
+from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
+from pytest_fileperf.session.sides import Absent, Base, Sides
+
+__all__ = ("Nothing", "OtherVersion", "Reference", "StoredBaseline")
+
+
+class Reference(Protocol):
+    """What one measurement is compared with. Each one knows its plan, and how to measure, judge and keep by it."""
+
+    @property
+    def title(self) -> str:
+        """Another version that is measured in turn, as `origin/main (1a2b3c4)`; empty where there is none."""
+
+    def measure(self, task: Task, rig: Rig) -> Measured:
+        """Measures the code here, and what it is compared with. Raises what booting and loading raise."""
+        ...
+
+    def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
+        """Returns a comparison for each gated metric."""
+        ...
+
+    def keep(self, result: Result) -> bool:
+        """Stores the result for later ones to be compared with, where that was asked for; returns whether it did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """No comparison: a test without a gate, or a smoke run."""
+
+    plan: AlonePlan
+    title: str = ""
+
+    def measure(self, task: Task, rig: Rig) -> Measured:
+        """Measures the code here."""
+        return measure_alone(task, self.plan, rig)
+
+    def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
+        """Returns no comparison."""
+        return ()
+
+    def keep(self, result: Result) -> bool:
+        """Stores nothing."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBaseline:
+    """The figures that an earlier run has stored, or that this one is to store."""
+
+    plan: AlonePlan
+    store: BaselineStore
+    found: Entry | ForeignProfile | None
+    """What the store has of this test."""
+    environment: Environment
+    alpha: float
+    """The level of each gate."""
+    update: str | None
+    """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
+    reason: str | None
+    """Why they do, for whoever reviews it."""
+    commit: Callable[[], Mapping[str, object] | None]
+    title: str = ""
+
+    def measure(self, task: Task, rig: Rig) -> Measured:
+        """Measures the code here."""
+        return measure_alone(task, self.plan, rig)
+
+    def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
+        """Compares with what is stored."""
+        return judge(
+            gate=task.settings.gate,
+            tolerances=task.settings.tolerances,
+            alpha=self.alpha,
+            found=self.found,
+            now=evidence_of(measured.recording),
+            identity=measured.identity,
+            environment=self.environment,
+            saturated=measured.measurement.saturated,
+            busy=measured.measurement.busy,
+        )
+
+    def keep(self, result: Result) -> bool:
+        """Stores the run as the baseline where that was asked for, and it is fit to be one. Raises BaselineError."""
+        if not self._becomes_the_baseline(result):
+            return False
+        entry = Entry(
+            identity=result.identity,
+            evidence=evidence_of(result.recording),
+            captured=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=self.commit(),
+            reason=self.reason,
+        )
+        gated = [comparison.metric for comparison in result.verdict.comparisons]
+        self.store.write(result.test.module, result.test.nodeid, entry, self.environment, summary_of=gated)
+        return True
+
+    def _becomes_the_baseline(self, result: Result) -> bool:
+        if self.update is None or result.unfit:
+            return False
+        if self.update == "new":
+            return not isinstance(self.found, Entry)
+        return self.update == "all" or not any(map(may_be_worse, result.verdict.comparisons))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherVersion:
+    """Another version of the code, or the same one, which is measured in turn with the code here."""
+
+    plan: ComparisonPlan
+    base: Base
+    budget: ErrorBudget
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return self.base.title
+
+    def measure(self, task: Task, rig: Rig) -> Measured:
+        """Measures both in turn; the code here alone where one side has not what is measured.
+
+        Raises PlanError for what cannot be compared.
+        """
+        self._refuse()
+        plan, machine, builds = self.plan.server, rig.machine, rig.servers.builds
+        sides = Sides(self.base, plan, builds=builds, machine=machine, chance=rig.chance)
+        try:
+            found = Comparison(task, self.plan, self.base, sides, rig).result()
+        finally:
+            rig.progress.done()
+        if isinstance(found, Absent):
+            return replace(measure_alone(task, alone_plan(task.settings, boots=1), rig), absent=found)
+        return self._measured(task, found)
+
+    def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
+        """Returns what the gates have found in turn, as far as both sides can be trusted; NEW where one was absent."""
+        if measured.base is None or measured.absent is not None:
+            return tuple(self._new(name, measured) for name in self.plan.tolerances)
+        allowed = task.settings.limits.get("max_error_rate", 0.0)
+        found = unless_base_failed(measured.comparisons, measured.base, allowed=allowed, title=self.base.title)
+        if measured.measurement.saturated:
+            found = tuple(map(unless_saturated, found))
+        self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
+        # The code compared with itself shows what a gate could see; nothing of it is judged.
+        return () if self.plan.to_the_end else found
+
+    def keep(self, result: Result) -> bool:
+        """Stores nothing: figures that were measured in turn are not those of a run alone."""
+        return False
+
+    def _refuse(self) -> None:
+        server = self.plan.server.spec
+        if isinstance(server, InProcess):
+            raise PlanError(
+                "an in-process app cannot be compared with another version of itself, as one process cannot hold two "
+                "of a module: leave the server out, or use uvicorn"
+            )
+        if self.base.url is None and isinstance(server, Uvicorn) and server.port:
+            raise PlanError(
+                f"port={server.port} cannot be had by two versions at once: leave `port` out to take free ones"
+            )
+
+    def _measured(self, task: Task, found: ComparisonResult) -> Measured:
+        return Measured(
+            recording=found.now,
+            measurement=_with_limits_of(measurement_of(found.limiting), measurement_of(found.now)),
+            server=found.server,
+            load=self.plan.title(len(found.pairs), found.seconds),
+            identity={"work": task.work.identity(), "server": found.identity, "against": self.base.title},
+            explanation=found.explanation,
+            base=found.base,
+            pairs=found.pairs,
+            base_seconds=found.seconds,
+            noise=tuple(
+                noise_floor(
+                    METRICS[name], found.pairs, tolerance=tolerance, alpha=self.plan.alpha, seconds=found.seconds
+                )
+                for name, tolerance in self.plan.tolerances.items()
+                if self.plan.to_the_end
+            ),
+            comparisons=found.comparisons,
+        )
+
+    def _new(self, name: str, measured: Measured) -> MetricComparison:
+        what = "" if measured.absent is None else measured.absent.what
+        return MetricComparison(
+            metric=name,
+            outcome=Outcome.NEW,
+            tolerance=self.plan.tolerances[name],
+            now=METRICS[name].of_run(measured.recording),
+            reason=Reason(kind=ReasonKind.ABSENT, text=what),
+        )
+
+
+def _with_limits_of(alone: Measurement, in_turn: Measurement) -> Measurement:
+    """Returns what was measured in turn, with what limits the server when it is loaded alone."""
+    server = replace(in_turn.server, worker_cpu_shares=alone.server.worker_cpu_shares)
+    return replace(in_turn, limit=alone.limit, busy=alone.busy, server=server)

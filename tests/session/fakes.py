@@ -1,0 +1,358 @@
+"""Servers, loads, a clock and cores that behave as the real ones do, without a process, a socket or a wait."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import psutil
+
+from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
+from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Operation, Work
+from pytest_fileperf.report.progress import ProgressLine
+from pytest_fileperf.serve import launch
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import ServerSpec, Url
+from pytest_fileperf.session.alone import Rig
+from pytest_fileperf.session.loading import Run
+from pytest_fileperf.session.sides import Machine
+from pytest_fileperf.versions.tree import HERE, CodeTree
+
+MS = 1_000_000
+BOOT_S = 0.2
+CPU_NS = 100_000
+"""CPU of a request."""
+STABILISED = ("addresses", "allocator", "hash seed")
+Cores = frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """What one version of an app does."""
+
+    latency_ns: int = 2 * MS
+    latency_of_first_boot_ns: int | None = None
+    paths: tuple[str, ...] = ("/",)
+    """Others have an answer of 404."""
+    body_bytes: int = 1000
+    good_of: int = 0
+    """One of so many requests is answered well; 0 for all of them."""
+    dies_after: int | None = None
+    """Requests that a boot answers before it dies."""
+    missing: bool = False
+    """Nothing has its name."""
+    breaks: bool = False
+    """It cannot be imported."""
+    own_cores: Cores = None
+    """It chooses its cores itself, as it is imported."""
+    stays: bool = False
+    """It cannot be moved to other cores."""
+    dies_when_moved: bool = False
+
+
+class Clock:
+    """Goes on only when somebody lets it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Server(RunningServer):
+    """One boot of an app."""
+
+    stabilised = STABILISED
+
+    def __init__(self, app: App, *, latency_ns: int, number: int, cores: Cores) -> None:
+        self.app = app
+        self.latency_ns = latency_ns
+        self.number = number
+        self.cores = app.own_cores or cores
+        self.paths = set(app.paths)
+        """Which a test may add to."""
+        self.requests = 0
+        self.is_dead = False
+        self.is_over = False
+        self.url = f"http://fake:{number}"
+        self.title = f"fake {number}"
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        return ()
+
+    def identity(self) -> dict[str, object]:
+        return {"server": "fake"}
+
+    def check(self) -> None:
+        if self.is_dead or (self.app.dies_after is not None and self.requests > self.app.dies_after):
+            self.is_dead = True
+            raise ServerDiedError(f"{self.title} ended with exit status 3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booted:
+    """How a server was asked for."""
+
+    side: Side
+    boot: int
+    cores: Cores
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    """The machine, with both versions of the app on it. Notes what it boots."""
+
+    base: App = App()
+    now: App = App()
+    clock: Clock = field(default_factory=Clock)
+    booted: list[Booted] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(prepare=self.prepare, is_on=self.is_on, keep_to=self.keep_to)
+
+    def prepare(
+        self,
+        spec: ServerSpec,
+        app: AppSpec | None,
+        *,
+        boot: int,
+        cores: Cores,
+        builds: Builds,
+        code_tree: CodeTree = HERE,
+    ) -> launch.Launch:
+        real = launch.prepare(spec, app, boot=boot, cores=cores, builds=builds, code_tree=code_tree)
+        if isinstance(spec, Url):
+            return real
+        side = Side.NOW if code_tree.is_here else Side.BASE
+        return Launch(self, Booted(side=side, boot=boot, cores=cores), code_tree)
+
+    def boot(self, asked: Booted, code_tree: CodeTree) -> Server:
+        self.clock.now_s += BOOT_S
+        app = self.now if asked.side is Side.NOW else self.base
+        if app.missing:
+            raise AppMissingError(f"{code_tree.title}: there is no module of this name")
+        if app.breaks:
+            raise AppLoadError(f"{code_tree.title}: No module named 'a_module_that_is_not_there'")
+        first = all(booted.side is not asked.side for booted in self.booted)
+        latency_ns = app.latency_of_first_boot_ns if first and app.latency_of_first_boot_ns else app.latency_ns
+        made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
+        self.booted.append(asked)
+        self.servers.append(made)
+        return made
+
+    def is_on(self, cores: frozenset[int], server: RunningServer) -> bool:
+        assert isinstance(server, Server)
+        return server.cores == cores
+
+    def keep_to(self, cores: frozenset[int], server: RunningServer) -> bool:
+        assert isinstance(server, Server)
+        if server.app.dies_when_moved:
+            server.is_dead = True
+        if server.app.stays or server.is_dead:
+            return False
+        server.cores = cores
+        return True
+
+
+class Launch:
+    """The steps of one boot."""
+
+    def __init__(self, host: Host, asked: Booted, code_tree: CodeTree) -> None:
+        self._host = host
+        self._asked = asked
+        self._code_tree = code_tree
+        self._server: Server | None = None
+
+    def start(self) -> None:
+        pass
+
+    def ready(self) -> RunningServer:
+        self._server = self._host.boot(self._asked, self._code_tree)
+        return self._server
+
+    def ask_to_stop(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.is_over = True
+
+
+class Loads:
+    """Loads servers: as many requests as fit into the time, with the noise of a quiet machine. Notes what it loads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.rng = np.random.default_rng(1)
+        self.turns: list[Alternation] = []
+        self.loaded: list[Cores] = []
+        """The cores that servers had while they were loaded in turn, base and now."""
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def make(
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        cores: Cores,
+        tell: Callable[[RunProgress], None],
+    ) -> Run:
+        begun_ns = round(self.clock() * 1e9)
+        rounds = [
+            self._round(
+                server,
+                work,
+                place,
+                Phase.ROUND,
+                begun_ns + plan.warmup_ns + place * plan.round_ns,
+                plan.round_ns,
+                self._count(plan, server),
+            )
+            for place in range(plan.rounds)
+        ]
+        counted_ns = sum(round_.latency.sum_ns for round_ in rounds) // plan.connections
+        return self._ended(server, index, rounds, counted_ns if plan.counted else plan.duration_ns, tell)
+
+    def alternate(
+        self,
+        work: Work,
+        plan: Alternation,
+        index: int,
+        servers: tuple[RunningServer, RunningServer],
+        cores: Cores,
+        tell: Callable[[RunProgress], None],
+    ) -> tuple[Run, Run]:
+        self.turns.append(plan)
+        self.loaded += [server.cores for server in servers if isinstance(server, Server)]
+        begun_ns = round(self.clock() * 1e9) + plan.measured_from_ns
+        made = []
+        for side, server in zip(Side, servers, strict=True):
+            rounds: list[Round] = []
+            for starts_ns, ends_ns in plan.rounds(side):
+                handover_ns = plan.handover_ns
+                for phase, start_ns, long_ns in (
+                    (Phase.HANDOVER, starts_ns - handover_ns, handover_ns),
+                    (Phase.ROUND, starts_ns, ends_ns - starts_ns),
+                ):
+                    count = self._fitting(server, plan.connections, long_ns)
+                    rounds.append(self._round(server, work, len(rounds), phase, begun_ns + start_ns, long_ns, count))
+            made.append((server, rounds))
+        base, now = (self._ended(server, index, rounds, plan.duration_ns // 2, tell) for server, rounds in made)
+        return base, now
+
+    def _count(self, plan: LoadPlan, server: RunningServer) -> int:
+        if plan.rate is not None:
+            return round(plan.rate * plan.round_ns / 1e9)
+        return plan.requests or plan.burst or self._fitting(server, plan.connections, plan.round_ns)
+
+    def _fitting(self, server: RunningServer, connections: int, long_ns: int) -> int:
+        assert isinstance(server, Server)
+        return round(connections * long_ns / server.latency_ns * self.rng.lognormal(0, 0.01))
+
+    def _round(
+        self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int
+    ) -> Round:
+        assert isinstance(server, Server)
+        assert isinstance(work, Operation)
+        there = work.url in server.paths
+        good = 0 if not there else count // server.app.good_of if server.app.good_of else count
+        server.requests += count
+        failed = (Failure(kind="status 404", count=count - good, example="no such path"),) if count > good else ()
+        latency = Histogram.of((server.latency_ns * self.rng.lognormal(0, 0.05, good)).astype(np.int64))
+        return Round(
+            boot=0,
+            index=index,
+            phase=phase,
+            started_ns=begun_ns,
+            ended_ns=begun_ns + long_ns,
+            requests=good,
+            latency=latency,
+            ttfb=latency,
+            bytes_sent=0,
+            bytes_received=good * server.app.body_bytes,
+            statuses=tuple((status, many) for status, many in ((200, good), (404, count - good)) if many),
+            failures=failed,
+            server_cpu_ns=count * CPU_NS,
+            client_cpu_ns=count * CPU_NS // 5,
+            typical_rps=good / long_ns * 1e9 if phase is Phase.ROUND and good else None,
+        )
+
+    def _ended(
+        self,
+        server: RunningServer,
+        index: int,
+        rounds: Sequence[Round],
+        taken_ns: int,
+        tell: Callable[[RunProgress], None],
+    ) -> Run:
+        assert isinstance(server, Server)
+        assert not server.is_over
+        self.clock.now_s += taken_ns / 1e9
+        requests = sum(round_.requests for round_ in rounds)
+        tell(RunProgress(phase="round", elapsed_ns=taken_ns, requests=requests, rps=0.0, p99_ns=None, failed=0))
+        server.check()
+        result = RunResult(
+            boot=index,
+            rounds=tuple(replace(round_, boot=index) for round_ in rounds),
+            engine="replay",
+            why_engine="",
+            attack_ns=taken_ns,
+            wait_ns=0,
+            due=None,
+            leads=None,
+            first=EMPTY,
+        )
+        boot = Boot(
+            index=index,
+            pids=(server.number,),
+            peak_rss_bytes=50 << 20,
+            stabilised=server.stabilised,
+            worker_pids=(server.number,),
+        )
+        return Run(result=result, boot=boot)
+
+
+class Sink:
+    """Takes progress down."""
+
+    def __init__(self) -> None:
+        self.lines: list[ProgressLine] = []
+        self.is_done = False
+
+    def update(self, line: ProgressLine) -> None:
+        self.lines.append(line)
+
+    def done(self) -> None:
+        self.is_done = True
+
+
+def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:
+    """Returns a rig whose servers are those of the host, and what it loads and tells with."""
+    loads, sink = Loads(host.clock), Sink()
+    rig = Rig(
+        progress=sink,
+        servers=ServerPool(host.prepare),
+        machine=host.machine,
+        loads=loads,
+        clock=host.clock,
+        chance=random.Random(seed),
+    )
+    return rig, loads, sink

@@ -1,0 +1,224 @@
+"""Comparisons on real servers. What differs is so gross that no noise hides it, and nobody asks for PASS."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from serve.processes import launch
+
+from pytest_fileperf.errors import RegressionError, ServerDiedError
+from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
+from pytest_fileperf.serve.launch import Launch, prepare
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import Url, Uvicorn
+from pytest_fileperf.session.alone import Rig
+from pytest_fileperf.session.planning import Pace, server_plan
+from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.sides import Absent, Base, Machine, Sides
+from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.tree import CodeTree
+from pytest_fileperf.watch.machine import cores_of
+
+pytestmark = pytest.mark.timeout(120)
+
+MS = 1_000_000
+TITLE = "main (1a2b3c4)"
+GET = Operation(method="GET", url="/")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+QUICK = Settings(
+    app="compared_app:app", connections=2, max_duration_ns=8_000 * MS, timeout_ns=5_000 * MS, gate=("rps",)
+)
+PACE = Pace(
+    first_pair_ns=300 * MS,
+    pair_ns=300 * MS,
+    warmup_ns=50 * MS,
+    probe_ns=100 * MS,
+    limiting_ns=200 * MS,
+    profile_ns=200 * MS,
+)
+"""What is asked here needs few turns."""
+
+APP = """
+import asyncio, os
+
+async def answer(scope, receive, send, sleep_s=0.0, body=b"x" * 1000):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    await asyncio.sleep(sleep_s)
+    await send({"type": "http.response.start", "status": 200,
+                "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+"""
+
+
+def source(code: str) -> str:
+    """Returns the module of an app; the code of its `app` uses `answer`."""
+    return APP + inspect.cleandoc(code) + "\n"
+
+
+PLAIN = source("app = answer")
+SLOW_AND_LARGE = source(
+    "async def app(scope, receive, send): await answer(scope, receive, send, sleep_s=0.005, body=b'y' * 5000)"
+)
+DYING = source(
+    """
+    count = 0
+    async def app(scope, receive, send):
+        global count
+        count += scope["type"] == "http"
+        if count > 30:
+            os._exit(3)
+        await answer(scope, receive, send)
+    """
+)
+SPLIT = split_cores(1)
+two_cores = pytest.mark.skipif(
+    SPLIT is None or boot_cores(*SPLIT) != SPLIT, reason="needs two cores beside the same memory"
+)
+Trees = Callable[..., Base]
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trees:
+    """Makes the tree of the test run and the one to compare with."""
+
+    def make(base: str | None = PLAIN, now: str = PLAIN) -> Base:
+        for tree, code in (("here", now), ("base", base)):
+            (tmp_path / tree).mkdir()
+            (tmp_path / tree / "other.py").touch()
+            if code is not None:
+                (tmp_path / tree / "compared_app.py").write_text(code, encoding="utf-8")
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.syspath_prepend(tmp_path / "here")
+        return Base(title=TITLE, code_tree=CodeTree(title=TITLE, here=tmp_path / "here", there=tmp_path / "base"))
+
+    return make
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Asserts that no process is left."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    try:
+        yield
+    finally:
+        assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+@contextmanager
+def session(base: Base, tmp_path: Path) -> Iterator[Session]:
+    options = SessionOptions(baselines=tmp_path / "baselines", against=base)
+    with nothing_left(), Session(options, Rig(pace=PACE)) as made:
+        yield made
+
+
+def sides_of(base: Base, machine: Machine, chance: random.Random | None = None) -> Sides:
+    return Sides(base, server_plan(QUICK), builds=Builds(), machine=machine, chance=chance or random.Random(1))
+
+
+def test_the_same_code_is_measured_in_turn_on_two_servers_a_pair(trees: Trees, tmp_path: Path) -> None:
+    with session(trees(), tmp_path) as made:
+        made.measure(GET, replace(QUICK, tolerances={"rps": 4.0}), TEST)
+    (result,) = made.results
+
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is not Outcome.REGRESSED
+    assert (comparison.pairs, comparison.change is None) == (3, False)
+    assert result.base is not None
+    for recording in (result.recording, result.base):
+        assert [boot.index for boot in recording.boots] == [0, 1, 2]
+        assert all(boot.worker_pids and boot.peak_rss_bytes for boot in recording.boots)
+        assert all(round_.requests and not round_.failed for round_ in recording.measured())
+        assert {round_.phase for round_ in recording.rounds} >= {Phase.ROUND, Phase.HANDOVER}
+    assert len(result.recording.measured()) == len(result.base.measured())
+    pids = [pid for recording in (result.recording, result.base) for boot in recording.boots for pid in boot.pids]
+    assert len(set(pids)) == len(pids)
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_slower_code_here_regresses(trees: Trees, tmp_path: Path) -> None:
+    with (
+        session(trees(PLAIN, SLOW_AND_LARGE), tmp_path) as made,
+        pytest.raises(RegressionError, match=rf"worse than {TITLE[:4]}"),
+    ):
+        made.measure(GET, QUICK, TEST)
+    measured = made.results[0].measurement
+    assert measured.bytes_received == 5000 * measured.requests > 0
+    assert made.results[0].explanation is not None
+
+
+@two_cores
+def test_sides_boot_on_different_cores_and_move_to_the_same(trees: Trees) -> None:
+    assert SPLIT is not None
+    booted: list[frozenset[int]] = []
+
+    def noted(*args: Any, cores: frozenset[int], **kwargs: Any) -> Launch:
+        booted.append(cores)
+        return prepare(*args, cores=cores, **kwargs)
+
+    sides = sides_of(trees(), Machine(prepare=noted))
+    with nothing_left(), sides.booted(0) as servers:
+        assert not isinstance(servers, Absent)
+        assert {cores_of(server.pids) for server in servers} == {SPLIT[0]}
+    assert set(booted) == set(SPLIT)
+
+
+@two_cores
+def test_a_side_that_dies_before_it_is_moved_is_named(trees: Trees) -> None:
+    """Its processes are looked for once it is gone."""
+    killed: list[int] = []
+
+    def killing(cores: frozenset[int], server: RunningServer) -> bool:
+        if not killed:
+            killed.append(server.pids[0])
+            os.kill(killed[0], signal.SIGKILL)
+            psutil.wait_procs([psutil.Process(killed[0])], timeout=5)
+        return keep_to(cores, server)
+
+    sides = sides_of(trees(), Machine(keep_to=killing))
+    died = pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): uvicorn ×1 .* ended with")
+    with nothing_left(), died, sides.booted(0):
+        pass
+    assert killed
+
+
+def test_an_app_that_the_base_has_not_is_absent(trees: Trees) -> None:
+    with nothing_left(), sides_of(trees(None), Machine()).booted(0) as servers:
+        assert isinstance(servers, Absent)
+        assert servers.app
+        assert servers.what.startswith(f"{TITLE} has no such app: ")
+
+
+def test_a_base_that_dies_under_load_is_named(trees: Trees, tmp_path: Path) -> None:
+    with session(trees(DYING), tmp_path) as made, pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): "):
+        made.measure(GET, QUICK, TEST)
+
+
+def test_the_base_may_be_a_server_that_runs(trees: Trees, tmp_path: Path) -> None:
+    code_tree = trees(PLAIN, SLOW_AND_LARGE).code_tree
+    with launch(Uvicorn(), AppSpec("compared_app:app"), code_tree=code_tree) as running:
+        with session(Base(title=running.url, url=Url(running.url)), tmp_path) as made:
+            with pytest.raises(RegressionError, match=f"worse than {running.url}"):
+                made.measure(GET, QUICK, TEST)
+            assert made.results[0].base is not None
+        assert all(process.is_running() for process in running.processes)
