@@ -38,7 +38,7 @@ def test_how_many_wait_to_be_accepted_is_known(family: int, host: str) -> None:
 
 @linux_only
 def test_the_next_connections_wait_until_the_server_has_taken_those_before() -> None:
-    """A server that takes three connections every millisecond never has more than two batches in its queue."""
+    """A server that takes a dozen connections every millisecond never has more than two batches in its queue."""
     longest = 0
 
     async def main() -> int:
@@ -59,7 +59,7 @@ def test_the_next_connections_wait_until_the_server_has_taken_those_before() -> 
                 nonlocal longest
                 while True:
                     longest = max(longest, waiting_to_be_accepted(address[1]))
-                    for _ in range(3):
+                    for _ in range(12):
                         stack.enter_context((await loop.sock_accept(listener))[0])
                     await asyncio.sleep(0.001)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 import pytest
@@ -30,6 +31,19 @@ async def app(scope, receive, send):
 def make():
     return app
 '''
+for _name in (
+    "cloudpickle",
+    "hdrh.histogram",
+    "httptools",
+    "httpx",
+    "numpy",
+    "psutil",
+    "scipy.stats",
+    "uvicorn",
+    "uvloop",
+):
+    importlib.import_module(_name)  # pytester forgets what a run imports, and numpy cannot be imported twice
+
 OTHERS = ("asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly", "timeout", "xdist")
 
 Run = Callable[..., pytest.RunResult]
@@ -45,12 +59,13 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str]:
     off = [f"-pno:{name}" for name in OTHERS if name not in plugins]
-    return [*off, *arguments]
+    scope = ["-oasyncio_default_fixture_loop_scope=function"] if "asyncio" in plugins else []
+    return [*off, *scope, *arguments]
 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs pytest in this process: for what imports nothing large."""
+    """Runs pytest in this process."""
     monkeypatch.delenv("CI", raising=False)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
@@ -60,8 +75,18 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
+def run_load(run: Run) -> Run:
+    """Runs load tests in this process: on a server in the process too, where the arguments name no other."""
+
+    def run_load(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
+        return run("--fileperf-server=inprocess", *arguments, plugins=plugins)
+
+    return run_load
+
+
+@pytest.fixture
 def run_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs pytest as a process of its own: for what loads an app."""
+    """Runs pytest as a process of its own: for what a run does to its process, or imports."""
     monkeypatch.delenv("CI", raising=False)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:

@@ -44,7 +44,7 @@ def problem_of(result: pytest.RunResult) -> str:
 # --- why
 
 
-def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytest.Pytester, run_apart: Run) -> None:
+def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         def test_get(fileperf):
@@ -52,7 +52,7 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
         """
     )
     reason = "--fileperf-reason=responses are signed\n  since #12"
-    run_apart("--fileperf-update", reason, *QUICK).assert_outcomes(passed=1)
+    run_load("--fileperf-update", reason, *QUICK).assert_outcomes(passed=1)
     (file,) = (project.path / ".fileperf").rglob("*.json")
     content = json.loads(file.read_text(encoding="utf-8"))
     (entry,) = content["tests"].values()
@@ -63,7 +63,7 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
     for boot in entry["evidence"]["boots"]:
         boot["rounds"]["rps"] = [value * 100 for value in boot["rounds"]["rps"]]
     file.write_text(json.dumps(content), encoding="utf-8")
-    result = run_apart("--fileperf", *QUICK)
+    result = run_load("--fileperf", *QUICK)
     result.assert_outcomes(failed=1)
     text = " ".join(re.sub(r"^E? *", "", line) for line in result.stdout.lines)
     day = entry["captured"][:10]
@@ -71,9 +71,9 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
     assert text.count(told) == 2, "in the failure and in the summary"
 
 
-def test_without_a_reason_none_is_stored(project: pytest.Pytester, run_apart: Run) -> None:
+def test_without_a_reason_none_is_stored(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_get(fileperf): fileperf.get("/", connections=1, gate="rps")')
-    run_apart("--fileperf-update=new", *QUICK).assert_outcomes(passed=1)
+    run_load("--fileperf-update=new", *QUICK).assert_outcomes(passed=1)
     (file,) = (project.path / ".fileperf").rglob("*.json")
     assert '   "reason": null,\n' in file.read_text(encoding="utf-8")
 
@@ -267,9 +267,9 @@ def test_a_few_requests_prune_nothing(stored: BaselineStore, run: Run) -> None:
     run("--fileperf-smoke").stdout.no_fnmatch_line("*stale*")
 
 
-def test_a_smoke_run_of_several_processes_says_nothing(stored: BaselineStore, run_apart: Run) -> None:
+def test_a_smoke_run_of_several_processes_says_nothing(stored: BaselineStore, run_load: Run) -> None:
     before = stored.keys()
-    run_apart("--fileperf-smoke", "-n2", plugins=("xdist",)).stdout.no_fnmatch_line("*stale*")
+    run_load("--fileperf-smoke", "-n2", plugins=("xdist",)).stdout.no_fnmatch_line("*stale*")
     assert stored.keys() == before
 
 
@@ -301,18 +301,18 @@ def test_a_damaged_file_is_told_and_fails_only_where_something_was_to_be_removed
     assert stored.keys()["test_gone.py::test_x"] == 2
 
 
-def test_what_is_still_measured_is_not_stale(project: pytest.Pytester, run_apart: Run) -> None:
+def test_what_is_still_measured_is_not_stale(project: pytest.Pytester, run_load: Run) -> None:
     twice = """
         def test_twice(fileperf):
             fileperf.get("/", connections=1, gate="rps", tolerance="9900%")
             fileperf.get("/pid", connections=1, gate="rps", tolerance="9900%")
     """
     project.makepyfile(test_a=twice)
-    run_apart("--fileperf-update", "--fileperf-prune", *QUICK).stdout.fnmatch_lines(
+    run_load("--fileperf-update", "--fileperf-prune", *QUICK).stdout.fnmatch_lines(
         ["2 measured*2 baselines stored", "fileperf: no stale baselines in what was collected whole"]
     )
     project.makepyfile(test_a=twice.replace('fileperf.get("/pid"', '# fileperf.get("/pid"'))
-    run_apart("--fileperf", *QUICK).stdout.fnmatch_lines(
+    run_load("--fileperf", *QUICK).stdout.fnmatch_lines(
         ["1 stale baseline; --fileperf-prune removes it", "  test_a.py::test_twice#2: its test passed without *"]
     )
 

@@ -28,18 +28,18 @@ async def test_verbs(afileperf):
 
 
 @pytest.mark.everywhere
-def test_under_anyio(project: pytest.Pytester, run_apart: Run) -> None:
+def test_under_anyio(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark=f"@pytest.mark.anyio\n{ON_ASYNCIO}"))
-    run_apart("--fileperf-smoke").assert_outcomes(passed=1)
+    run_load("--fileperf-smoke").assert_outcomes(passed=1)
 
 
 @pytest.mark.everywhere
-def test_under_pytest_asyncio(project: pytest.Pytester, run_apart: Run) -> None:
+def test_under_pytest_asyncio(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark="@pytest.mark.asyncio"))
-    run_apart("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)
+    run_load("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)
 
 
-def test_the_test_s_own_loop_goes_on(project: pytest.Pytester, run_apart: Run) -> None:
+def test_the_test_s_own_loop_goes_on(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import anyio
@@ -65,10 +65,10 @@ def test_the_test_s_own_loop_goes_on(project: pytest.Pytester, run_apart: Run) -
             assert beats > before + 1
         """
     )
-    run_apart("--fileperf-smoke").assert_outcomes(passed=1)
+    run_load("--fileperf-smoke").assert_outcomes(passed=1)
 
 
-def test_a_failure_shows_the_line_of_the_test(project: pytest.Pytester, run_apart: Run) -> None:
+def test_a_failure_shows_the_line_of_the_test(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -79,7 +79,7 @@ def test_a_failure_shows_the_line_of_the_test(project: pytest.Pytester, run_apar
             await afileperf.get("/status/500")
         """
     )
-    result = run_apart("--fileperf-smoke")
+    result = run_load("--fileperf-smoke")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([">*await afileperf.get(*", "E*RequestsFailedError: *", "*.py:6: RequestsFailedError"])
     result.stdout.no_fnmatch_line("*to_thread*")
@@ -106,15 +106,15 @@ async def test_cancelled(afileperf):
 
 
 def test_a_measurement_cancelled_by_anyio_ends_before_the_next_one_begins(
-    project: pytest.Pytester, run_apart: Run
+    project: pytest.Pytester, run_load: Run
 ) -> None:
     mark = f"anyio\n{ON_ASYNCIO}"
     project.makepyfile(CANCELLED.format(mark=mark, limit="with anyio.fail_after(1):"))
-    run_apart("--fileperf").assert_outcomes(passed=1)
+    run_load("--fileperf").assert_outcomes(passed=1)
 
 
 def test_a_measurement_cancelled_by_asyncio_ends_before_the_next_one_begins(
-    project: pytest.Pytester, run_apart: Run
+    project: pytest.Pytester, run_load: Run
 ) -> None:
     project.makepyfile(CANCELLED.format(mark="asyncio", limit="async with asyncio.timeout(1):"))
-    run_apart("--fileperf", plugins=("asyncio",)).assert_outcomes(passed=1)
+    run_load("--fileperf", plugins=("asyncio",)).assert_outcomes(passed=1)

@@ -25,7 +25,7 @@ def server_pid(result: pytest.RunResult) -> int:
 
 
 @pytest.mark.everywhere
-def test_every_verb_measures(project: pytest.Pytester, run_apart: Run) -> None:
+def test_every_verb_measures(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         from pytest_fileperf import Measurement, payload
@@ -47,7 +47,7 @@ def test_every_verb_measures(project: pytest.Pytester, run_apart: Run) -> None:
             assert fileperf.run(roundtrip, connections=2).requests > 0
         """
     )
-    run_apart("--fileperf-smoke").assert_outcomes(passed=2)
+    run_load("--fileperf-smoke", "--fileperf-server=uvicorn").assert_outcomes(passed=2)
 
 
 @pytest.mark.everywhere
@@ -71,16 +71,16 @@ def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart:
 
 
 def test_new_fails_where_that_is_asked_for(
-    project: pytest.Pytester, run_apart: Run, monkeypatch: pytest.MonkeyPatch
+    project: pytest.Pytester, run_load: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    run_apart("--fileperf", *QUICK).assert_outcomes(passed=1)
-    run_apart("--fileperf", "--fileperf-strict", *QUICK).assert_outcomes(failed=1)
+    run_load("--fileperf", *QUICK).assert_outcomes(passed=1)
+    run_load("--fileperf", "--fileperf-strict", *QUICK).assert_outcomes(failed=1)
     monkeypatch.setenv("CI", "true")
-    run_apart("--fileperf", *QUICK).assert_outcomes(failed=1)
+    run_load("--fileperf", *QUICK).assert_outcomes(failed=1)
 
 
-def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_apart: Run) -> None:
+def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         def test_limit(fileperf):
@@ -90,7 +90,7 @@ def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_
             fileperf.get("/status/500", connections=2)
         """
     )
-    result = run_apart("--fileperf", *QUICK)
+    result = run_load("--fileperf", *QUICK)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
@@ -107,7 +107,7 @@ def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_
     result.stdout.no_fnmatch_line("*run.py*")
 
 
-def test_what_cannot_be_measured_fails_with_its_message_alone(project: pytest.Pytester, run_apart: Run) -> None:
+def test_what_cannot_be_measured_fails_with_its_message_alone(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -126,13 +126,13 @@ def test_what_cannot_be_measured_fails_with_its_message_alone(project: pytest.Py
             pass
         """
     )
-    result = run_apart("--fileperf", *QUICK)
+    result = run_load("--fileperf", *QUICK)
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.fnmatch_lines(["*No module named*missing_module*", "test_what_cannot_*.py:10: *Error"])
     result.stdout.no_fnmatch_line("*pytest_fileperf*.py:*")
 
 
-def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester, run_apart: Run) -> None:
+def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile(
         """
         def test_verb(fileperf):
@@ -145,14 +145,14 @@ def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester,
             pass
         """
     )
-    result = run_apart("--fileperf")
+    result = run_load("--fileperf")
     result.assert_outcomes(failed=1, errors=2)
     ways = "*no app to test. Name it in *fileperf_app = *@pytest.mark.fileperf(app=*override the fixture fileperf_app*"
     assert sum("@pytest.mark.fileperf(app=" in line for line in result.stdout.lines) >= 3
     result.stdout.fnmatch_lines([ways])
 
 
-def test_an_app_comes_from_the_closest_place(project: pytest.Pytester, run_apart: Run) -> None:
+def test_an_app_comes_from_the_closest_place(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         other="""
         async def app(scope, receive, send):
@@ -190,10 +190,10 @@ def test_an_app_comes_from_the_closest_place(project: pytest.Pytester, run_apart
                 assert 200 in fileperf.get("/").statuses
         """
     )
-    run_apart("--fileperf-smoke").assert_outcomes(passed=5)
+    run_load("--fileperf-smoke").assert_outcomes(passed=5)
 
 
-def test_the_running_server_is_shared(project: pytest.Pytester, run_apart: Run) -> None:
+def test_the_running_server_is_shared(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import urllib.request
@@ -215,7 +215,7 @@ def test_the_running_server_is_shared(project: pytest.Pytester, run_apart: Run) 
             print("server_pid", *pids)
         """
     )
-    result = run_apart("--fileperf-smoke", "-s")
+    result = run_load("--fileperf-smoke", "--fileperf-server=uvicorn", "-s")
     result.assert_outcomes(passed=2)
     assert not psutil.pid_exists(server_pid(result))
 
@@ -223,7 +223,9 @@ def test_the_running_server_is_shared(project: pytest.Pytester, run_apart: Run) 
 @pytest.mark.parametrize(
     "ending", ["raise KeyboardInterrupt", 'pytest.exit("enough")', "assert False"], ids=["ctrl-c", "exit", "failure"]
 )
-def test_servers_end_with_the_session_whatever_ends_it(project: pytest.Pytester, run_apart: Run, ending: str) -> None:
+def test_servers_end_with_the_session_whatever_ends_it(
+    project: pytest.Pytester, run_load: Run, run_apart: Run, ending: str
+) -> None:
     project.makepyfile(
         f"""
         import pytest
@@ -236,13 +238,14 @@ def test_servers_end_with_the_session_whatever_ends_it(project: pytest.Pytester,
             raise AssertionError("-x")
         """
     )
-    result = run_apart("--fileperf", "-s", "-x")
+    run = run_apart if "Interrupt" in ending else run_load
+    result = run("--fileperf", "--fileperf-server=uvicorn", "-s", "-x")
     assert not psutil.pid_exists(server_pid(result))
 
 
-def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run_apart: Run) -> None:
+def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    result = run_apart(
+    result = run_load(
         "--fileperf-json=out/run.json", "--fileperf-save=one", "--junitxml=junit.xml", *QUICK, plugins=("benchmark",)
     )
     result.assert_outcomes(passed=1)
@@ -255,16 +258,16 @@ def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run
     assert [item.get("name") for item in properties] == ["fileperf_rps", "fileperf_p99", "fileperf_outcome"]
 
 
-def test_a_file_that_cannot_be_written_fails_the_session(project: pytest.Pytester, run_apart: Run) -> None:
+def test_a_file_that_cannot_be_written_fails_the_session(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/")')
     (project.path / "file").touch()
-    result = run_apart("--fileperf-smoke", "--fileperf-json=file/run.json")
+    result = run_load("--fileperf-smoke", "--fileperf-json=file/run.json")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["fileperf: cannot write */file/run.json: *"])
 
 
-def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pytester, run_apart: Run) -> None:
+def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -275,7 +278,7 @@ def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pyteste
             fileperf.post("/", content=b"x" * size)
         """
     )
-    run_apart("--fileperf-smoke", "--fileperf-json=run.json").assert_outcomes(passed=1)
+    run_load("--fileperf-smoke", "--fileperf-json=run.json").assert_outcomes(passed=1)
     tests = [result["test"] for result in json.loads((project.path / "run.json").read_text())["results"]]
     file = "test_several_measurements_of_one_test_are_kept_apart.py"
     assert [test["nodeid"] for test in tests] == [f"{file}::test_two[1]", f"{file}::test_two[1]#2"]
@@ -285,7 +288,7 @@ def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pyteste
 
 @pytest.mark.parametrize("arguments", [(), ("-s",), ("--capture=sys",), ("-v",)])
 def test_progress_is_shown_while_output_is_captured(
-    project: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]
+    project: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
 ) -> None:
     project.makepyfile(
         """
@@ -294,17 +297,17 @@ def test_progress_is_shown_while_output_is_captured(
             fileperf.get("/", connections=2)
         """
     )
-    result = run_apart("--fileperf", *QUICK, *arguments)
+    result = run_load("--fileperf", *QUICK, *arguments)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: test_download  *"])
 
 
-def test_progress_is_silent_with_q(project: pytest.Pytester, run_apart: Run) -> None:
+def test_progress_is_silent_with_q(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    run_apart("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
+    run_load("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
 
 
-def test_random_order_and_no_cache(project: pytest.Pytester, run_apart: Run) -> None:
+def test_random_order_and_no_cache(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -318,11 +321,11 @@ def test_random_order_and_no_cache(project: pytest.Pytester, run_apart: Run) -> 
                 fileperf.put(path, content=b"abc")
         """
     )
-    run_apart("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
+    run_load("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
 
 
 @pytest.mark.everywhere
-def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_apart: Run) -> None:
+def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -332,13 +335,13 @@ def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pyteste
             fileperf.get("/")
         """
     )
-    result = run_apart("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
+    result = run_load("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "4 measured*", "fileperf: wrote */run.json"])
     assert len(json.loads((project.path / "run.json").read_text())["results"]) == 4
 
 
-def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_apart: Run) -> None:
+def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -348,7 +351,7 @@ def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_ap
             fileperf.get("/")
         """
     )
-    result = run_apart("--fileperf-smoke", "-n2", plugins=("xdist",))
+    result = run_load("--fileperf-smoke", "-n2", plugins=("xdist",))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E*PlanError: GET /: connections: 0 is not a whole number of 1 or more"])
 

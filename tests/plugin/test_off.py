@@ -96,6 +96,6 @@ def test_the_marker_is_registered(pytester: pytest.Pytester, run: Run) -> None:
     run("--markers").stdout.fnmatch_lines(["@pytest.mark.fileperf(?*keys): *"])
 
 
-def test_xdist_only_skips(pytester: pytest.Pytester, run_apart: Run) -> None:
+def test_xdist_only_skips(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile(TESTS)
-    run_apart("-n2", plugins=("xdist",)).assert_outcomes(passed=1, skipped=5)
+    run_load("-n2", plugins=("xdist",)).assert_outcomes(passed=1, skipped=5)

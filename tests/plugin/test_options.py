@@ -273,9 +273,9 @@ def test_the_page_needs_plotly_which_is_told_before_any_test(
     assert problem.endswith('pip install "pytest-fileperf[html]"')
 
 
-def test_a_page_is_written_where_it_was_asked_for(project: pytest.Pytester, run_apart: Run) -> None:
+def test_a_page_is_written_where_it_was_asked_for(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile("def test_get(fileperf): fileperf.get('/')")
-    result = run_apart("--fileperf-smoke", "--fileperf-html=out/page.html")
+    result = run_load("--fileperf-smoke", "--fileperf-html=out/page.html")
     page = project.path / "out" / "page.html"
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"fileperf: wrote {page}"])
@@ -292,18 +292,18 @@ def test_a_path_taken_for_an_option_s_value_is_told(pytester: pytest.Pytester, r
     assert "paths" in problem
 
 
-def test_xdist_is_refused_with_what_to_do(pytester: pytest.Pytester, run_apart: Run) -> None:
+def test_xdist_is_refused_with_what_to_do(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile("def test_never(fileperf): raise AssertionError")
-    (problem,) = problems_of(run_apart("--fileperf", "-n2", plugins=("xdist",)))
+    (problem,) = problems_of(run_load("--fileperf", "-n2", plugins=("xdist",)))
     assert "run them on their own with -n 0" in problem
 
 
 @pytest.mark.parametrize("arguments", [("--fileperf", "-n0"), ("--fileperf", "-n2", "--collect-only")])
 def test_xdist_is_not_refused_where_it_measures_nothing(
-    pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]
+    pytester: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
 ) -> None:
     pytester.makepyfile("def test_some(fileperf): pass")
-    assert run_apart(*arguments, plugins=("xdist",)).ret == 0
+    assert run_load(*arguments, plugins=("xdist",)).ret == 0
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_servers_have_readable_ids(pytester: pytest.Pytester, run: Run) -> None:
 
 @posix
 @pytest.mark.everywhere
-def test_gunicorn_serves_by_option(project: pytest.Pytester, run_apart: Run) -> None:
+def test_gunicorn_serves_by_option(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         def test_served(fileperf, fileperf_server):
@@ -73,12 +73,12 @@ def test_gunicorn_serves_by_option(project: pytest.Pytester, run_apart: Run) -> 
             assert len(fileperf_server.worker_pids) == 2
         """
     )
-    result = run_apart("--fileperf-smoke", "--fileperf-server=gunicorn", "--fileperf-workers=2")
+    result = run_load("--fileperf-smoke", "--fileperf-server=gunicorn", "--fileperf-workers=2")
     result.assert_outcomes(passed=1)
 
 
 @posix
-def test_a_command_needs_no_app(pytester: pytest.Pytester, run_apart: Run) -> None:
+def test_a_command_needs_no_app(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile(program=PROGRAM)
     pytester.makepyfile(
         """
@@ -87,12 +87,12 @@ def test_a_command_needs_no_app(pytester: pytest.Pytester, run_apart: Run) -> No
             assert fileperf_server.worker_pids == fileperf_server.pids
         """
     )
-    result = run_apart("--fileperf-smoke", "--fileperf-server=command:{python} program.py {port}")
+    result = run_load("--fileperf-smoke", "--fileperf-server=command:{python} program.py {port}")
     result.assert_outcomes(passed=1)
 
 
 @posix
-def test_servers_and_workers_as_parameters(project: pytest.Pytester, run_apart: Run) -> None:
+def test_servers_and_workers_as_parameters(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
         import pytest
@@ -104,6 +104,6 @@ def test_servers_and_workers_as_parameters(project: pytest.Pytester, run_apart: 
             fileperf.get("/", server=server, workers=workers)
         """
     )
-    result = run_apart("--fileperf-smoke", "-v")
+    result = run_load("--fileperf-smoke", "-v")
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["*test_served?gunicorn-1-h11-2? PASSED*"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from report.samples import CONCURRENCY, SERVER_CPU, result
 from report.variants import bursts, form_uploads, gated, kept_up, stacks, steady, uploads
 
-from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.ranking_table import grid_lines, member_names, share
@@ -36,6 +37,11 @@ def open_loops() -> tuple[Result, ...]:
 SESSIONS: dict[str, Callable[[], tuple[Result, ...]]] = {"variants": variants, "open_loops": open_loops}
 
 
+@cache
+def record(session: str) -> SessionRecord:
+    return session_record(SESSIONS[session]())
+
+
 @pytest.mark.parametrize(
     "session,width,verbosity",
     [
@@ -51,21 +57,21 @@ SESSIONS: dict[str, Callable[[], tuple[Result, ...]]] = {"variants": variants, "
 )
 def test_whole_report(session: str, width: int, verbosity: int) -> None:
     expected = (GOLDEN / f"{session}_{width}_{verbosity}.txt").read_text(encoding="utf-8")
-    assert terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity) == expected
+    assert terminal_report(record(session), width=width, verbosity=verbosity) == expected
 
 
 def test_whole_report_in_colour() -> None:
     expected = (GOLDEN / "variants_80_0_colour.txt").read_text(encoding="utf-8").replace("<ESC>", "\x1b")
-    assert terminal_report(session_record(variants()), width=80, colour=True) == expected
+    assert terminal_report(record("variants"), width=80, colour=True) == expected
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 @pytest.mark.parametrize("width", [40, 61, 80, 100, 200])
 @pytest.mark.parametrize("session", SESSIONS)
 def test_no_line_is_too_wide_and_colour_changes_nothing_else(session: str, width: int, verbosity: int) -> None:
-    text = terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity)
+    text = terminal_report(record(session), width=width, verbosity=verbosity)
     assert max(map(cells, text.split("\n"))) <= width
-    coloured = terminal_report(session_record(SESSIONS[session]()), width=width, verbosity=verbosity, colour=True)
+    coloured = terminal_report(record(session), width=width, verbosity=verbosity, colour=True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
 
 

@@ -229,6 +229,13 @@ async def _wait_for_a_place(client: httpx.AsyncClient, server: ScriptedServer) -
     return [blocked, seen(response), await observe(client, Ask(timeout=late))]
 
 
+async def _asked(server: ScriptedServer) -> None:
+    """Waits until the server has read a whole request."""
+    async with asyncio.timeout(10):
+        while not any(peer.requests for peer in server.peers):  # noqa: ASYNC110 - a script has no event for it
+            await asyncio.sleep(0.001)
+
+
 async def _cancel_in_the_body(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
     async with client.stream("GET", "/") as response:
         reading = asyncio.ensure_future(response.aread())
@@ -240,7 +247,7 @@ async def _cancel_in_the_body(client: httpx.AsyncClient, server: ScriptedServer)
 
 async def _cancel_before_the_head(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
     asking = asyncio.ensure_future(client.get("/"))
-    await asyncio.sleep(0.01)
+    await _asked(server)
     asking.cancel()
     await asyncio.wait((asking,))
     return ["cancelled" if asking.cancelled() else "not", await observe(client, Ask())]
@@ -279,7 +286,7 @@ async def _close_the_client_under_way(client: httpx.AsyncClient, server: Scripte
 
 async def _close_the_client_while_one_waits(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
     waiting = asyncio.ensure_future(observe(client, Ask()))
-    await asyncio.sleep(0.01)
+    await _asked(server)
     await client.aclose()
     return [await asyncio.wait_for(waiting, 3)]
 
