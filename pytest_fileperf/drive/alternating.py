@@ -23,6 +23,9 @@ __all__ = ("run_alternating",)
 _LEAST_PACE = 16
 """Of fewer answers the time that they take is more chance than pace, above all where requests differ. As many more make
 whole bunches of as many as there are connections: of one bunch and a part the time is that of one, or of two."""
+_CUT_BEFORE_NS = 3_000_000
+_LEAST_SLEEP_S = 0.001
+"""Timers of event loops are good to a millisecond. A side's CPU time is read before its own next turn can be in it."""
 
 
 async def run_alternating(
@@ -61,6 +64,10 @@ async def run_alternating(
                 recorder.begin(origin_ns + plan.measured_from_ns)
             teller = asyncio.create_task(tell(loads[Side.NOW], recorders[Side.NOW], origin_ns, progress))
             stack.callback(teller.cancel)
+            for side in Side:
+                zero_ns = origin_ns + plan.measured_from_ns
+                edges_ns = [zero_ns + edge_ns for edge_ns in _idle_edges(plan, side)]
+                stack.callback(asyncio.create_task(_cut(recorders[side], edges_ns)).cancel)
             running = [
                 asyncio.create_task(load.run(own, origin_ns=origin_ns)) for load, own in zip(loads, slots, strict=True)
             ]
@@ -87,4 +94,21 @@ async def run_alternating(
 
 
 def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:
-    return [stretch for start, end in plan.rounds(side) for stretch in ((start, Phase.HANDOVER), (end, Phase.ROUND))]
+    """Returns the turns of a side; what is between them is cut where turns of the other side begin and end."""
+    own = [edge for start, end in plan.rounds(side) for edge in ((start, Phase.HANDOVER), (end, Phase.ROUND))]
+    return sorted(own + [(at_ns, Phase.HANDOVER) for at_ns in _idle_edges(plan, side)])
+
+
+def _idle_edges(plan: Alternation, side: Side) -> list[int]:
+    """Returns when each turn of the other side begins, and a little before it ends, up to this side's last turn."""
+    last_ns = plan.rounds(side)[-1][0]
+    turns = [(start, end) for start, end in plan.rounds(Side(1 - side)) if end < last_ns]
+    return [at_ns for start, end in turns for at_ns in (start, max(start, end - _CUT_BEFORE_NS))]
+
+
+async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
+    """Closes the rounds of a side in the other side's turns: nothing ends then that would do it."""
+    for edge_ns in edges_ns:
+        while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
+            await asyncio.sleep(max(_LEAST_SLEEP_S, left_ns / 1e9))
+        recorder.advance(monotonic_ns())

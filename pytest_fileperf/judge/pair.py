@@ -62,11 +62,14 @@ def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
     found: list[Histogram] = []
     handover = EMPTY
     for round_ in rounds:
+        if round_.phase is Phase.HANDOVER:
+            handover = Histogram.merged((handover, round_.latency))
+            continue
         if round_.phase is Phase.ROUND:
             found.append(Histogram.merged((handover, round_.latency)))
-        elif round_.phase is Phase.DRAIN and found:
+        elif found:
             found[-1] = Histogram.merged((found[-1], round_.latency))
-        handover = round_.latency if round_.phase is Phase.HANDOVER else EMPTY
+        handover = EMPTY
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.background import Background, background_of
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
@@ -107,6 +108,11 @@ class Result:
     """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
     baseline_written: bool = False
     smoke: bool = False
+
+    @property
+    def background(self) -> Background | None:
+        """What each side did in the other one's turns; None where no two versions were measured in turn."""
+        return None if self.base is None else background_of(self.base, self.recording)
 
     @property
     def standing(self) -> Standing:

@@ -167,6 +167,8 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
     if measurement.busy.is_busy and not result.smoke:
         found.append(f"the machine was busy: {measurement.busy}")
+    if background := str(result.background or ""):
+        found.append(background)
     if result.baseline_written:
         found.append("stored as the new baseline")
     return tuple(dict.fromkeys(found))

@@ -55,7 +55,10 @@ Series have a list a column, a list of plain values is on one line.
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
       base            the other side where two versions were measured in turn: title, rounds[], boots[], and the seconds
-                      that the comparison took; round i of a boot and phase on both sides are a cycle. Else null
+                      that the comparison took; round i of a boot and of phase round on both sides are a cycle. Else
+                      null
+      background      where two versions were measured in turn: the share of a core that each side (base, now) used in
+                      the other one's turns; null where that is not known
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
                       comparison), smallest (worsening, a share), seconds_for (by change, as text)
       profile         what a profiler saw, null where none looked. Where a comparison REGRESSED base, now, growth_s and
@@ -77,6 +80,7 @@ History: 1 is the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
@@ -150,6 +154,7 @@ def _result(result: Result) -> dict[str, object]:
         "summary": _summary(result.measurement),
         **_measured(recording),
         "base": _base(result),
+        "background": None if result.background is None else asdict(result.background),
         "noise": [_noise(floor) for floor in result.noise],
         "profile": None if result.explanation is None else result.explanation.details,
         "histogram": recording.latency().encode(),

@@ -21,19 +21,27 @@ __all__ = ("raise_for", "raise_for_failed_requests")
 
 
 def raise_for(
-    verdict: Verdict, *, strict: bool, ci: bool, title: str, limiting: str = "", explanation: str = ""
+    verdict: Verdict,
+    *,
+    strict: bool,
+    ci: bool,
+    title: str,
+    limiting: str = "",
+    background: str = "",
+    explanation: str = "",
 ) -> None:
     """Raises the error that the verdict asks for; returns when the test may pass.
 
     RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
     NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `limiting` names what limited the run, `explanation` are lines
-    about where its CPU went.
+    everything that was judged, whichever comes first. `limiting` names what limited the run, `background` says which
+    side of a comparison slowed the other one, `explanation` are lines about where its CPU went.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci)
     if failure is not None:
         error, head = failure
-        notes = (SATURATED,) if verdict.saturated and not verdict.comparisons else ()
+        saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
+        notes = tuple(filter(None, (saturated, background)))
         text = verdict_text(verdict, title=title, head=head, limiting=limiting, explanation=explanation, notes=notes)
         raise error(text)
 

@@ -169,6 +169,7 @@ class Session:
             ci=self._options.ci and not judged_by_limits and not expected,
             title=title,
             limiting=str(result.measurement.limit),
+            background=str(result.background or ""),
             explanation="" if result.explanation is None else result.explanation.text,
         )
         if absent is not None and absent.side is Side.NOW:

@@ -19,7 +19,8 @@ from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.measure.background import background_of
+from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.operation import Journey, Operation, Work
 from pytest_fileperf.plan.payload import payload
@@ -145,6 +146,27 @@ def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str,
         [phase.value for phase, _ in groupby(round_.phase for round_ in each.rounds)] for each in alternated(urls)
     ]
     assert phases == [["handover", "round", "handover", "round", "drain"]] * 2
+
+
+def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, str]) -> None:
+    """A server that uses a tenth of a core all the time, and one that uses none."""
+    planned = plan(Side.BASE, Side.NOW, Side.NOW, Side.BASE, Side.BASE)
+    with PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        results = runner.run(
+            run_alternating(
+                GET,
+                planned,
+                targets(urls),
+                files=files,
+                server_cpu=(lambda: {1: monotonic_ns() // 10}, lambda: {1: 0}),
+                progress=lambda _: None,
+            )
+        )
+
+    base, now = (Recording(rounds=r.rounds, boots=(), connections=2, engine=r.engine) for r in results)
+    found = background_of(base, now)
+    assert found.base == pytest.approx(0.1, abs=0.04)
+    assert found.now == 0.0
 
 
 def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:

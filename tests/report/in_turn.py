@@ -67,6 +67,19 @@ def sides(recorded: Recording) -> list[PairSide]:
     ]
 
 
+def slowed_by_the_base() -> Result:
+    """Returns a comparison whose base uses 7 % of a core in the other side's turns, besides its late answers."""
+    shown = compared()
+    assert shown.base is not None
+    rounds = tuple(
+        replace(round_, server_cpu_ns=(round_.server_cpu_ns or 0) + 3_500_000)
+        if round_.phase is Phase.HANDOVER
+        else round_
+        for round_ in shown.base.rounds
+    )
+    return with_base(shown, replace(shown.base, rounds=rounds))
+
+
 def with_itself() -> Result:
     """Returns what `--fileperf-aa` makes."""
     return replace(compared(), verdict=Verdict(against="itself"), noise=FLOORS)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from report.in_turn import SLOWER, TITLE, compared, turns, with_base, with_itself
+from report.in_turn import SLOWER, TITLE, compared, slowed_by_the_base, turns, with_base, with_itself
 from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
@@ -17,6 +17,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.charts import charts_of
+from pytest_fileperf.report.page.document import RunFacts, results_html
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
 from pytest_fileperf.report.page.gates import gate_table
 from pytest_fileperf.report.terminal import terminal_report
@@ -53,6 +54,32 @@ def test_what_could_be_seen_is_a_line_for_each_gate() -> None:
     assert lines[0].startswith("against itself")
     assert "  rps: 4.1 % slower shows in 60.0 s; 5 % needs 42.0 s, 2 % needs 212 s" in lines
     assert "  p99: too few requests to tell what could be seen" in lines
+
+
+# --- background work
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SLOWED = "the base used 7 % of a core while the other side had its turn: background work of one side slows the other"
+
+
+def test_background_work_of_a_side_is_said_wherever_remarks_are() -> None:
+    shown = slowed_by_the_base()
+    record = session_record([shown])
+    assert SLOWED in " ".join(terminal_report(record, width=90, colour=False).split())
+    assert SLOWED in results_html(record, RunFacts(created=NOON))
+    (told,) = json.loads(results_json(record, environment={}, created="now"))["results"]
+    assert SLOWED in told["notes"]
+    assert told["background"] == {"base": pytest.approx(0.07), "now": 0.0}
+
+
+def test_without_background_work_nothing_is_said_of_it() -> None:
+    assert "background work" not in terminal_report(session_record([compared()]), width=90, colour=False)
+
+
+def test_a_failure_says_which_side_slowed_the_other() -> None:
+    with pytest.raises(RegressionError) as raised:
+        raise_for(compared().verdict, strict=False, ci=False, title="test_upload", background=SLOWED)
+    assert " ".join(str(raised.value).split()).endswith(SLOWED)
 
 
 # --- the message
@@ -202,8 +229,6 @@ def test_a_side_without_an_answer_does_not_break_it() -> None:
 
 
 def test_the_whole_page_of_both_kinds() -> None:
-    from pytest_fileperf.report.page.document import RunFacts, results_html
-
-    text = results_html(session_record([compared(), with_itself()]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    text = results_html(session_record([compared(), with_itself()]), RunFacts(created=NOON))
     assert "rps: 4.1 % slower shows in 60.0 s" in text
     assert text.count("measured in turn on 3 pairs of boots") == 1

@@ -133,7 +133,7 @@ def test_a_result_in_full() -> None:
                 "series": None,
             }
         ],
-        "base": None,
+        "base": None, "background": None,
         "noise": [],
         "profile": None,
         "service_histogram": None,
