@@ -76,14 +76,14 @@ class AppLoadError(ServerError):
 
 
 class AppMissingError(AppLoadError):
-    """The module that the app is named with is not there, or has nothing of this name.
+    """There is no module of the app's name, or the module has no attribute of that name.
 
-    A module that is there and does not import, for want of another one too, is an AppLoadError and not this.
+    A module that exists and fails to import is an AppLoadError, also where it needs a module that does not exist.
     """
 
 
 class AppOriginError(ServerError):
-    """The other side of a comparison runs code that is not its own: the same would be compared with itself."""
+    """The other side of a comparison runs code of this side, which would be compared with itself."""
 
     def __init__(self, *, module: str, file: str, base: str, side: str) -> None:
         self.module = module

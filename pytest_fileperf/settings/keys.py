@@ -35,11 +35,11 @@ METRIC_NAMES = (
 
 
 MOST_RATE = 1_000_000
-"""Far beyond what a process can send, and what it can count as dropped in the time of a load."""
+"""Far beyond what a process can send, or count as dropped."""
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns a problem that names every unknown key, what may have been meant, and all valid names; none for none."""
+    """Returns a problem that names every unknown key, what it may mean, and all valid names; empty if all are known."""
     known = tuple(valid)
     found = []
     for name in names:
@@ -64,65 +64,75 @@ def _count(value: object) -> int:
     return value
 
 
+_PER_S = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600}
+
+
 def _rate(value: object) -> float:
     """Takes requests per second as a number, or a text such as `10/s` or `300/min`."""
-    number, per = value, ""
-    if isinstance(value, str):
-        text, _, per = value.partition("/")
-        try:
-            number = float(text)
-        except ValueError:
-            number = None
-    seconds = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600}.get(per.strip())
-    if (
-        seconds is None
-        or isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or not math.isfinite(number)
-        or number <= 0
-    ):
+    number, _, per = value.partition("/") if isinstance(value, str) else (value, "", "")
+    try:
+        rate = _number(float(number) if isinstance(number, str) else number) / _PER_S[per.strip()]
+    except (KeyError, ValueError):
+        rate = 0.0
+    if rate <= 0:
         raise ValueError(f'{value!r} is not a rate: write requests per second, as in 10 or "10/s" or "300/min"')
-    if number / seconds > MOST_RATE:
+    if rate > MOST_RATE:
         raise ValueError(f"{value!r} is more than a generator can send: at most {MOST_RATE:,} per second")
-    return number / seconds
+    return rate
+
+
+_RAMP_FORM = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 
 
 def _ramp(value: object) -> Ramp:
     """Takes stages of time and target, as pairs or as text: `10s:100/s, 30s:100/s`, or `10s:50` for connections."""
-    how = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
     if isinstance(value, str):
         value = [tuple(part.strip() for part in stage.split(":")) for stage in value.split(",")]
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"{value!r} is not a ramp: {how}")
-    problems, stages, kinds = [], [], set()
-    for stage in value:
-        if not isinstance(stage, list | tuple) or len(stage) != 2:
-            problems.append(f"stage {stage!r} is not a time and a target: {how}")
-            continue
-        length, target = stage
+        raise ValueError(f"{value!r} is not a ramp: {_RAMP_FORM}")
+    stages, of_rate, problems = [], set(), []
+    for item in value:
         try:
-            of_rate = isinstance(target, str) and "/" in target
-            level = 0.0 if _is_zero(target) else _rate(target) if of_rate else float(_count(target))
-            stages.append(Stage(duration_ns=_duration_ns(length), target=level))
-            kinds |= set() if level == 0 and not of_rate else {of_rate}
-        except (TypeError, ValueError) as error:
-            problems.append(f"stage {stage!r}: {error}")
-    if not problems and len(kinds) > 1:
-        problems.append(f"every target is a rate, or every one a number of connections: {how}")
-    if not problems and not any(stage.target for stage in stages):
-        problems.append(f"none of its targets is above 0: {how}")
-    if not problems and sum(stage.duration_ns for stage in stages) == 0:
-        problems.append(f"its stages take no time: {how}")
+            stage, is_rate = _stage(item)
+        except ValueError as error:
+            problems.append(str(error))
+        else:
+            stages.append(stage)
+            of_rate |= set() if is_rate is None else {is_rate}
+    if not problems and (problem := _why_no_ramp(stages, of_rate)):
+        problems.append(f"{problem}: {_RAMP_FORM}")
     if problems:
         raise PlanError(*problems)
-    return Ramp(stages=tuple(stages), of_rate=kinds.pop())
+    return Ramp(stages=tuple(stages), of_rate=of_rate.pop())
+
+
+def _stage(item: object) -> tuple[Stage, bool | None]:
+    """Returns a stage, and whether its target is a rate; None for a plain 0, which goes with connections too."""
+    if not isinstance(item, list | tuple) or len(item) != 2:
+        raise ValueError(f"stage {item!r} is not a time and a target: {_RAMP_FORM}")
+    length, target = item
+    is_rate = isinstance(target, str) and "/" in target
+    try:
+        level = 0.0 if _is_zero(target) else _rate(target) if is_rate else float(_count(target))
+        stage = Stage(duration_ns=_duration_ns(length), target=level)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"stage {item!r}: {error}") from error
+    return stage, None if level == 0 and not is_rate else is_rate
+
+
+def _why_no_ramp(stages: list[Stage], of_rate: set[bool]) -> str | None:
+    if len(of_rate) > 1:
+        return "every target is a rate, or every one a number of connections"
+    if not any(stage.target for stage in stages):
+        return "none of its targets is above 0"
+    return "its stages take no time" if sum(stage.duration_ns for stage in stages) == 0 else None
 
 
 _ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
 
 
 def _is_zero(target: object) -> bool:
-    """Returns whether it is no load, neither a rate nor a number of connections: `0`, `0/s`."""
+    """Returns whether it is no load, as a rate or a number of connections: `0`, `0/s`."""
     return target == 0 or (isinstance(target, str) and _ZERO.fullmatch(target) is not None)
 
 
@@ -234,7 +244,7 @@ def _app(value: object) -> object:
     if isinstance(value, str):
         from pytest_fileperf.serve.app import app_spec
 
-        app_spec(value)  # only looks at the spelling: it is imported by the process that serves it
+        app_spec(value)  # checks the form only: the process that serves it imports it
     return value
 
 

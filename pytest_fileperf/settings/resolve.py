@@ -1,4 +1,4 @@
-"""From what the user wrote (verb, marker, command line, ini) to validated settings. Pure: boots nothing."""
+"""Makes validated settings from what the user wrote: verb, marker, command line, ini. Pure: boots nothing."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 __all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
-"""Enough to keep a worker busy all the time, few enough that the queue before it is not the whole latency."""
+"""Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
 DEFAULT_DURATION_NS = 6_000_000_000
 DEFAULT_ROUNDS = 12
-"""Half a second each at the default duration: shorter rounds have too few requests, fewer rounds say too little."""
+"""Half a second each at the default duration. Shorter rounds have too few requests, fewer rounds say too little."""
 DEFAULT_WARMUP_NS = 500_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 60_000_000_000
-"""What a comparison may take: long enough to see 5 % on a noisy machine with two cores."""
+"""A comparison may take so long: enough to see 5 % on a noisy machine with two cores."""
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
-"""An open loop opens a connection when it needs one: this only bounds what a server that stands still can hold."""
+"""An open loop opens connections when it needs them. This limits them where the server stands still."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
-"""Keys that each say how the load goes: one of them at most."""
+"""Keys that each say how the load goes: a test gives one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
-"""A failed request fails the test, unless it says how many may."""
+"""A failed request fails the test, unless the test says how many may fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything about one measurement but the request itself."""
+    """Everything about one measurement, without the request itself."""
 
     connections: int = DEFAULT_CONNECTIONS
-    """At most so many requests are under way at once."""
+    """At most so many requests are in flight."""
     requests: int | None = None
-    """A fixed number of requests; `duration_ns` is then the longest time they may take."""
+    """A fixed number of requests, which may take `duration_ns` at the most."""
     burst: int | None = None
-    """So many requests due at once, and nothing after them."""
+    """So many requests are due at once, and none after them."""
     rate: float | None = None
-    """Requests due per second, whatever the server does."""
+    """Requests that are due per second, whatever the server does."""
     ramp: Ramp | None = None
     """Stages of rates or connections; they take their own time, not `duration_ns`."""
     duration_ns: int = DEFAULT_DURATION_NS
@@ -53,7 +53,7 @@ class Settings:
     rounds: int = DEFAULT_ROUNDS
     """Spread over the boots."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
-    """The longest time that a comparison of two versions takes, boots included; it ends when it is sure."""
+    """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
     warmup_ns: int = DEFAULT_WARMUP_NS
     """On each boot."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
@@ -65,7 +65,7 @@ class Settings:
     limits: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_LIMITS))
     """By the name the user writes (`min_rps`, `max_p99`), in the metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """Shares by metric; a gated metric that is missing has its own usual tolerance."""
+    """Shares by metric; a gated metric that is missing has its default tolerance."""
     gate: tuple[str, ...] = DEFAULT_GATE
     """The metrics compared with the baseline."""
     group: str | None = None
@@ -79,10 +79,10 @@ def resolve(
     options: Mapping[str, object],
     ini: Mapping[str, object],
 ) -> Settings:
-    """Returns the settings: for each key the closest value, verb before marker before command line before ini.
+    """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
 
-    None stands for the default. A server hides the `workers` given further away than itself.
-    Raises PlanError that names every problem of every layer, also of values that a closer one hides.
+    None stands for the default. A server hides `workers` that are given further away than itself. Raises PlanError that
+    names every problem of every layer, also of values that a closer one hides.
     """
     problems: list[str] = []
     chosen: dict[str, tuple[int, object]] = {}
@@ -129,7 +129,7 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
 
 
 def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
-    """Takes away the shapes of load given further away than the closest; returns a problem where that is not one."""
+    """Removes shapes of load that are further away than the closest; returns a problem where several are as close."""
     given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
     closest = [key for key in given if given[key] == min(given.values())]
     for key in given:
@@ -141,7 +141,7 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
 
 
 def _connections_of(given: Mapping[str, object]) -> int:
-    """Returns how many connections a load has that does not say."""
+    """Returns how many connections a load has where nobody said."""
     ramp = given.get("ramp")
     if isinstance(ramp, Ramp) and not ramp.of_rate:
         return max(1, math.floor(ramp.highest))
@@ -163,7 +163,7 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
     tolerance = given.get("tolerance", {})
     if isinstance(tolerance, float) and isinstance(gate, tuple):
         tolerance = dict.fromkeys(gate, tolerance)
-    # The values were parsed key by key, which a type checker cannot follow through a mapping.
+    # Each value was parsed by its key: a type checker cannot follow that through a mapping.
     make: Callable[..., Settings] = Settings
     return make(server=server, limits={**DEFAULT_LIMITS, **limits}, tolerances=tolerance, **changes)
 

@@ -12,7 +12,7 @@ from pytest_fileperf.units import parse_duration_ns
 __all__ = ("SERVER_NAMES", "parse_server")
 
 _Keys: TypeAlias = Mapping[str, tuple[str, Callable[[str], object]]]
-"""What may be written, each with the field it is for and what parses it."""
+"""Keys that may be written, each with its field and what parses it."""
 
 SERVER_NAMES = ("uvicorn", "gunicorn", "inprocess", "command")
 _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
@@ -21,8 +21,8 @@ _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fa
 def parse_server(text: str) -> ServerSpec:
     """Returns the server for `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, or an `http://` URL.
 
-    What follows `"command:"` is a command, split as a shell does. Raises PlanError, naming every problem and what is
-    valid, for anything else.
+    The rest of `"command:…"` is a command, split as a shell does. Raises PlanError, with every problem and what is
+    valid, for any other text.
     """
     where = f"server {text!r}"
     if text.strip().startswith(("http://", "https://")):
@@ -61,7 +61,7 @@ def _parse_settings(make: Callable[..., AsgiSpec], keys: _Keys, text: str, where
         except ValueError as error:
             problems.append(f"{key}={value}: {error}")
     try:
-        spec = make(**changes)  # it checks the values itself, whatever their type
+        spec = make(**changes)  # checks the values itself, whatever their type
     except PlanError as error:
         raise PlanError(*problems, *error.problems, where=where) from None
     if problems:
