@@ -79,7 +79,7 @@ History: 1 is the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
@@ -112,62 +112,52 @@ def results_json(record: SessionRecord, *, environment: Mapping[str, object], cr
     return json_text(json_value(document)) + "\n"
 
 
+def _named(value: object, *names: str) -> dict[str, object]:
+    """Returns these attributes of a value."""
+    return {name: getattr(value, name) for name in names}
+
+
+def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
+    """Returns a list for each of these attributes, with an item for each value."""
+    return {name: [getattr(value, name) for value in values] for name in names}
+
+
 def _ranking(group: RankedGroup) -> dict[str, object]:
-    places = group.ranking.places
+    ranking = group.ranking
+    nodeids = [result.test.nodeid for result, _ in group.ordered()]
     return {
         "group": group.title,
-        "metric": group.ranking.metric,
-        "unit": METRICS[group.ranking.metric].unit,
-        "confidence": group.ranking.confidence,
+        "unit": METRICS[ranking.metric].unit,
         "places": {
-            "nodeid": [group.results[place.member].test.nodeid for place in places],
-            "rank": [place.rank for place in places],
-            "shared": [place.shared for place in places],
-            "value": [place.value for place in places],
-            "ratio": [place.ratio for place in places],
-            "low": [place.low for place in places],
-            "high": [place.high for place in places],
+            "nodeid": nodeids,
+            **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high"),
         },
+        **_named(ranking, "metric", "confidence"),
     }
 
 
 def _result(result: Result) -> dict[str, object]:
-    recording, test = result.recording, result.test
+    recording, measurement, verdict = result.recording, result.measurement, result.verdict
+    service, explanation = recording.service(), result.explanation
+    base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
-        "test": {
-            "nodeid": test.nodeid,
-            "module": test.module,
-            "name": test.name,
-            "params": test.params,
-            "group": test.group,
-            "label": test.label,
-        },
-        "work": result.work,
-        "server": result.server,
-        "load": result.load,
-        "identity": result.identity,
-        "standing": result.standing.value,
-        "smoke": result.smoke,
-        "baseline_written": result.baseline_written,
+        "test": _named(result.test, "nodeid", "module", "name", "params", "group", "label"),
+        **_named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
-        "limit": {"kind": result.measurement.limit.kind, "evidence": result.measurement.limit.evidence},
-        "summary": _summary(result.measurement),
+        "limit": _named(measurement.limit, "kind", "evidence"),
+        "summary": _summary(measurement),
         **_measured(recording),
-        "base": _base(result),
+        "base": base,
         "background": None if result.background is None else asdict(result.background),
         "noise": [_noise(floor) for floor in result.noise],
-        "profile": None if result.explanation is None else result.explanation.details,
+        "profile": None if explanation is None else explanation.details,
         "histogram": recording.latency().encode(),
-        "service_histogram": service.encode() if (service := recording.service()).count else None,
-        "failures": [
-            {"kind": failure.kind, "count": failure.count, "example": failure.example}
-            for failure in result.measurement.failures
-        ],
+        "service_histogram": service.encode() if service.count else None,
+        "failures": [_named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
-            "outcome": result.verdict.outcome,
-            "saturated": result.verdict.saturated,
-            "comparisons": [_comparison(comparison) for comparison in result.verdict.comparisons],
-            "limits": [_limit(check) for check in result.verdict.limits],
+            **_named(verdict, "outcome", "saturated"),
+            "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
+            "limits": [_limit(check) for check in verdict.limits],
         },
         "pinned": recording.pinned,
         "notes": notes(result),
@@ -181,78 +171,36 @@ def _measured(recording: Recording) -> dict[str, object]:
     }
 
 
-def _base(result: Result) -> dict[str, object] | None:
-    if result.base is None:
-        return None
-    return {"title": result.verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
-
-
 def _noise(floor: NoiseFloor) -> dict[str, object]:
-    return {
-        "metric": floor.metric,
-        "seconds": floor.seconds,
-        "smallest": floor.smallest,
-        "seconds_for": {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()},
-    }
+    seconds_for = {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()}
+    return {**_named(floor, "metric", "seconds", "smallest"), "seconds_for": seconds_for}
 
 
 def _summary(run: Measurement) -> dict[str, object]:
     return {
-        "rps": run.rps,
-        "requests": run.requests,
-        "errors": run.errors,
-        "success_ratio": run.success_ratio,
-        "duration": run.duration,
-        "connections": run.connections,
-        "open_loop": run.open_loop,
-        "due": run.due,
-        "attack": run.attack,
-        "wait": run.wait,
-        "late": run.late,
-        "dropped": run.dropped,
-        "statuses": run.statuses,
+        **_named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
+        **_named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
+        **_named(run, "bytes_sent_per_second", "bytes_received_per_second"),
         "errors_by_kind": run.error_kinds,
         "latency": _latency(run.latency),
         "ttfb": _latency(run.ttfb),
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
-        "bytes_sent": run.bytes_sent,
-        "bytes_received": run.bytes_received,
-        "bytes_sent_per_second": run.bytes_sent_per_second,
-        "bytes_received_per_second": run.bytes_received_per_second,
-        "server": {
-            "cpu_per_request": run.server.cpu_per_request,
-            "cpu_share": run.server.cpu_share,
-            "worker_cpu_shares": run.server.worker_cpu_shares,
-            "peak_rss": run.server.peak_rss,
-        },
-        "generator": {
-            "cpu_per_request": run.client.cpu_per_request,
-            "cpu_share": run.client.cpu_share,
-            "saturated": run.saturated,
-        },
-        "busy": {"server": run.busy.server, "generator": run.busy.generator, "host": run.busy.host},
+        "server": _named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
+        "generator": {**_named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
+        "busy": _named(run.busy, "server", "generator", "host"),
     }
 
 
 def _latency(summary: LatencySummary) -> dict[str, float] | None:
-    if summary.count == 0:
-        return None
-    return {**spread(summary), "within_one_stdev": summary.within_one_stdev}
+    return {**spread(summary), "within_one_stdev": summary.within_one_stdev} if summary.count else None
 
 
 def _round(round_: Round) -> dict[str, object]:
     return {
-        "boot": round_.boot,
-        "index": round_.index,
-        "phase": round_.phase,
+        **_named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "bytes_sent", "bytes_received"),
         "duration": round_.duration_ns / 1e9,
-        "requests": round_.requests,
-        "failed": round_.failed,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
-        "typical_rps": round_.typical_rps,
-        "bytes_sent": round_.bytes_sent,
-        "bytes_received": round_.bytes_received,
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
         "generator_cpu": round_.client_cpu_ns / 1e9,
     }
@@ -261,49 +209,29 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = Histogram.merged(round_.latency for round_ in recording.rounds if round_.boot == boot.index)
     return {
-        "index": boot.index,
+        **_named(boot, "index", "stabilised", "worker_pids"),
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
         "peak_rss": boot.peak_rss_bytes,
-        "stabilised": boot.stabilised,
-        "worker_pids": boot.worker_pids,
         "leads": leads_series(boot.leads) if boot.leads is not None else None,
-        "thread_pools": {
-            "pid": [use.pid for use in boot.thread_pools],
-            "threads": [use.threads for use in boot.thread_pools],
-            "active": [use.active for use in boot.thread_pools],
-            "pool": [use.pool for use in boot.thread_pools],
-        },
+        "thread_pools": _columns(boot.thread_pools, "pid", "threads", "active", "pool"),
         "series": samples_series(boot) if boot.samples else None,
     }
 
 
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
     return {
-        "metric": comparison.metric,
+        **_named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+        **_named(comparison, "detectable", "pairs"),
         "unit": METRICS[comparison.metric].unit,
-        "outcome": comparison.outcome,
-        "base": comparison.base,
-        "now": comparison.now,
-        "change": comparison.change,
-        "low": comparison.low,
-        "high": comparison.high,
-        "confidence": comparison.confidence,
-        "tolerance": comparison.tolerance,
-        "detectable": comparison.detectable,
-        "pairs": comparison.pairs,
         "reason": sentence(comparison.reason),
     }
 
 
 def _limit(check: LimitCheck) -> dict[str, object]:
     return {
-        "name": check.name,
-        "metric": check.metric,
+        **_named(check, "name", "metric", "limit", "value", "holds"),
         "unit": METRICS[check.metric].unit,
-        "limit": check.limit,
-        "value": check.value,
-        "holds": check.holds,
         "reason": sentence(check.reason),
     }
