@@ -5,11 +5,11 @@
 History of the format
     1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
        evidence: {stabilised, boots: [{latency: HdrHistogram V2 text, requests, rounds: {metric: [value, …]}, runs}]}
-       The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for whoever reviews.
+       The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for reviewers.
 
-Entries are sorted. Each begins with what a person reviews, a line for each fact, and ends with the evidence, a line for
-each boot: so a diff shows what moved. Storing or removing one entry leaves the lines of the others as they are. A file
-that cannot be read as it is, is an error and never skipped.
+Entries are sorted. Each begins with a line for each fact that a person reviews, and ends with the evidence, a line for
+each boot, so a diff shows what changed. Storing or removing an entry leaves the lines of others unchanged. A file that
+cannot be read is an error and is never skipped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ("SCHEMA", "BaselineStore", "Entry", "ForeignProfile")
 
 SCHEMA = 1
 SUMMARY_DIGITS = 5
-"""Significant digits at an entry's head, as many as the evidence has."""
+"""Significant digits of an entry's summary, as many as the evidence has."""
 _PROFILES = "*-" + "[0-9a-f]" * 8
-"""The names of machine profiles, so that other JSON files near the baselines are left alone."""
+"""Matches machine profiles, so that other JSON files near the baselines are left alone."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.PER_SECOND: ("", 1.0),
     Unit.SECONDS: (" ms", 1e3),
@@ -43,7 +43,7 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.BYTES_PER_SECOND: (" MiB/s", 1 / (1 << 20)),
     Unit.SHARE: (" %", 100.0),
 }
-"""How a summary shows a unit: the same in every run, so that two values compare at a glance."""
+"""How a summary shows a unit: always alike, so that two values compare at a glance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class Entry:
     """The baseline of one test."""
 
     identity: Mapping[str, object]
-    """Work, server and load as JSON values: only an equal one compares."""
+    """Work, server and load as JSON values: only entries with an equal identity compare."""
     evidence: Evidence
     captured: str
     """When, in ISO 8601 with its offset."""
     commit: Mapping[str, object] | None = None
-    """What version control said, as the caller gave it."""
+    """What version control said about the code."""
     reason: str | None = None
-    """Why it was stored, on one line, where somebody said so."""
+    """Why it was stored, on one line, where the user said so."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions installed then; `write` fills them in."""
 
@@ -68,7 +68,7 @@ class ForeignProfile:
     """There is a baseline, but of another machine profile."""
 
     profile: str
-    """The nearest one: that which differs least."""
+    """The profile that differs least."""
     differences: tuple[str, ...]
     """`cores was 2, is 4`, one for each thing that differs."""
 
@@ -84,9 +84,9 @@ class BaselineStore:
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | ForeignProfile | None:
-        """Returns the entry for this environment, else how the nearest other one differs, else None.
+        """Returns the entry for this environment; else how the nearest other one differs; None where there is none.
 
-        Raises BaselineError, naming the file, when one that is looked into is damaged, too new or not readable.
+        Raises BaselineError, naming the file, when a file it reads is damaged, too new or not readable.
         """
         own = self.path_of(module, environment)
         foreign: list[ForeignProfile] = []
@@ -104,11 +104,10 @@ class BaselineStore:
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
     ) -> Path:
-        """Stores the entry, leaves the module's others as they are, and returns the file.
+        """Stores the entry, leaves the module's other entries unchanged, and returns the file.
 
-        `summary_of` names the metrics whose levels stand at the entry's head. Written to a temporary file that then
-        takes the place of the old one. Raises BaselineError when the file there is damaged or too new, or cannot be
-        written.
+        `summary_of` names the metrics in the entry's summary. The text goes to a temporary file, which then replaces
+        the old one. Raises BaselineError when the old file is damaged or too new, or the new one cannot be written.
         """
         path = self.path_of(module, environment)
         stored = _read(path)
@@ -119,16 +118,16 @@ class BaselineStore:
         return path
 
     def keys(self) -> Mapping[str, int]:
-        """Returns the keys of all entries, of every module and machine profile, with how many profiles have them.
+        """Returns the keys of all entries of every module, each with the number of machine profiles that have it.
 
         Raises BaselineError when any file is damaged, too new or not readable.
         """
         return Counter(key for stored in self._files().values() for key in stored.tests)
 
     def remove(self, keys: Collection[str]) -> int:
-        """Removes these entries from every machine profile, with files and profiles left empty; returns their number.
+        """Removes these entries from every machine profile, and what is empty then; returns how many were removed.
 
-        Raises BaselineError when any file is damaged, too new or not readable, before anything is removed, and when one
+        Raises BaselineError before anything is removed when a file is damaged, too new or not readable, and when a file
         cannot be written.
         """
         removed = 0
@@ -224,7 +223,7 @@ def _entry_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
-    """Returns the levels that a comparison would show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    """Returns the levels that comparisons show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
     summary = {}
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]

@@ -1,4 +1,4 @@
-"""What a baseline belongs to: a machine, its operating system and its Python. Reads files, starts no process."""
+"""Where a run was made: the machine, its operating system and its Python. Reads files, starts no process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from pytest_fileperf.judge.stored import text_in, whole_in
 __all__ = ("PACKAGES", "Environment", "differences")
 
 PACKAGES = ("fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop")
-"""Recorded with a baseline, and said where they differ, but compared across: an upgrade that makes an app slower is
-what a gate is there to find."""
+"""Recorded with a baseline. Runs compare although these differ: an upgrade that slows an app is for gates to find."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Figures of two runs compare only where all of this is equal, but for the packages."""
+    """Two runs compare only where all of this is equal, except the packages."""
 
     system: str
     """`Linux`, `Darwin`, `Windows`."""
@@ -37,7 +36,7 @@ class Environment:
     python: str
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of those of `PACKAGES` that are installed."""
+    """Versions of the installed ones of `PACKAGES`."""
 
     @classmethod
     def current(cls) -> Environment:
@@ -54,23 +53,23 @@ class Environment:
 
     @property
     def profile(self) -> str:
-        """A directory's name for this machine: `linux-x86_64-2-cpython3.11-1f0c9a2b`, readable and then exact."""
+        """The directory for this machine: `linux-x86_64-2-cpython3.11-1f0c9a2b`, in words and as a digest."""
         exact = "\n".join(str(value) for value in self.to_json().values())
         words = f"{self.system}-{self.machine}-{self.cores}-{self.python.replace(' ', '')}".lower()
         readable = re.sub(r"[^a-z0-9_.-]+", "_", words)
         return f"{readable}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
     def differences(self, other: Environment) -> tuple[str, ...]:
-        """Returns how this one differs from `other`, the earlier, packages left out: `cores was 2, is 4`."""
+        """Returns how this environment differs from an earlier one, without packages: `cores was 2, is 4`."""
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns what must agree, as JSON values."""
+        """Returns all but the packages, as JSON values."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "packages"}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object], where: str = "environment") -> Environment:
-        """Returns what `to_json` gave, without packages; raises ValueError naming the first thing that is wrong."""
+        """Reads what `to_json` returned; raises ValueError that names the first thing wrong."""
         return cls(
             system=text_in(stored, "system", where),
             machine=text_in(stored, "machine", where),
@@ -81,7 +80,7 @@ class Environment:
 
 
 def differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns what differs between two mappings of JSON values, nested keys with dots: `load.rounds was 4, is 8`."""
+    """Returns what differs between two mappings of JSON values; nested keys have dots: `load.rounds was 4, is 8`."""
     before, after = dict(_flat(was)), dict(_flat(now))
     return tuple(
         f"{key} was {_shown(before, key)}, is {_shown(after, key)}"

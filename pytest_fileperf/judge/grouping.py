@@ -1,6 +1,6 @@
-"""Which measurements stand together: the labels of `--fileperf-group-by`, which are pytest-benchmark's.
+"""Groups measurements by the labels of `--fileperf-group-by`, which are pytest-benchmark's.
 
-The plugin reads this in every pytest run, so it loads nothing large.
+Every pytest run imports this module, so it loads nothing large.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
 def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[Result]]:
     """Returns the results by the title of their group, in order of appearance; "" holds those without one.
 
-    Measurements that one test makes have the same name, with `name` and `fullname` too: they are what is compared.
+    With `name` and `fullname`, several measurements of one test make a group: they share the test's name.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -42,7 +42,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 
 def _part(test: TestId, label: str) -> str | None:
-    """Returns what a label makes of a test; None where it says nothing about it."""
+    """Returns a test's part of a group's title under a label; None where it has none."""
     in_brackets, full_name = param_id(test), test.nodeid.removesuffix(test.further)
     match label:
         case "group":
@@ -64,7 +64,7 @@ def _part(test: TestId, label: str) -> str | None:
 
 
 def unknown_params(results: Iterable[Result], labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names in `param:NAME` that are no parameter of any of these tests."""
+    """Returns the names in `param:NAME` that none of these tests has as a parameter."""
     known = {name for result in results for name in result.test.params}
     named = (label.removeprefix(_PARAM) for label in labels if label.startswith(_PARAM))
     return tuple(name for name in named if name not in known)

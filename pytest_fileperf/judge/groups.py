@@ -63,5 +63,5 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
 
 
 def _by_rank(ranking: Ranking) -> Ranking:
-    """Returns it with equal ranks next to each other, best first: a wide interval may rank before a better value."""
+    """Returns the ranking sorted by rank: a member with a wide interval may rank before one with a better value."""
     return replace(ranking, places=tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf)))

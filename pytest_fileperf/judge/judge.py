@@ -35,8 +35,8 @@ def judge(
     """Returns a comparison for each metric named in `gate` with what the baseline store found.
 
     `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
-    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and NEW says that its run is not
-    stored; a regression stays one, and says which packages changed since the baseline and why that was stored. A `busy`
+    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The
+    reason of a regression has the packages that changed since the baseline, and why the baseline was stored. A `busy`
     machine turns a regression that it explains into INCONCLUSIVE.
     """
     comparisons = []
@@ -54,7 +54,7 @@ def judge(
 
 
 def unless_saturated(comparison: MetricComparison) -> MetricComparison:
-    """Returns what a comparison is worth whose load was limited by the generator: it can show a regression only."""
+    """Returns the comparison of a load that the generator limited: it can only show a regression."""
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
         return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED))
     return comparison
@@ -63,9 +63,10 @@ def unless_saturated(comparison: MetricComparison) -> MetricComparison:
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """Returns what comparisons are worth whose base fails more than is allowed.
+    """Returns the comparisons with a base that may fail more than is `allowed`: some are INCONCLUSIVE then.
 
-    Its rates can only be better than they seem, not worse; its latencies are those of the requests it chose to answer.
+    The base's true rates are higher than what it shows, so a regression of a rate stays one. Its latencies tell
+    nothing: they are only those of the requests that it answered.
     """
     failed = sum(round_.failed for round_ in base.rounds)
     made = failed + sum(round_.requests for round_ in base.rounds)
@@ -82,7 +83,7 @@ def unless_base_failed(
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is worse than its baseline, or may be: storing such runs lets a slow drift in."""
+    """Returns whether a metric is or may be worse than its baseline: storing that run would let a slow drift in."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
@@ -90,9 +91,10 @@ def may_be_worse(comparison: MetricComparison) -> bool:
 def _unless_explained(
     comparison: MetricComparison, about: Reason | None, metric: Metric, busy: Busy
 ) -> MetricComparison:
-    """Returns what a regression on a busy machine is worth: it stays one where it is clear without what that explains.
+    """Returns a regression on a machine that may be busy: INCONCLUSIVE where what others did may explain it.
 
-    Its lower bound, less what others may have done, must still be beyond the tolerance. `about` is its reason so far.
+    It stays one where its lower bound, less what others may have done, is beyond the tolerance.
+    `about` is its reason so far.
     """
     if not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
@@ -127,7 +129,7 @@ def _compared(
 
 
 def _about_baseline(base: Entry, environment: Environment) -> Reason | None:
-    """Returns what to know of the baseline that a run regressed from; None for nothing."""
+    """Returns what to say about the baseline that a run regressed from; None for nothing."""
     different = differences(base.packages, environment.packages)
     if not different and not base.reason:
         return None

@@ -1,4 +1,4 @@
-"""Lays JSON out so that a diff reads: a line for each fact that a person reviews, few lines for what only we read."""
+"""Lays out JSON for diffs: a line for each fact that a person reviews, few lines for the rest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ("laid_out",)
 def laid_out(value: object, *, flat: Collection[str] = ()) -> str:
     """Returns the value as JSON text, keys in the order they have; raises ValueError for numbers that JSON lacks.
 
-    An object has a line for each key, but for those under a key in `flat` and those in a list, which are one line each;
-    a list of plain values is one line too. Laying out what was read back gives the same text.
+    An object has a line for each key. Objects under a key in `flat`, objects in a list, and lists of plain values are
+    one line each. Laying out what was read back gives an equal text.
     """
     return _spread(value, "", flat)
 

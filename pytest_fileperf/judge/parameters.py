@@ -1,4 +1,4 @@
-"""What to call the parameters of a test: as its id does, which says `uvicorn-2` for a server and keeps a user's ids."""
+"""The parts of a test's id: its parameters in words, and its number where a test measures several times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_fileperf.judge.result import TestId
 
-__all__ = ("param_id", "param_texts")
+__all__ = ("FURTHER", "param_id", "param_texts")
 
+FURTHER = re.compile(r"#[0-9]+$")
+"""Ends the id of the second and later measurements of one test."""
 _ANY, _ANY_LEAST = "(.+)", "(.+?)"
 
 
@@ -20,10 +22,10 @@ def param_id(test: TestId) -> str:
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's value in words: its part of the id, or the value itself where that cannot be told.
+    """Returns each parameter's value in words: its part of the id, or the value itself where the part cannot be told.
 
-    pytest joins the parts with `-`, which may be in them too. Values without much structure are their own part, unless
-    the user gave another.
+    The id says `uvicorn-2` for a server, and has the ids that a user chose. pytest joins the parts with `-`, which may
+    be in them too; a text or a number is its own part unless the user gave another.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -32,7 +34,7 @@ def param_texts(test: TestId) -> dict[str, str]:
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns the parts of an id of which some are known; None where they do not fit, or in more than one way."""
+    """Returns all parts of an id when some are known; None where they do not fit, or fit in more than one way."""
     greedy, lazy = (re.fullmatch(_pattern(known, rest), whole) for rest in (_ANY, _ANY_LEAST))
     if greedy is None or lazy is None or greedy.groups() != lazy.groups():
         return None

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.parameters import FURTHER
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.background import Background, background_of
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
 __all__ = ("Explanation", "Result", "Standing", "TestId")
-
-_FURTHER = re.compile(r"#[0-9]+$")
 
 
 class Standing(StrEnum):
@@ -66,7 +64,7 @@ class TestId:
     @property
     def further(self) -> str:
         """`#2` and so on for the second and further measurements of one test; empty for the first."""
-        match = _FURTHER.search(self.nodeid)
+        match = FURTHER.search(self.nodeid)
         return match[0] if match else ""
 
 

@@ -1,25 +1,24 @@
-"""Says which stored baselines belong to no test any more, from what a session collected. Reads and removes nothing.
+"""Finds stored baselines that belong to no test any more, from what a session collected. Reads and removes nothing.
 
 A baseline is stale
     NO_MODULE  when its module is no longer there,
     NO_TEST    when its module was collected whole and its test was not in it,
-    FEWER      when its module was collected whole, its test passed, and did not make this measurement: a second one
-               (`#2`) that is no longer made, or any of a test that no longer measures.
+    FEWER      when its module was collected whole, and its test passed without making this measurement: a second one
+               (`#2`) that is no longer made, or any where the test no longer measures.
 
-Every doubt keeps it: a module that was collected in part or with an error, and a test that was skipped, failed or was
-not run, tell nothing. Which machine profile an entry is of does not matter: it belongs to the same test.
+In doubt a baseline is kept: a module that was collected in part or with an error tells nothing, and neither does a test
+that was skipped, failed or not run. The machine profile of an entry does not matter.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ("Seen", "Stale", "Why", "stale_among")
+from pytest_fileperf.judge.parameters import FURTHER
 
-_FURTHER = re.compile(r"#[0-9]+$")
+__all__ = ("Seen", "Stale", "Why", "stale_among")
 
 
 class Why(StrEnum):
@@ -35,9 +34,9 @@ class Seen:
     """What a session saw of the tests there are, as node ids."""
 
     whole: frozenset[str] = frozenset()
-    """Modules of which every test was collected."""
+    """Modules whose tests were all collected."""
     tests: frozenset[str] = frozenset()
-    """Every test collected, those that were deselected too."""
+    """Every test collected, deselected ones too."""
     passed: frozenset[str] = frozenset()
     measured: frozenset[str] = frozenset()
     """Measurements made, with `#2` and so on for further ones of a test."""
@@ -52,7 +51,7 @@ class Stale:
 
 
 def stale_among(keys: Iterable[str], seen: Seen, *, is_gone: Callable[[str], bool]) -> tuple[Stale, ...]:
-    """Returns the stale ones of the stored keys, sorted; `is_gone` says of a module whether it is no longer there."""
+    """Returns the stale ones of the stored keys, sorted; `is_gone` tells whether a module is no longer there."""
     found = ((key, _why(key, seen, is_gone)) for key in sorted(keys))
     return tuple(Stale(key=key, why=why) for key, why in found if why is not None)
 
@@ -61,7 +60,7 @@ def _why(key: str, seen: Seen, is_gone: Callable[[str], bool]) -> Why | None:
     module = key.partition("::")[0]
     if module not in seen.whole:
         return Why.NO_MODULE if is_gone(module) else None
-    test = key if key in seen.tests else _FURTHER.sub("", key)
+    test = key if key in seen.tests else FURTHER.sub("", key)
     if test not in seen.tests:
         return Why.NO_TEST
     return Why.FEWER if test in seen.passed and key not in seen.measured else None

@@ -1,4 +1,4 @@
-"""Reads values out of stored JSON, naming the place of the first thing that is not what it should be."""
+"""Reads values from stored JSON; an error names the place of the first wrong one."""
 
 from __future__ import annotations
 

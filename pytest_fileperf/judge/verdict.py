@@ -1,4 +1,4 @@
-"""The outcomes of a measurement: limits that hold or do not, comparisons with a baseline, and the worst of them."""
+"""The verdict on a measurement: limits that hold or not, comparisons with a baseline, and their reasons as facts."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ class MetricComparison:
     """A name in `measure.metrics.METRICS`."""
     outcome: Outcome
     tolerance: float
-    """The worsening, as a share, that is let pass: a rate may fall, a duration grow, by a factor of 1 + tolerance."""
+    """The worsening, as a share, that passes: a rate may fall, and a duration grow, by a factor of 1 + tolerance."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1; where both sides were measured in turn that of moments that follow each other, not of all."""
+    """now / base - 1. Where both sides were measured in turn, it compares turns that follow each other."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""
@@ -110,7 +110,7 @@ class MetricComparison:
     reason: Reason | str | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
-    """Pairs of boots that it rests on, where both sides were measured in turn; None against a stored baseline."""
+    """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class LimitCheck:
     metric: str
     limit: float
     value: float | None
-    """None where it was not measured, which does not hold."""
+    """None where it was not measured; the limit does not hold then."""
     holds: bool
     reason: Reason | None = None
     """Why it does not hold, or holds by little evidence."""
@@ -130,14 +130,14 @@ class LimitCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Everything judged about one measurement."""
+    """All verdicts about one measurement."""
 
     limits: tuple[LimitCheck, ...] = ()
     comparisons: tuple[MetricComparison, ...] = ()
     saturated: bool = False
-    """The generator, not the server, set the pace: never a PASS."""
+    """The generator set the pace, not the server; this is never a PASS."""
     against: str = ""
-    """What was measured in turn with it: `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
+    """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
 
     @property
     def pairs(self) -> int:

@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips load tests, with what they need, where they are off."""
+    """Skips load tests, and the fixtures they need, where they are off."""
     if is_enabled(config):
         return
     for item in items:
@@ -53,6 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Returns what stands for a server in a test's id, such as `uvicorn-2`; None for every other value."""
-    spec = sys.modules.get("pytest_fileperf.serve.spec")  # who has a server has imported it; nobody else pays for it
+    """Returns the part of a test's id for a server, such as `uvicorn-2`; None for other values."""
+    spec = sys.modules.get("pytest_fileperf.serve.spec")  # a value that is a server has imported it
     return spec.server_id(val) if spec is not None and isinstance(val, spec.ServerSpec) else None

@@ -1,6 +1,6 @@
-"""The part of the plugin that works when load tests are on: checks what was asked for, keeps the session, reports.
+"""The part of the plugin that works when load tests are on: checks the options, keeps the session, reports.
 
-Imports none of the stages that load and measure until the first test does.
+What loads and measures is imported when the first test needs it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _listed(*problems: str) -> str:
 
 
 def _is_distributed(config: pytest.Config) -> bool:
-    """Returns whether xdist spreads the tests over processes, seen from the one that spreads or from one of them."""
+    """Returns whether xdist spreads the tests over processes; this may be its controller or a worker."""
     if hasattr(config, "workerinput"):
         return True
     if config.getoption("collectonly", default=False):
@@ -89,21 +89,21 @@ class Active:
         self.progress = ScreenProgress(config)
         self.census = Census(config)
         self._settings = settings
-        """What options and ini say, without any test's own."""
+        """What options and ini say, without the tests' own keys."""
         self._against = against
         self._held = ExitStack()
-        """The checkout of what is compared with, once there is a session."""
+        """The checkout of the other version, once there is a session."""
         self._no_base: PlanError | None = None
-        """Why it could not be made: told to every test, tried once."""
+        """Why the checkout could not be made. It is tried once, and every test is told."""
         self._session: Session | None = None
         self.results: list[Result] = []
         """Every measurement of the session, once the session has ended."""
         self._record: SessionRecord | None = None
         """What reports are made from, once the session has ended with results."""
         self._gates = 0
-        """Comparisons to come in this session: they share one error rate."""
+        """Comparisons that this session will make: they share one error rate."""
         self._said: list[str] = []
-        """What became of the files asked for, and of baselines whose tests are gone."""
+        """Lines about the files that were written, and about baselines whose tests are gone."""
 
     # --- for fixtures
 
@@ -130,7 +130,7 @@ class Active:
         return self._session
 
     def _base(self) -> Base | None:
-        """Returns what is compared with; its files lie there until the session ends."""
+        """Returns the other version; its files stay until the session ends."""
         if self._against is None:
             return None
         from pytest_fileperf.serve.spec import Url
@@ -156,7 +156,7 @@ class Active:
     # --- collection
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuses markers that make no sense, all at once, and counts the comparisons to come."""
+        """Refuses wrong markers, all at once, and counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
             return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
         tests = [item for item in session.items if is_load_test(item)]
@@ -217,7 +217,7 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ends servers and generator, whatever ended the session, writes the files asked for, and settles baselines."""
+        """Ends servers and generator, writes the files asked for, and lists or removes stale baselines."""
         if self._session is not None:
             self.results += self._session.results
         self._close()
@@ -228,7 +228,7 @@ class Active:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _finish(self, session: pytest.Session) -> bool:
-        """Settles what a session leaves on disk, notes what became of it, and returns whether anything failed."""
+        """Writes files, lists or removes stale baselines, and returns whether anything failed."""
         failed = False
         if not self.options.smoke:
             said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
@@ -251,7 +251,7 @@ class Active:
             self.results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
 
     def pytest_unconfigure(self) -> None:
-        """Ends what a session that broke before its end has left."""
+        """Ends what is left of a session that broke off."""
         self._close()
 
     def _close(self) -> None:

@@ -42,7 +42,7 @@ class VerbCall:
     """One call of a verb."""
 
     work: Work | None
-    """None where the arguments make no work: `problems` says why."""
+    """None where the arguments are wrong: `problems` says why."""
     keys: Mapping[str, object]
     """The settings among its keywords, unchecked."""
     problems: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class VerbCall:
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the request, repeated, that a verb's arguments describe."""
+    """Returns the call of a verb that repeats one request."""
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS)
     problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
     if not isinstance(method, str) or not method.isalpha():
@@ -75,9 +75,9 @@ def request_from(method: object, url: object, arguments: Mapping[str, object]) -
 
 
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the journey that `run` is asked for."""
+    """Returns the call of `run` with a journey."""
     problems = [*unknown_keys(arguments, KEYS), *_journey_problems(function)]
-    named = getattr(function, "func", function)  # a partial has no name of its own
+    named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = Journey(name=name, function=_as_journey(function)) if not problems else None
     keys = {key: value for key, value in arguments.items() if key in KEYS}
@@ -91,7 +91,7 @@ def _as_journey(function: object) -> Callable[[httpx.AsyncClient], Awaitable[obj
 
 def _journey_problems(function: object) -> tuple[str, ...]:
     if inspect.iscoroutine(function):
-        function.close()  # it will never be awaited, and says so otherwise
+        function.close()  # nothing will await it, which would be a warning
         return (f"run takes the function itself: write run({function.__name__}), without calling it",)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its own
     if not callable(function) or not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
@@ -166,7 +166,7 @@ def _body_facts(body: object) -> tuple[int, str]:
 
 
 def _repeatable(name: str, value: object) -> object:
-    """Returns a request argument as one that can be sent any number of times; raises PlanError where there is none."""
+    """Returns a request argument as one that can be sent any number of times; raises PlanError where it cannot."""
     if name == "content":
         return _repeatable_content(value)
     if name == "files":
@@ -195,7 +195,7 @@ def _repeatable_content(value: object) -> object:
 
 
 def _repeatable_file(name: str, item: object) -> object:
-    """Returns one entry of `files`: as it is, or with the open file in it replaced by what the file holds."""
+    """Returns one entry of `files`; an open file in it is replaced by what the file holds."""
     if isinstance(item, tuple) and len(item) >= 2:
         filename, content, *rest = item
         if isinstance(content, str | bytes | Payload):
@@ -213,9 +213,9 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
-    """Returns what an open file holds, from where it stands or (as httpx does with forms) from its start.
+    """Returns what an open file holds, from its position or, as httpx does with forms, from its start.
 
-    A file with a path of its own is left there, so that large ones never come into memory.
+    A file with a path is not read, so that large files never come into memory.
     """
     if not hasattr(source, "read"):
         if hasattr(source, "__iter__") or hasattr(source, "__aiter__"):
@@ -240,12 +240,12 @@ def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
 
 
 def _path_of(source: object) -> Path | None:
-    """Returns the path of a plain file that is there under its name, with everything written to it."""
+    """Returns the path of a plain file that exists under its name, after writing its buffer out."""
     file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
-    # Only these hold the bytes of the file itself: a GzipFile too has a descriptor and a name.
+    # Others, such as a GzipFile, have a descriptor and a name too, but give other bytes.
     if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
         return None
-    if not isinstance(file.name, str | os.PathLike):  # a file without a name has its descriptor's number for one
+    if not isinstance(file.name, str | os.PathLike):  # the name of a file without one is its descriptor's number
         return None
     if file.writable():
         file.flush()

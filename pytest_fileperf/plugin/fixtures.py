@@ -1,4 +1,4 @@
-"""The fixtures. Imported in every pytest run: what they hand out is imported when a test uses it."""
+"""The fixtures. Every pytest run imports this module; what fixtures return is imported when a test uses it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
     """The app under test, as marker, command line or ini file name it. Override it to give an app object or factory."""
     __tracebackhide__ = True
     app = app_named_in(request.node)
-    # A test may still name its app, or need none: only one that asks for it is told now.
+    # A verb may still name the app, or need none: only a test that uses this fixture itself fails now.
     function = getattr(request, "function", None)
     if app is None and function is not None and "fileperf_app" in inspect.signature(function).parameters:
         from pytest_fileperf.plugin.arguments import NO_APP
@@ -61,7 +61,7 @@ def fileperf_server(request: pytest.FixtureRequest, fileperf_app: object) -> Run
 
 
 def _measuring(request: pytest.FixtureRequest, app: object) -> Measuring:
-    """Returns what the test measures with; skips it where load tests are off."""
+    """Returns the measurements of the test; skips it where load tests are off."""
     __tracebackhide__ = True
     if not is_enabled(request.config):
         pytest.skip(SKIP_REASON)

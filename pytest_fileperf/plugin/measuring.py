@@ -1,4 +1,4 @@
-"""What one test measures with: joins its app, marker and verbs with the session, and keeps tracebacks short."""
+"""The measurements of one test: joins its app, marker and verbs with the session, and keeps tracebacks short."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Measuring:
         self._count = 0
 
     def measure(self, call: VerbCall, *, given_up: Event | None = None) -> Measurement:
-        """Makes the measurement; blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
+        """Makes the measurement, and blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
 
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
@@ -70,7 +70,7 @@ class Measuring:
     def _settings(self, verb: Mapping[str, object]) -> Settings:
         marker = marker_keys(self._item)
         if self._app is not None:
-            # A fixture is the test's own code: it comes before options, and after a key of the marker.
+            # The fixture is the test's own code: it beats options, and a key of the marker beats it.
             marker.setdefault("app", self._app)
         given = self._active.options
         return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini)
@@ -99,7 +99,7 @@ def _require_app(settings: Settings, where: str) -> None:
 
 
 def _properties(result: Result) -> list[tuple[str, object]]:
-    """Returns what goes into JUnit XML and other reports about tests."""
+    """Returns the properties for JUnit XML and other reports about tests."""
     suffix = result.test.further
     return [
         (f"fileperf_rps{suffix}", round(result.measurement.rps, 3)),
@@ -109,7 +109,7 @@ def _properties(result: Result) -> list[tuple[str, object]]:
 
 
 def _without_internals(function: Callable[[], _T]) -> _T:
-    """Returns what the function does; its errors lose the frames of the package, which say nothing to a user."""
+    """Returns what the function returns; its errors lose the frames of this package, which tell a user nothing."""
     __tracebackhide__ = True
     try:
         return function()

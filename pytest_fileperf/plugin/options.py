@@ -1,4 +1,7 @@
-"""Command line and ini: what exists, whether load tests are on, and what was given. Imported in every pytest run."""
+"""Options and ini values: which there are, what was given, and whether load tests are on.
+
+Every pytest run imports this module.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +50,17 @@ _LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "warmup": ("TIME", "string", "time to load each boot before measuring (default 500ms)"),
     "timeout": ("TIME", "string", "time after which a request counts as failed (default 30s)"),
 }
-"""Keys with an option and an ini value: metavar, type of the ini value, and help."""
+"""Keys with an option and an ini value. Each has its metavar, the ini value's type, and a help text."""
 _JUDGE_INI: Mapping[str, str] = {
     "tolerance": "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%)",
     "gate": 'the metrics compared with the baseline (default "rps, p99"), or "none"',
 }
-"""Keys with an ini value only."""
+"""Keys that have an ini value only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line and the ini file ask for."""
+    """What the command line and the ini file say."""
 
     smoke: bool
     update: str | None
@@ -75,7 +78,7 @@ class Options:
     json: Path | None
     html: Path | None
     save: str | None
-    """A name, empty for one made of commit and time, or None not to save."""
+    """The name to save under, empty for one made of commit and time; None saves nothing."""
     baselines: Path
     group_by: tuple[str, ...]
     """Labels that say which tests are ranked together."""
@@ -138,12 +141,12 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None:
-    # The exact type: a native [tool.pytest] table is checked against it and nothing is converted.
+    # It must be the exact type: pytest checks a native [tool.pytest] table against it and converts nothing.
     parser.addini(f"fileperf_{key}", help_text, type=kind, default=None)  # type: ignore[arg-type]
 
 
 def is_enabled(config: pytest.Config) -> bool:
-    """Returns whether load tests are on: asked for by `--fileperf`, or by an option that is about their outcome."""
+    """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
     values = ("update", "against", "reason", "json", "html", "save")
     return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
@@ -152,7 +155,7 @@ def is_enabled(config: pytest.Config) -> bool:
 
 
 def runs_in_ci() -> bool:
-    """Returns whether the environment variable CI says that nobody watches."""
+    """Returns whether the environment variable CI is set to a true value."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
@@ -163,7 +166,7 @@ def is_load_test(item: pytest.Item) -> bool:
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:
-    """Returns the keys of a test's `fileperf` markers, of each the closest value: test before class before module."""
+    """Returns the keys of a test's `fileperf` markers: the test's own come before its class's and its module's."""
     keys: dict[str, object] = {}
     for marker in item.iter_markers("fileperf"):
         for key, value in marker.kwargs.items():
@@ -172,7 +175,7 @@ def marker_keys(item: pytest.Item) -> dict[str, object]:
 
 
 def app_named_in(item: pytest.Item) -> object | None:
-    """Returns the app that marker, command line or ini names for a test, unchecked; None where none does."""
+    """Returns the app that marker, command line or ini name for a test, unchecked; None where none does."""
     keys = marker_keys(item)
     if keys.get("app") is not None:
         return keys["app"]
@@ -182,7 +185,7 @@ def app_named_in(item: pytest.Item) -> object | None:
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
-    """Returns what was asked for, and everything wrong with the options and ini values that are not settings."""
+    """Returns the options, and everything wrong with those that are not settings."""
     update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
     reason, prune = config.getoption("fileperf_reason"), bool(config.getoption("fileperf_prune"))
     smoke, html = bool(config.getoption("fileperf_smoke")), config.getoption("fileperf_html")
@@ -222,7 +225,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
 
 
 def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
-    """Returns the ini values that are given, by key, and what is wrong with the types of others."""
+    """Returns the given ini values by key, and which of them have a wrong type."""
     values: dict[str, object] = {}
     problems = []
     for key in (*_LOAD_OPTIONS, *_JUDGE_INI, "baselines", "group_by", "strict"):
@@ -237,7 +240,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
 
 
 def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the labels that the option or else the ini value names, and what is wrong with it."""
+    """Returns the labels of the option, else of the ini value, and what is wrong with them."""
     given, where = (option, "--fileperf-group-by") if option is not None else (ini, "fileperf_group_by")
     if given is None:
         return DEFAULT_GROUP_BY, []
@@ -289,12 +292,12 @@ def _reason_problems(reason: str | None, update: str | None) -> tuple[str, ...]:
 
 
 def _on_one_line(text: str) -> str:
-    """Returns the text with single spaces for all white space, and without what could steer a terminal."""
+    """Returns the text with single spaces for white space and marks for control characters."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
 
 
 def _against_problems(config: pytest.Config, update: str | None, *, smoke: bool) -> tuple[str, ...]:
-    """Says what does not go with comparing two versions."""
+    """Returns a problem for each option that does not go with comparing two versions."""
     given = [f"--fileperf-{name}" for name in ("against", "aa") if config.getoption(f"fileperf_{name}")]
     if len(given) > 1:
         return ("--fileperf-against and --fileperf-aa: both say what to compare with, give one of them",)
@@ -320,7 +323,7 @@ def _save_problems(save: str | None, directory: Path) -> tuple[str, ...]:
 
 
 def _html_problems(html: str | None) -> tuple[str, ...]:
-    """Says before any test that the charts could not be drawn after the last."""
+    """Returns a problem where the charts could not be drawn after the tests."""
     if html is None or find_spec("plotly") is not None:
         return ()
     return ('--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"',)

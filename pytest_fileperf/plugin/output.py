@@ -1,4 +1,4 @@
-"""Writes the files that were asked for, and tells what became of them."""
+"""Writes the files that were asked for."""
 
 from __future__ import annotations
 

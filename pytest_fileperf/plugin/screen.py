@@ -19,13 +19,13 @@ __all__ = ("GivenUpError", "ScreenProgress")
 
 
 class GivenUpError(Exception):
-    """Whoever waited for the measurement has gone."""
+    """Nobody waits for the measurement any more."""
 
 
 class ScreenProgress:
-    """Shows progress where the terminal can: one line rewritten on a screen, whole lines in a log, nothing with `-q`.
+    """Shows progress: one line that is rewritten on a terminal, whole lines in a log, nothing with `-q`.
 
-    Ends a measurement by raising GivenUpError when it has been given up: this is called all through a run.
+    Raises GivenUpError to end a measurement that was given up: `update` is called all through a run.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -35,7 +35,7 @@ class ScreenProgress:
 
     @contextmanager
     def until(self, given_up: Event | None) -> Iterator[None]:
-        """In its context, a measurement ends once this is set."""
+        """Returns a context in which a measurement ends once `given_up` is set."""
         self._given_up = given_up
         try:
             yield
@@ -51,7 +51,7 @@ class ScreenProgress:
         self._sink.update(line)
 
     def done(self) -> None:
-        """Leaves the terminal as pytest expects it."""
+        """Leaves the terminal ready for pytest."""
         if self._sink is not None:
             self._sink.done()
 

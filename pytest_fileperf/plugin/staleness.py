@@ -1,4 +1,4 @@
-"""Baselines whose tests are gone: notes what a session collects, and at its end lists or removes what is left over."""
+"""Baselines whose tests are gone: notes what a session collects, and lists or removes the others at its end."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_T
 
 
 class Census:
-    """Which tests there are, as far as this session's collection tells; registered as a plugin."""
+    """Which tests there are, as far as this session's collection tells. It is registered as a plugin."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._whole: set[str] = set()
-        """Collectors that were collected without a word; those of whole modules among them."""
+        """Collectors without a failure or skip, those of modules among them."""
         self._partial: set[str] = set()
-        """Modules that tests are missing from."""
+        """Modules with tests that were not collected or not run."""
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
         self._errors = False
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Notes a collector; a class that was skipped makes its module one of which not all is known."""
+        """Notes a collector; a module with a skipped class is not known in full."""
         self._errors |= report.failed
         if report.passed:
             self._whole.add(report.nodeid)
@@ -42,7 +42,7 @@ class Census:
             self._partial.add(_module_of(report.nodeid))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Notes a test, before anything deselects it."""
+        """Notes a test; tests may be deselected after this."""
         self._tests.add(item.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -57,7 +57,7 @@ class Census:
             self._passed.add(report.nodeid)
 
     def why_unknown(self, session: pytest.Session) -> str:
-        """Returns why nothing can be said of any baseline; empty where something can."""
+        """Returns why nothing is known about any baseline; empty where something is."""
         if self._config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._errors:
@@ -65,7 +65,7 @@ class Census:
         return "" if session.exitstatus in _ENDED else "the session was not finished"
 
     def seen(self, results: Sequence[Result]) -> Seen:
-        """Returns what is known, with the measurements made."""
+        """Returns what the session saw, with the measurements made."""
         from pytest_fileperf.judge.stale import Seen
 
         return Seen(
@@ -76,7 +76,7 @@ class Census:
         )
 
     def _is_selection(self) -> bool:
-        """Returns whether modules may have been collected in part without a word of it: `file.py::test`, and `--lf`."""
+        """Returns whether modules may have been collected in part unseen, as by `file.py::test` and `--lf`."""
         return any("::" in argument for argument in self._config.args) or self._config.getoption("lf", default=False)
 
 
@@ -87,9 +87,9 @@ def _module_of(nodeid: str) -> str:
 def settle_stale(
     config: pytest.Config, options: Options, census: Census, session: pytest.Session, results: Sequence[Result]
 ) -> tuple[list[str], bool]:
-    """Lists stale baselines, or removes them where that was asked for; returns lines to show, and whether it failed.
+    """Lists stale baselines, or removes them with `--fileperf-prune`; returns lines to show, and whether it failed.
 
-    A damaged file is told, and fails only a session that was to remove something.
+    A damaged file is reported; it fails the session only with `--fileperf-prune`.
     """
     if not options.prune and not options.baselines.is_dir():
         return [], False
@@ -124,9 +124,9 @@ def settle_stale(
 
 
 def _gone_from(root: Path, baselines: Path) -> Callable[[str], bool]:
-    """Returns what says of a module whether it is no longer there.
+    """Returns a function that tells whether a module is gone.
 
-    Baselines outside the root directory may be of other projects, whose modules are elsewhere: none of them is gone.
+    Baselines outside the root directory may belong to other projects with modules elsewhere: none of these is gone.
     """
     if not baselines.resolve().is_relative_to(root.resolve()):
         return lambda _: False

@@ -71,9 +71,9 @@ class FilePerf:
 
 
 class AsyncFilePerf:
-    """The same as `FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
+    """`FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
 
-    A cancelled verb ends its load before it lets go, so that nothing runs on beside the next test.
+    A cancelled verb returns after its load has ended, so that nothing runs on beside the next test.
     """
 
     def __init__(self, measuring: Measuring) -> None:
@@ -133,7 +133,7 @@ class AsyncFilePerf:
         try:
             await to_thread.run_sync(work, abandon_on_cancel=True)
         except get_cancelled_exc_class():
-            given_up.set()  # a thread that has not begun does nothing; one that has stops soon, and is waited for
+            given_up.set()  # a thread that has not begun does nothing; one that has stops soon
             with CancelScope(shield=True):
                 await to_thread.run_sync(turn.acquire)
             raise

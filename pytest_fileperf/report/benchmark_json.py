@@ -1,4 +1,4 @@
-"""Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI, and all that read its JSON, then work on ours.
+"""Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI and whatever else reads its JSON work on them.
 
 Storage layout, names, machine and commit facts, and the encoder are pytest-benchmark's own code. Its fields hold:
 
@@ -60,7 +60,7 @@ class RunInfo:
 def run_info() -> RunInfo:
     """Returns the facts about this machine, commit and moment; runs git or hg, and asks the system about its CPU.
 
-    The same as pytest-benchmark collects when none of its hooks is overridden.
+    They are what pytest-benchmark collects when none of its hooks is overridden.
     """
     from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What there is to say about one result besides its row: what was compared and why so, its setting, every figure."""
+"""Texts about one result that all reports share: comparisons, reasons, setting, notes and every figure."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ STYLES = {
     Standing.UNGATED: Style.NONE,
 }
 INDENT = 2
-"""Of what stands under a row, in cells."""
+"""Cells before a line that stands under a row."""
 NOTABLE = 1.1
-"""Times that differ by less say the same."""
+"""Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-"""What is shown of a latency."""
+"""The figures shown of a latency."""
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
@@ -60,7 +60,7 @@ def compared(result: Result) -> tuple[MetricComparison, ...]:
 
 
 def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
-    """Returns why metrics have the outcome they have, where the judge says so; equal reasons are one."""
+    """Returns outcomes with the reasons that the judge gave; metrics with equal reasons share one text."""
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
@@ -78,12 +78,12 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
 
 
 def _unfit_reason(result: Result) -> str:
-    """Returns why a NEW run does not become a baseline: to ask for it would be no help."""
+    """Returns why a NEW run cannot become a baseline; empty where it can."""
     return f"there is no baseline, and {result.unfit} does not become one" if result.unfit else ""
 
 
 def _detectable_unsaid(comparison: MetricComparison) -> bool:
-    """Returns whether the reader must still be told how small a change could have been seen."""
+    """Returns whether the reason leaves out how small a change could have been seen."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
     return format_share(comparison.detectable) not in sentence(comparison.reason)
@@ -119,7 +119,7 @@ def other_kinds(failures: Sequence[Failure]) -> str:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and what was held equal between boots, in words: often the same for a whole session."""
+    """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
     stabilised = _stabilised(result.recording)
     words = [f"against {result.verdict.against}"] if result.verdict.against else []
     words += [result.server, result.load]
@@ -129,7 +129,7 @@ def setting(result: Result) -> tuple[str, ...]:
 
 
 def _stabilised(recording: Recording) -> tuple[str, ...]:
-    """Returns what every boot held equal."""
+    """Returns what was held equal in every boot."""
     return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
 
 
@@ -175,9 +175,9 @@ def notes(result: Result) -> tuple[str, ...]:
 
 
 def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:
-    """Returns every figure of the measurement, a titled row a subject, without what was `said` of its setting.
+    """Returns every figure of the measurement: a titled row for each subject, without the `said` parts of its setting.
 
-    Those of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
+    The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
     """
     run = result.measurement
     rows = (
@@ -225,7 +225,7 @@ def _within(latency: LatencySummary) -> list[str]:
 
 
 def _requests(run: Measurement) -> list[str]:
-    """Returns how many were due and how many a second, and how many good answers came a second until the last one."""
+    """Returns how many requests were due, at which rate, and how many good answers came per second."""
     if run.due is None:
         return []
     due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
@@ -315,7 +315,7 @@ def _could_show(comparison: MetricComparison) -> str:
 
 
 def limit_text(check: LimitCheck) -> str:
-    """Returns `min_rps 800/s, measured 612/s`; with all digits where rounding would make them look equal."""
+    """Returns `min_rps 800/s, measured 612/s`; with nine digits where rounding would make both look equal."""
     unit = METRICS[check.metric].unit
     limit = quantity(check.limit, unit)
     if check.value is None:

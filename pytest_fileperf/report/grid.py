@@ -1,4 +1,4 @@
-"""The grid that two parameters make of a group of measurements."""
+"""The grid that two parameters of a group of measurements make."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_fileperf.judge.result import Result
 __all__ = ("Grid", "grid_of")
 
 _FULL = 0.75
-"""Share of a grid's cells that must have a member: with more holes it shows less than the list."""
+"""Share of a grid's cells that must have a member: with more holes the list shows more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The values of two parameters, and which member has which two."""
+    """The values of two parameters, and the member of each cell."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class Grid:
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
-    """Returns the grid of the first two parameters that tell all results apart, with few holes; None for none.
+    """Returns the grid of the first two parameters that tell all results apart, with few holes, or None.
 
     The parameter with more values makes the rows.
     """

@@ -1,4 +1,4 @@
-"""What profiles of two sides say about a regression: a few lines for the failure message, and everything as JSON."""
+"""Profiles as text and JSON: which functions a regression comes from, or what costs most CPU."""
 
 from __future__ import annotations
 

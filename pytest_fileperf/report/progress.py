@@ -1,4 +1,4 @@
-"""Progress while a load runs: one line, as text, and where it goes to (a terminal, a log, nowhere)."""
+"""Progress while a load runs: one line of text, shown on a terminal, in a log or nowhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "Sil
 LIVE_INTERVAL_S = 0.1
 """Ten updates a second look smooth; more cost the machine under test."""
 PLAIN_INTERVAL_S = 5.0
-"""Often enough to see in a CI log that a run lives, seldom enough not to fill it."""
+"""Often enough to see in a CI log that a run is alive, rarely enough not to fill it."""
 PLAIN_WIDTH = 120
 _BAR_CELLS = 12
 _LEAST_TITLE_CELLS = 16
@@ -40,14 +40,14 @@ class ProgressLine:
     requests: int
     """Successful ones so far."""
     rps: float
-    """Requests per second of late."""
+    """Requests per second in the last moments."""
     p99_s: float | None
     """None where there are too few requests."""
     failures: int
 
 
 def progress_text(line: ProgressLine, width: int) -> str:
-    """Returns the moment on one line of at most `width` cells; what matters least goes first where it is narrow."""
+    """Returns the moment on one line of at most `width` cells; the least important parts are left out first."""
     boot = f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(line.phase, line.phase) + boot)]
     if line.total_s:
@@ -77,10 +77,10 @@ class ProgressSink(Protocol):
     """Where progress goes."""
 
     def update(self, line: ProgressLine) -> None:
-        """Takes note of a moment; may be called as often as one likes."""
+        """Takes a moment; may be called at any rate."""
 
     def done(self) -> None:
-        """The run has ended, well or badly; leaves the stream as others expect it."""
+        """Ends a run, successful or not, and leaves the stream ready for others."""
 
 
 class LiveProgress:
@@ -149,7 +149,7 @@ class SilentProgress:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Writes at once, with `?` for what the stream's encoding has no character for."""
+    """Writes at once, with `?` for characters that the stream's encoding lacks."""
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()

@@ -1,4 +1,4 @@
-"""A ranked group as text: its members best first, and under them the grid of two parameters where there is one.
+"""A ranked group as text: its members, best first, and the grid of two parameters where there is one.
 
     event loops                requests/s  of best                 p99  limited by
 1   Protocol, uvloop               25,234  100 %               61.0 ms  load generator
@@ -25,12 +25,12 @@ from pytest_fileperf.report.text import Style, amount, cells, flow, pad, plain
 __all__ = ("OUTSIDE", "grid_lines", "group_lines", "limited_by", "member_names", "rank_text", "ratio_texts", "share")
 
 _READABLE_NAME_CELLS = 24
-"""p50 and p99 give way to a name of this length; what limited the run does not, as it may make the order void."""
+"""Cells that a name keeps before p50 and p99 are shown. What limited the run comes first: it may void the order."""
 _LIMITED_BY = "limited by"
 _PERCENTILES = ("p99", "p50")
-"""The first one stays longer: with so many connections at work, p50 follows from the rate."""
+"""The first one is left out last: with all connections at work, p50 follows from the rate."""
 OUTSIDE = (LimitKind.GENERATOR, LimitKind.NETWORK)
-"""These limits are not the server's own."""
+"""Limits that are not the server's own."""
 
 
 def group_lines(
@@ -41,7 +41,7 @@ def group_lines(
     width: int,
     colour: bool,
 ) -> list[str]:
-    """Returns the table of a group, then its grid and what to know of it.
+    """Returns the table of a group, its grid and its notes.
 
     `under` makes the lines below a row, in the width it is given; `said` is what limited every run of the session.
     """
@@ -62,7 +62,7 @@ def group_lines(
 
 
 def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour: bool) -> tuple[Table, list[str]]:
-    """Returns the table, and the lines above it where its title is too long to be a heading."""
+    """Returns the table, and the lines above it that hold a title too long for a heading."""
     title, names = plain(group.title), member_names(results)
     is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
     above = [] if is_heading else flow([(title, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)
@@ -74,7 +74,7 @@ def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour:
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns what to call each row; of tests that differ in nothing but their parameters, these."""
+    """Returns a name for each row; only the parameters where tests differ in nothing else."""
     names = row_names(results)
     functions = {name.partition("[")[0] for name in names}
     parameters = tuple(name.partition("[")[2].removesuffix("]") for name in names)
@@ -114,7 +114,7 @@ def rank_text(place: Place) -> str:
 
 
 def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
-    """Returns `83 % [76, 91]` for each place, the shares one under the other."""
+    """Returns `83 % [76, 91]` for each place, with the shares aligned."""
     parts = [ratio_texts(place) for place in places]
     size = max(cells(text) for text, _ in parts)
     return tuple(pad(text, size, right=True) + interval for text, interval in parts)
@@ -129,13 +129,13 @@ def ratio_texts(place: Place) -> tuple[str, str]:
 
 
 def share(ratio: float) -> str:
-    """Returns a ratio in per cent without the sign: two digits or more."""
+    """Returns a ratio in per cent without the unit, with at least two digits."""
     percent = ratio * 100
     return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
 
 
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns what a reader must know to judge the order, and what limited the runs where the table does not say it."""
+    """Returns what a reader must know to judge the order, and what limited the runs where no column says it."""
     if group.ranking.metric == "p50":
         return ["ranked by p50: all got the rate that was asked for"]
     found = []
@@ -152,14 +152,14 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    """Returns the remark for `which` runs, that were limited by the same."""
+    """Returns the remark about what limited runs; `which` names them."""
     if kind is LimitKind.UNCLEAR:
         return f"not clear what limited {'any' if which == 'all' else which} of them"
     return f"{which} limited by {kind}"
 
 
 def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> list[str]:
-    """Returns the grid with the ranked metric in its cells and the best marked; turned, or left out, to fit."""
+    """Returns the grid: the ranked metric in its cells, the best marked. It is turned or left out to fit."""
     heading = METRICS[group.ranking.metric].title
     for each in (grid, grid.turned()):
         names = Column(heading=heading, texts=tuple(map(plain, each.rows)))

@@ -1,4 +1,4 @@
-"""The lines under a row of the result table: what was judged, what limited the run, what failed, what to know."""
+"""The lines under a row of the result table: gates, limits, what limited the run, failures and notes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _gate_cells(comparison: MetricComparison) -> list[str]:
 
 
 def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: int, colour: bool) -> list[str]:
-    """Returns the lines for some `reasons`."""
+    """Returns the lines of reasons, as `details.reasons` returns them."""
     lines = []
     for outcome, text in found:
         lead = (outcome.value, STYLES[Standing(outcome.value)])
@@ -92,12 +92,12 @@ def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
 
 
 def noise_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each gate of what it could have seen, where the code was compared with itself."""
+    """Returns a line for each gate: how small a change it could have seen, where the code was compared with itself."""
     return [line for text in noise_texts(result) for line in _prose(text, width=width, colour=colour)]
 
 
 def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool = False) -> list[str]:
-    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or `all_kinds`."""
+    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or all of them."""
     if result.measurement.requests == 0 and not result.measurement.failures:
         return _prose("no request was made", lead=("FAILED", Style.BAD), width=width, colour=colour)
     failures = result.measurement.failures
@@ -116,7 +116,7 @@ def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool =
 
 
 def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns the line that names what limited the run, with the figures that say so."""
+    """Returns the line that names what limited the run, with its evidence."""
     limit = result.measurement.limit
     unclear = limit.kind is LimitKind.UNCLEAR
     text = f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
@@ -124,7 +124,7 @@ def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
 
 
 def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns what the row does not say of a load that was due at given times; nothing where all came as it was due."""
+    """Returns what a row leaves out about a load that was due at given times; nothing where all was sent on time."""
     run = result.measurement
     texts = [_finished(run), _service(run)]
     if run.late or run.dropped:
@@ -134,7 +134,7 @@ def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
 
 
 def _finished(run: Measurement) -> str:
-    """Returns when the work was done, where it was a given amount: at the rate it came in, that needs no saying."""
+    """Returns how long a given number of requests took; empty where they kept up with the rate that was asked for."""
     if run.due is None:
         return ""
     total = run.attack + run.wait
@@ -145,7 +145,7 @@ def _finished(run: Measurement) -> str:
 
 
 def _service(run: Measurement) -> str:
-    """Returns the service time, where requests waited notably long before they were sent."""
+    """Returns the service time, where requests waited long before they were sent."""
     sent, due = run.service, run.latency
     if not sent.count or (due.p50 < sent.p50 * NOTABLE and due.p99 < sent.p99 * NOTABLE):
         return ""

@@ -1,4 +1,4 @@
-"""What happened over time on a boot as JSON series: a list a column, one value for each look or stretch of time."""
+"""What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ("leads_series", "samples_series")
 _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
 _TIME_DIGITS = 3
 _SHARE_DIGITS = 4
-"""Finer is noise, and makes files large."""
+"""More digits are noise and make files large."""
 
 
 def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
@@ -27,7 +27,7 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 
 def samples_series(boot: Boot) -> dict[str, object]:
-    """Returns what its processes, the generator and the sockets did; the boot must have samples."""
+    """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
     samples = boot.samples
     pids = dict.fromkeys(process.pid for sample in samples for process in sample.server)
     processes = [

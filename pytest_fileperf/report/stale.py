@@ -1,4 +1,4 @@
-"""The lines about baselines whose tests are gone: which, why, and what to do or what was done."""
+"""The lines about baselines whose tests are gone: which ones, why, and what to do or what was done."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_fileperf.units import format_count
 __all__ = ("stale_lines",)
 
 _SHOWN = 10
-"""Entries listed without `-v`: more push the results off the screen."""
+"""Entries listed without `-v`: more would push the results off the screen."""
 
 
 def stale_lines(
     stale: Sequence[Stale], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a head and a line for each; with `-q` the head alone. `entries` counts all machine profiles'."""
+    """Returns a heading and a line for each; with `-q` the heading alone. `entries` counts all machine profiles'."""
     counted = format_count(entries, "stale baseline")
     if removed:
         text, style = f"removed {counted}", Style.NONE

@@ -1,4 +1,4 @@
-"""Rows with a name and columns beside it, fitted into a width: what matters least is left out, then names shorten."""
+"""Tables that fit a width: the least important columns are left out first, then names are shortened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ("LEAST_NAME_CELLS", "Column", "Table", "metric_text", "row_names", "t
 LEAST_NAME_CELLS = 12
 _GAP = "  "
 _TAILS = (0.5, 0.75, 0.25, 1.0, 0.0)
-"""Where names may be cut, as the share kept of their ends: the first that leaves most of them different."""
+"""Where names may be cut, as the share that is kept of their ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Column:
     right: bool = False
     """Aligned to the right, as numbers are."""
     least_name_cells: int = 0
-    """Shown where so many cells, or all that the longest name needs, remain for the names; 0 is always shown."""
+    """Cells that names must keep for the column to be shown, or all that the longest needs; 0 is always shown."""
 
     @property
     def width(self) -> int:
@@ -68,9 +68,9 @@ def _cell(text: str, style: Style, column: Column, size: int, colour: bool) -> s
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
-    """Returns the table with the columns for which there is room: the most important ones first, shown in their order.
+    """Returns the table with the columns that there is room for, the most important ones first.
 
-    The columns `before` the names are always shown.
+    Columns keep their order. Those `before` the names are always shown.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -91,15 +91,15 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def _told_apart(names: Sequence[str], size: int) -> tuple[str, ...]:
-    """Returns the names in at most `size` cells, all cut at the same place: one where few of them become alike."""
+    """Returns the names in at most `size` cells, all cut at one place: the one that leaves most of them different."""
     ways = (tuple(shorten(name, size, tail=tail) for name in names) for tail in _TAILS)
     return max(ways, key=lambda texts: len(set(texts)))
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns what to call each row: its title; its name where that is shared, or its node id where that is too.
+    """Returns a name for each row: the test's title, or its name where others share the title, or else its node id.
 
-    With `#2` and so on for a second run of a test.
+    The second run of a test has `#2` behind its name.
     """
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}

@@ -1,11 +1,11 @@
-"""The results after the tests: a row for each measurement, under it what there is to say, and groups as rankings.
+"""The results on the terminal: a row for each measurement, remarks under it, and groups as rankings.
 
     test                              requests/s      p50      p99  errors  outcome
     test_upload                            2,050  15.2 ms  31.0 ms       0  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
       limited by server CPU, at 97 % of 1 core
 
-Takes finished results and returns text; who prints it adds the heading.
+Returns text; the plugin prints it under a heading.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ("summary_line", "terminal_report")
 _T = TypeVar("_T")
 _FIRST_METRICS = ("rps", "p50", "p99")
 _MORE_METRICS = ("throughput", "cpu_per_request", "rss")
-"""Shown, in this order, where there is room left."""
+"""Shown in this order where there is room left."""
 _NAME_CELLS_BEFORE_MORE = 48
-"""A longer name is shortened rather than another column left out."""
+"""A name longer than this is shortened before another column is left out."""
 
 
 def terminal_report(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
@@ -112,7 +112,7 @@ def _lacks_baseline(result: Result) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What holds for all results, and is said once."""
+    """What is true of all results, and is said once."""
 
     setting: tuple[str, ...]
     reasons: tuple[tuple[Outcome, str], ...] = ()
@@ -138,7 +138,7 @@ def _common(results: Sequence[Result], pick: Callable[[Result], tuple[_T, ...]])
 
 
 def _table(results: Sequence[Result], said: _Said, *, width: int, colour: bool, verbosity: int) -> list[str]:
-    """Returns a row for each result, and under it what there is to say."""
+    """Returns a row for each result, with the remarks under it."""
     names = Column(heading="test", texts=row_names(results))
     table = table_of(names, _columns(results), width=width)
     lines = [table.heading(colour=colour)]
@@ -155,7 +155,7 @@ def _table(results: Sequence[Result], said: _Said, *, width: int, colour: bool, 
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
-    """Returns what a row may show, errors and outcome for certain."""
+    """Returns the columns of a row; errors and outcome are always shown."""
 
     def of_metric(name: str, least_name_cells: int) -> Column:
         texts = tuple(metric_text(name, result) for result in results)
@@ -177,7 +177,7 @@ def _columns(results: Sequence[Result]) -> list[Column]:
 
 
 def _needs_no_limit(result: Result) -> bool:
-    """Returns whether what limited the run goes without saying: nothing to limit, or said as a note."""
+    """Returns whether no line says what limited the run: there was no load to limit, or a note says it."""
     return result.smoke or not result.measurement.requests or result.measurement.saturated
 
 

@@ -1,4 +1,4 @@
-"""Text that keeps its columns: widths in terminal cells, shortening, wrapping, colour, and one spelling for every unit.
+"""Text for terminals: widths in cells, shortening, wrapping, colour, and values with their units.
 
 Control characters never reach the terminal.
 """
@@ -53,7 +53,7 @@ def paint(text: str, style: Style, *, colour: bool) -> str:
 
 
 def plain(text: str) -> str:
-    """Returns the text on one line: white space becomes single spaces, other characters without a shape are marked."""
+    """Returns the text on one line: white space becomes single spaces, control characters become a mark."""
     return "".join(_printable(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
 
 
@@ -75,7 +75,7 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
-    """Returns the text in at most `width` cells, with `…` where it was longer: `tail` is the share kept of its end."""
+    """Returns the text in at most `width` cells, with `…` where it was cut; `tail` is the share that its end gets."""
     if cells(text) <= width:
         return text
     if width < 1:
@@ -98,7 +98,7 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Returns the text in exactly `width` cells: shortened or filled with spaces, before it with `right`."""
+    """Returns the text in exactly `width` cells: shortened, or filled with spaces, which come first with `right`."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
     return space + text if right else text + space
@@ -107,9 +107,9 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def flow(
     pieces: Iterable[tuple[str, Style]], *, width: int, indent: int, hanging: int, gap: int = 2, colour: bool = False
 ) -> list[str]:
-    """Returns lines of at most `width` cells made of the pieces, `gap` spaces apart, later lines indented by `hanging`.
+    """Returns the pieces, `gap` spaces apart, in lines of at most `width` cells.
 
-    A piece is kept whole where a line can hold it.
+    The first line is indented by `indent`, later ones by `hanging`. A piece stays whole where a line can hold it.
     """
     lines: list[str] = []
     line, used = " " * indent, indent
@@ -127,7 +127,7 @@ def flow(
 
 
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
-    """Yields the pieces, those longer than a line broken between words, or within a word that is longer itself."""
+    """Yields the pieces. Those longer than a line are broken between words, and words longer than a line within."""
     for text, style in pieces:
         line = ""
         for word in _BETWEEN_WORDS.split(text) if cells(text) > room else [text]:
@@ -159,7 +159,7 @@ def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Returns the value in the unit that suits it, without `/s`: for a column whose heading says it."""
+    """Returns the value in a unit that suits it, without `/s`, for a column whose heading says that."""
     match unit:
         case Unit.PER_SECOND:
             return format_rate(value)
@@ -177,6 +177,6 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def exact(value: float, unit: Unit) -> str:
-    """Returns the value in the SI unit with nine digits: where rounding would make two values look alike."""
+    """Returns the value in the SI unit with nine digits, for values that would look equal when rounded."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"

@@ -1,4 +1,4 @@
-"""Any value as one that JSON can hold: never NaN or Infinity, never an object."""
+"""Turns any value into one that JSON can hold: never NaN or Infinity, never an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of a failed verdict: small aligned tables, at most 80 columns wide: what, by how much, and what to do."""
+"""The messages of failed tests: small tables of at most 80 columns, and what to do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pytest_fileperf.units import format_change, format_share
 __all__ = ("WIDTH", "failures_text", "verdict_text")
 
 WIDTH = 72
-"""Of running text: pytest puts up to 8 columns before each line of an assertion's message."""
+"""Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
 TABLE_WIDTH = 80
 EXAMPLE_LENGTH = 300
-"""Characters kept of a failure's example: the start of a body tells, a page of HTML hides."""
+"""Characters kept of a failure's example: the start of an error page is enough."""
 KINDS = 8
-"""Failure kinds listed; more are counted."""
+"""Kinds of failure that are listed; more are counted."""
 
 
 def verdict_text(
@@ -29,7 +29,7 @@ def verdict_text(
 ) -> str:
     """Returns the message: `title: head`, the comparisons, the limits, what limited the run, reasons and what to do.
 
-    `explanation` are lines that are shown as they are, below the comparisons.
+    `explanation` is shown unchanged below the comparisons.
     """
     parts = [_wrapped(f"{title}: {head}")]
     if verdict.comparisons:
@@ -72,7 +72,7 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
 
 
 def _reasons(reasons: Iterable[tuple[str, Reason | str | None]]) -> list[str]:
-    """Returns a line for each reason, led by the names of all that have it."""
+    """Returns a line for each reason, after the names that share it."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons:
         names.setdefault(sentence(reason), []).append(name)
@@ -113,7 +113,7 @@ def _limit_table(limits: Sequence[LimitCheck]) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
-    """Returns lines of columns two spaces apart, or one where that would be too wide."""
+    """Returns the rows with columns two spaces apart, or one space where that would be too wide."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
     return "\n".join(

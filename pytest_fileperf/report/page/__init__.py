@@ -1,1 +1,1 @@
-"""The report as one HTML file: `document` joins its parts, `charts` says what is drawn, `script.js` draws it."""
+"""The report as one HTML file: `document` joins its parts, `charts` describes the charts, `script.js` draws them."""

@@ -1,4 +1,4 @@
-"""What of a result is worth drawing: how long requests took, and how that and their rate went over time."""
+"""Charts of a result: how long requests took, and how latency and rate changed over time."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from pytest_fileperf.report.page.processes import process_charts
 __all__ = ("charts_of",)
 
 LEAST_REQUESTS = 20
-"""Fewer are no distribution."""
+"""With fewer requests there is no distribution to draw."""
 LEAST_ROUNDS = 3
-"""Fewer are no course."""
+"""With fewer rounds there is no course to draw."""
 SURE = 3
-"""A percentile needs about so many requests beyond it: as many as a metric's `least_requests` leaves there."""
+"""Requests that a percentile needs beyond it: about as many as a metric's `least_requests` leaves there."""
 MOST_STRETCHES = 120
-"""Of the lead times of many requests."""
+"""Points of a line of lead times, where there are many requests."""
 LONG_TAIL = 30
-"""With a slowest request so many times the median, only a logarithmic axis shows both."""
+"""Ratio of the slowest request to the median from which only a logarithmic axis shows both."""
 EARLY = 0.8
-"""A first byte before this share of the latency tells of a body that takes its time."""
+"""Where the first byte comes before this share of the latency, the body takes notable time."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -57,7 +57,7 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
     made = [_percentiles(recording, result.base), _lead_times(recording), *pair_charts(result)]
     if recording.counted():
         timeline = timeline_of(recording)
-        # Turns are many, short and far apart: their pairs tell more, and the other side's rounds would be missing.
+        # In a comparison the charts of pairs tell more: turns are many and short, and the base's would be missing.
         if result.base is None and len(recording.counted()) >= LEAST_ROUNDS:
             made += [_rates(result, timeline), _latencies(result, timeline)]
         made += process_charts(result, timeline)
@@ -106,7 +106,7 @@ def _curve(name: str, latency: Histogram, scale: Scale, colour: str) -> Trace:
     count = latency.count
     values_ns = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.float64)
     values_ns = np.clip(values_ns, latency.min_ns, latency.max_ns)
-    # A value is that of every percentile from the share before it on.
+    # A value stands for every percentile after the share of requests below it.
     before = np.cumsum(latency.counts) - latency.counts
     places = count / (count - before)
     columns = (np.log(places) / max(math.log(count), 1e-9) * MOST_POINTS).astype(int)
@@ -125,7 +125,7 @@ def _curve(name: str, latency: Histogram, scale: Scale, colour: str) -> Trace:
 
 
 def _percentile_name(place: float) -> str:
-    """Returns `p99.9` for 1000: the percentile that so many requests have one beyond."""
+    """Returns `p99.9` for 1000: the percentile that one of so many requests is beyond."""
     digits = max(0, math.ceil(math.log10(place) - 1))
     text = f"p{100 - 100 / place:.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
@@ -168,7 +168,7 @@ def _lead_times(recording: Recording) -> Chart | None:
 
 
 def _coarser(leads: LeadTimes) -> LeadTimes:
-    """Returns the lead times in fewer stretches, so that their course is to be seen and not their noise."""
+    """Returns the lead times in fewer stretches, which show their course and not their noise."""
     size = math.ceil(len(leads.due_ns) / MOST_STRETCHES)
     parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
     counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
@@ -229,7 +229,7 @@ def _marks(
     *,
     sure: Sequence[bool] = (),
 ) -> Trace:
-    """Returns a mark for each round, as wide as the round is long; hollow for those that are not sure."""
+    """Returns a mark for each round, as wide as the round is long. Rounds that are not `sure` are hollow."""
     middles = [timeline.seconds((round_.started_ns + round_.ended_ns) / 2) for round_ in rounds]
     halves = [round(round_.duration_ns / 2e9, 3) for round_ in rounds]
     symbols = ["circle" if certain else "circle-open" for certain in sure] or "circle"
@@ -249,7 +249,7 @@ def _failed_per_second(round_: Round) -> float | None:
 
 
 def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:
-    """Yields the rate at which requests were due, where it was the same all the time."""
+    """Yields the rate at which requests were due, where it was constant."""
     load = result.identity.get("load")
     rate = load.get("rate") if isinstance(load, dict) else None
     if isinstance(rate, int | float):
@@ -257,7 +257,7 @@ def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:
 
 
 def _references(metric: str, result: Result, timeline: Timeline, scale: Scale, colour: str) -> Iterator[Trace]:
-    """Yields what a metric is held against: its baseline and its limit."""
+    """Yields what a metric is compared with: its baseline and its limit."""
     for comparison in result.verdict.comparisons:
         if comparison.metric == metric and comparison.base is not None:
             yield level(f"baseline {metric}", comparison.base, timeline.end_s, scale, colour)
@@ -267,9 +267,9 @@ def _references(metric: str, result: Result, timeline: Timeline, scale: Scale, c
 
 
 def _drawn_rounds(recording: Recording) -> list[Round]:
-    """Returns the rounds in order of time, neighbours on a boot made one where they are more than can be drawn.
+    """Returns the rounds in order of time. Where there are too many to draw, neighbours on a boot become one.
 
-    A drain that is shorter than a round is left out: the few requests of its moment are no rate.
+    A drain that is shorter than a round is left out, as its few requests make no rate.
     """
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     counted = [

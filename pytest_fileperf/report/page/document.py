@@ -1,7 +1,7 @@
 """The report as one HTML file, for `--fileperf-html`: tables, and charts that plotly.js draws, without any network.
 
-Needs plotly, for its JavaScript, which the file then holds. A policy in the file allows just the scripts that were put
-in: nothing else runs or is loaded, whatever a test's name or a server's answer holds.
+Needs plotly for its JavaScript, which becomes part of the file. A policy in the file allows only the scripts that are
+in it: nothing else runs or is loaded, whatever a test's name or a server's answer contains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ("RunFacts", "results_html")
 
 _SHORT_COMMIT = 10
 _NO_COMMIT = ("unversioned", "unknown")
-"""What pytest-benchmark says where there is none, or no program that could tell."""
+"""What pytest-benchmark says where there is no commit, or no program that could read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Charts as plain values that plotly.js draws: lines, scales, and a time that all charts of one run share.
+"""Charts as plain values for plotly.js: lines, scales, and the time axis that all charts of a run share.
 
-No text of a test is in them, so nothing here needs escaping. Colours are names of the page's own (`var(--first)`): the
-page fills them in for light, dark and paper.
+Nothing here needs escaping, as charts hold no text of a test. Colours are variables of the page (`var(--first)`), which
+have other values for light, dark and paper.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = (
 )
 
 MOST_POINTS = 300
-"""Of one line: as many as a chart can show."""
+"""Points of one line: a chart cannot show more."""
 COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
 FIRST, SECOND, THIRD, _ = COLOURS
 QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
@@ -73,7 +73,7 @@ class Scale:
 
     name: str = ""
     size: float = 1.0
-    """One of it in the SI unit."""
+    """The unit's size in the SI unit."""
 
     @property
     def suffix(self) -> str:
@@ -116,12 +116,12 @@ def line(
 
 
 def level(name: str, value: float, end_s: float, scale: Scale, colour: str) -> Trace:
-    """Returns a dashed line at one value for all of the time: what others are to be seen against."""
+    """Returns a dashed horizontal line, to compare others with."""
     return line(name, ((0.0, value), (end_s, value)), scale, colour, width=1.5, dash="dash")
 
 
 def band(start: float, end: float) -> Mapping[str, object]:
-    """Returns a band in the background from one place of the horizontal axis to another, both in its unit."""
+    """Returns a band in the background between two places on the horizontal axis, in the axis's unit."""
     edges = {"x0": _short(start), "x1": _short(end), "y0": 0, "y1": 1, "yref": "paper"}
     return {"type": "rect", "layer": "below", "fillcolor": _BAND, "line": {"width": 0}, **edges}
 
@@ -131,7 +131,7 @@ def _short(value: float) -> float:
 
 
 def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
-    """Returns at most so many of the items, evenly apart, the first and the last among them."""
+    """Returns at most `most` of the items: the first, the last, and some between at even distances."""
     if len(items) <= most:
         return items
     return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
@@ -139,19 +139,19 @@ def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Seconds since the first thing that was seen of a run."""
+    """The time axis of a run, in seconds since the first thing that was seen of it."""
 
     origin_ns: int
     end_s: float
     bands: tuple[tuple[int, float, float], ...]
-    """Index of a boot, and from when to when its rounds followed each other; a boot may have several."""
+    """The index of a boot, then the start and end of rounds of it that followed each other; a boot may have several."""
 
     def seconds(self, at_ns: float) -> float:
-        """Returns the time of an instant on the monotonic clock."""
+        """Returns where an instant of the monotonic clock is on the axis."""
         return (at_ns - self.origin_ns) / 1e9
 
     def layout(self, **changes: object) -> dict[str, object]:
-        """Returns a layout with this time from left to right, the rounds of each boot on a band."""
+        """Returns a layout with this axis from left to right, and a band behind the rounds of each boot."""
         where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
         names = [{"text": f"boot {boot + 1}", "x": _short(start), **where} for boot, start, _ in self.bands]
         return {
@@ -164,7 +164,7 @@ class Timeline:
 
 
 def timeline_of(recording: Recording) -> Timeline:
-    """Returns the time of a recording that has rounds."""
+    """Returns the time axis of a recording that has rounds."""
     instants: Iterable[int] = (sample.at_ns for boot in recording.boots for sample in boot.samples)
     seen = [*instants, *(at for round_ in recording.counted() for at in (round_.started_ns, round_.ended_ns))]
     origin_ns = min(seen)

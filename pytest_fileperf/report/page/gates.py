@@ -1,4 +1,4 @@
-"""What was judged, as markup: outcomes, gates with a picture of their interval, and limits."""
+"""Verdicts as markup: outcomes, gates with a picture of their interval, and limits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ("badge", "gate_list", "gate_table", "limit_list")
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
-"""Units of the picture from its middle, where nothing changed, to either side."""
+"""Half of the picture's width; its middle is no change."""
 _HEIGHT = 20.0
 _VIEW_TOLERANCES = 2.0
-"""The picture reaches so many tolerances to either side, or as far as the interval."""
+"""How many tolerances the picture shows to either side; it is wider where the interval is."""
 
 
 def badge(standing: Standing, text: str = "") -> Markup:
@@ -59,7 +59,7 @@ def _limit(check: LimitCheck) -> Markup:
 def gate_table(result: Result) -> Markup:
     """Returns the comparisons that have figures of both sides, each interval drawn; empty where there are none.
 
-    Before it stands what the run was compared with, where that was measured in turn.
+    Above it stands the other version, where two were measured in turn.
     """
     comparisons = compared(result)
     if not comparisons:
@@ -88,7 +88,7 @@ def gate_table(result: Result) -> Markup:
 
 
 def _picture(comparison: MetricComparison) -> Markup:
-    """Returns the interval of a change as a drawing, worse than the tolerance on a ground of its own.
+    """Returns the interval of a change as a drawing, with the side beyond the tolerance in another colour.
 
     worse ░░░░░┊      │ ━━━●━━      better is on the other side of the middle
     """

@@ -19,7 +19,7 @@ __all__ = ("group_sections",)
 
 
 def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, Entry]) -> Markup:
-    """Returns what there is to see of each group; `entries` are by the `id` of their result."""
+    """Returns a section for each group; `entries` has the entry of each result under its `id`."""
     if not groups:
         return Markup("")
     sure = format_share(groups[0].ranking.confidence)
@@ -69,12 +69,12 @@ def _about(group: RankedGroup) -> str:
 
 
 def _reach(place: Place, best: float | None) -> float:
-    """Returns how far to the right a bar with its interval goes, in the metric's unit."""
+    """Returns where a bar with its interval ends, in the metric's unit."""
     return max(place.value or 0.0, (place.high or 0.0) * (best or 0.0))
 
 
 def _bar(place: Place, best: float | None, longest: float) -> Markup:
-    """Returns the value as a bar, and over its end the interval of the ratio to the best."""
+    """Returns the value as a bar. The interval of its ratio to the best lies over its end."""
     if not place.value or not best or not longest:
         return Markup("")
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
@@ -85,7 +85,7 @@ def _bar(place: Place, best: float | None, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
-    """Returns the grid, its cells the warmer the better; empty where the members make none."""
+    """Returns the grid, with better cells in warmer colours; empty where the members make no grid."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup("")

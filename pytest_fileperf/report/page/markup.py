@@ -1,4 +1,4 @@
-"""HTML that is escaped by construction: text becomes markup here and nowhere else."""
+"""HTML that is always escaped: only this module turns text into markup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT = "\n\t\N{ZERO WIDTH JOINER}"
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """A piece of HTML, ready to be written; a plain `str` is text that still has to be escaped."""
+    """A piece of HTML, ready to be written. A plain `str` is text that is still to be escaped."""
 
     text: str
 
@@ -42,7 +42,7 @@ def element(tag: str, /, *children: Child, **attributes: str) -> Markup:
 
 
 def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
-    """Returns a `script` or `style` element, whose content browsers read as it stands.
+    """Returns a `script` or `style` element, whose content is not escaped.
 
     Raises ValueError for content that would end the element.
     """
@@ -52,7 +52,7 @@ def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
 
 
 def data_block(value: object, /, **attributes: str) -> Markup:
-    """Returns the value as JSON in a script element that is not run; no text in it can end the element."""
+    """Returns the value as JSON in a script element that browsers do not run; no text in it can end the element."""
     text = json.dumps(json_value(value), separators=(",", ":"), allow_nan=False)
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -60,7 +60,7 @@ def data_block(value: object, /, **attributes: str) -> Markup:
 
 
 def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "") -> Markup:
-    """Returns a table that scrolls sideways where it is too wide; headings with a leading `>` are those of numbers."""
+    """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers."""
     cells = (
         element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")
         for heading in headings
@@ -80,7 +80,7 @@ def _escaped(text: str) -> str:
 
 
 def _shown(char: str) -> str:
-    """Returns the character; a mark for one that files cannot hold, nothing for one that turns its neighbours round."""
+    """Returns the character; a mark for one that files cannot hold, nothing for one that turns the text's direction."""
     category = unicodedata.category(char)
     if char in _KEPT:
         return char

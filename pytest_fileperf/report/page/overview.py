@@ -1,4 +1,4 @@
-"""The table of all measurements: a row for each, what was judged under it, the groups in the order of their ranking."""
+"""The table of all measurements: a row for each, with the verdict under it, and groups in order of rank."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Entry:
 
     result: Result
     name: str
-    """What it is called, and no other is."""
+    """A name that no other result has."""
     anchor: str
     group: str
     """The title of the ranked group it is in; empty for none."""
 
 
 def entries_of(record: SessionRecord) -> tuple[Entry, ...]:
-    """Returns all results in the order of the page: those that are in no ranked group, then each group, best first."""
+    """Returns all results in the order of the page: first those in no ranked group, then each group, best first."""
     names = {id(result): name for result, name in zip(record.results, row_names(record.results), strict=True)}
     placed = [(result, "") for result in record.alone]
     placed += [(result, plain(group.title)) for group in record.groups for result, _ in group.ordered()]

@@ -1,4 +1,4 @@
-"""Charts of two versions that were measured in turn: what each pair of boots says, and how fast both sides were."""
+"""Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ("pair_charts",)
 
 _PERCENT = Scale(name="%", size=0.01)
 _SPARSE = 20
-"""So many pairs have a tick each."""
+"""Up to this number, each pair has a tick."""
 
 
 def pair_charts(result: Result) -> tuple[Chart, ...]:
@@ -43,7 +43,7 @@ def pair_charts(result: Result) -> tuple[Chart, ...]:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a mark for each pair of boots, or for as many together as a percentile needs."""
+    """Returns a mark for each pair of boots, or for several where a percentile needs their requests together."""
     found = changes(metric, pairs)
     if not found:
         return None
@@ -129,7 +129,7 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
 def _both_sides(
     name: str, pairs: Sequence[Pair], value: Callable[[PairSide], float | None], scale: Scale, colour: str
 ) -> tuple[Trace, ...]:
-    """Returns a mark for each boot, hollow ones for base."""
+    """Returns a mark for each boot; those of base are hollow."""
     base: Points = [(number, value(pair.base)) for number, pair in enumerate(pairs, 1)]
     now: Points = [(number, value(pair.now)) for number, pair in enumerate(pairs, 1)]
     return tuple(

@@ -32,13 +32,13 @@ from pytest_fileperf.watch.sample import Sample
 __all__ = ("process_charts",)
 
 LEAST_SAMPLES = 4
-"""Fewer, over all boots, are no course."""
+"""With fewer samples over all boots there is no course to draw."""
 MOST_WORKERS = len(COLOURS)
-"""More lines would only cover each other."""
+"""With more workers, lines would cover each other."""
 NOTABLE_SHARE = 0.05
-"""Of a core: processes that answer no request are drawn when they use more."""
+"""Share of a core from which processes that answer no request are drawn."""
 _GENERATOR = -1
-"""In place of the generator's process id, which may be that of a server's process on another boot."""
+"""Stands for the generator, whose process id may be that of a server's process on another boot."""
 
 _Course = list[tuple[float, float | None]]
 
@@ -80,7 +80,7 @@ class _Stretch:
         return pick(known) if known else None
 
     def rest(self) -> float | None:
-        """Returns what the server's processes used that are no workers: all of them where none is known as one."""
+        """Returns what the processes of the server used that are not workers; that is all where no worker is known."""
         return sum(share for pid, share in self.shares.items() if pid not in (*self.workers, _GENERATOR))
 
     def generator(self) -> float | None:
@@ -123,7 +123,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[_Stretch]:
-    """Returns the times between a boot's samples; CPU time only grows, so what is left out is in the next one."""
+    """Returns the times between a boot's samples. CPU time only grows, so no use is lost by leaving samples out."""
     found = []
     for before, after in pairwise(thinned(boot.samples, most)):
         used, at = _cpu_ns(before), _cpu_ns(after)
@@ -180,7 +180,7 @@ def _files(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
-    """Returns the chart of those counts that are known; None where none of them ever changes."""
+    """Returns the chart of the counts that are known; None where none of them changes."""
     known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
     if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
         return None
@@ -216,7 +216,7 @@ def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sampl
 
 
 def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
-    """Returns one course of those of all boots, interrupted between them."""
+    """Returns the courses of all boots as one, interrupted between boots."""
     joined: _Course = []
     for course in courses:
         if joined and course:

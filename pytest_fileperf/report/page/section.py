@@ -1,4 +1,4 @@
-"""The section of one measurement: how it was made, what was judged, what failed, its charts, and every figure."""
+"""The section of one measurement: its load, verdict, failures, charts and figures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _limiting(limit: Limit) -> Markup:
 
 
 def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
-    """Returns terms with what belongs to each; those without anything are left out."""
+    """Returns terms with their texts; terms without a text are left out."""
     pairs = (
         (element("dt", term), element("dd", *(element("span", text) for text in texts)))
         for term, texts in facts
@@ -68,7 +68,7 @@ def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 
 
 def _sentences(result: Result) -> Markup:
-    """Returns why outcomes are what they are, and what a reader must know to judge the figures."""
+    """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
     items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
@@ -99,7 +99,7 @@ def _figure(chart: Chart, number: int) -> Markup:
 
 
 def _latencies(run: Measurement) -> Markup:
-    """Returns the distributions of all that was timed, a row each."""
+    """Returns a row for each latency that was measured, with its distribution."""
     timed = (
         ("latency", run.latency),
         ("service time", run.service),
