@@ -34,7 +34,7 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.unit import Unit, unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
-from pytest_fileperf.session.planning import Pace
+from pytest_fileperf.session.planning import USUAL_PACE
 
 TESTS = 5
 """Of a session; each has two gates."""
@@ -127,7 +127,7 @@ def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
     for path in sorted(directory.glob(f"{case}-*.pickle.gz")):
         with gzip.open(path) as stream:
             pairs, seconds = pickle.load(stream)  # gate.py wrote it
-        loads_s = [Pace().of_pair(number) / 1e9 for number in range(len(pairs))]
+        loads_s = [USUAL_PACE.of_pair(number) / 1e9 for number in range(len(pairs))]
         around_s = max(0.0, seconds - sum(loads_s)) / len(pairs)
         found.setdefault(path.name.split("-")[1], []).append(
             tuple(Real(pair, around_s + load_s) for pair, load_s in zip(pairs, loads_s, strict=True))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
-from pytest_fileperf.judge.noise import NoiseFloor
-from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.result import Explanation, TestId
-from pytest_fileperf.judge.verdict import MetricComparison
-from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.judge.result import Explanation, Result, TestId
+from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Work
@@ -20,7 +18,7 @@ from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import Loader, Loads, Run, Teller, recording_of
-from pytest_fileperf.session.planning import AlonePlan, Pace, load_identity, load_title
+from pytest_fileperf.session.planning import USUAL_PACE, AlonePlan, Pace, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.sides import Absent, Machine
 from pytest_fileperf.settings.resolve import Settings
@@ -41,7 +39,7 @@ class Rig:
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace = USUAL_PACE
 
     def close(self) -> None:
         """Ends the generator and every server."""
@@ -62,22 +60,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured of the code here, and of what it is compared with. Fields are those of `Result`."""
+    """What was measured, before it is judged."""
 
-    recording: Recording
-    measurement: Measurement
-    server: str
-    load: str
-    identity: Mapping[str, object]
+    result: Result
+    """Its verdict has only what gates found that look at the evidence while it comes in."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where it had an answer of 500 or more: only the log says why."""
-    explanation: Explanation | None = None
-    base: Recording | None = None
-    pairs: tuple[Pair, ...] = ()
-    base_seconds: float | None = None
-    noise: tuple[NoiseFloor, ...] = ()
-    comparisons: tuple[MetricComparison, ...] = ()
-    """What gates found that look at the evidence while it comes in."""
     absent: Absent | None = None
     """What one side has not, where there was nothing to compare."""
 
@@ -88,30 +76,40 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
     servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
     recording = _recording(task, plan, rig, servers)
     measurement = measurement_of(recording)
-    failed = any(status >= 500 for status in measurement.statuses)
-    explanation = None
-    if plan.profile is not None:
-        looked = Looked(server=servers[0], root=None, cpu_per_request=measurement.server.cpu_per_request)
-
-        def load(plan: LoadPlan, server: RunningServer) -> Run:
-            return rig.loads.make(task.work, plan, 0, server, served.generator_cores, lambda _: None)
-
-        explanation = explain_costs(load, plan.profile, looked, served.generator_cores)
-    return Measured(
-        recording=recording,
-        measurement=measurement,
+    identity = {
+        "work": task.work.identity(),
+        "server": servers[0].identity(),
+        "load": load_identity(plan.load),
+        "engine": recording.engine,
+        "pinned": recording.pinned,
+    }
+    result = Result(
+        test=task.test,
+        work=task.work.name,
         server=servers[0].title,
         load=load_title(plan.load, len(recording.boots)),
-        identity={
-            "work": task.work.identity(),
-            "server": servers[0].identity(),
-            "load": load_identity(plan.load),
-            "engine": recording.engine,
-            "pinned": recording.pinned,
-        },
-        log=next((server.log for server in servers if server.log), ()) if failed else (),
-        explanation=explanation,
+        identity=identity,
+        recording=recording,
+        measurement=measurement,
+        verdict=Verdict(),
+        explanation=_costs(task, plan, rig, servers[0], measurement.server.cpu_per_request),
     )
+    failed = any(status >= 500 for status in measurement.statuses)
+    return Measured(result=result, log=next((server.log for server in servers if server.log), ()) if failed else ())
+
+
+def _costs(
+    task: Task, plan: AlonePlan, rig: Rig, server: RunningServer, cpu_per_request: float | None
+) -> Explanation | None:
+    """Returns which functions cost CPU, where a profile is planned."""
+    if plan.profile is None:
+        return None
+    cores = plan.server.generator_cores
+
+    def load(plan: LoadPlan, server: RunningServer) -> Run:
+        return rig.loads.make(task.work, plan, 0, server, cores, lambda _: None)
+
+    return explain_costs(load, plan.profile, Looked(server=server, root=None, cpu_per_request=cpu_per_request), cores)
 
 
 def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...]) -> Recording:

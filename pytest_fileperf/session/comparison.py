@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
 from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import worse_of
-from pytest_fileperf.judge.result import Explanation
+from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
@@ -29,38 +31,19 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.alone import Rig, Task
-from pytest_fileperf.session.loading import Run, Teller, recording_of
+from pytest_fileperf.session.loading import BothServers, Run, Teller, recording_of
 from pytest_fileperf.session.planning import ComparisonPlan
 from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
-__all__ = ("Comparison", "ComparisonResult")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonResult:
-    """What a comparison found."""
-
-    base: Recording
-    now: Recording
-    limiting: Recording
-    """A short load of this side alone, that says what limits it: taking turns leaves a server idle half of the time."""
-    server: str
-    """Title of this side's server."""
-    identity: dict[str, object]
-    comparisons: tuple[MetricComparison, ...]
-    pairs: tuple[Pair, ...]
-    seconds: float
-    """What all of it took, boots too, but for the profile."""
-    explanation: Explanation | None
-    """Why it is slower; None where nothing is REGRESSED."""
+__all__ = ("Comparison",)
 
 
 class Comparison:
     """One comparison of the code here with a base, by one plan."""
 
     def __init__(self, task: Task, plan: ComparisonPlan, base: Base, sides: Sides, rig: Rig) -> None:
-        self._work = task.work
+        self._task = task
         self._plan = plan
         self._base = base
         self._booting = sides
@@ -78,7 +61,7 @@ class Comparison:
         self._latency_ns = 0
         """What a request takes as the probe saw it, at most of both sides."""
 
-    def result(self) -> ComparisonResult | Absent:
+    def result(self) -> Result | Absent:
         """Makes pairs until it is enough; returns what one side has not, where there is nothing to compare.
 
         Raises what booting and loading raise.
@@ -105,7 +88,7 @@ class Comparison:
 
     # --- loading
 
-    def _probed(self, servers: tuple[RunningServer, RunningServer]) -> Absent | None:
+    def _probed(self, servers: BothServers) -> Absent | None:
         """Finds out how long a request takes; returns which side has no good answer to it, if one has none."""
         for side in reversed(Side):
             run = self._load(0, self._plan.probe, servers[side])
@@ -113,11 +96,11 @@ class Comparison:
             if failures and not any(round_.requests for round_ in run.result.rounds):
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
                 whose = self._base.title if side is Side.BASE else "the code here"
-                return Absent(side=side, what=f"{whose} has no good answer to {self._work.name}: {kinds}")
+                return Absent(side=side, what=f"{whose} has no good answer to {self._task.work.name}: {kinds}")
             self._latency_ns = max(self._latency_ns, _median_ns([run]))
         return None
 
-    def _pair(self, number: int, servers: tuple[RunningServer, RunningServer]) -> Pair:
+    def _pair(self, number: int, servers: BothServers) -> Pair:
         if self._plan.turn is None:
             runs = self._alternated(number, servers)
         else:
@@ -132,22 +115,18 @@ class Comparison:
             base_boots_anew=self._base.url is None and not isinstance(self._plan.server.spec, Url),
         )
 
-    def _alternated(
-        self, number: int, servers: tuple[RunningServer, RunningServer]
-    ) -> tuple[Sequence[Run], Sequence[Run]]:
+    def _alternated(self, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
         """Loads both boots in many short turns of one load."""
         # All pairs so far say what a request takes: the probe may have met a stall.
         latency_ns = max(map(_median_ns, self._runs)) or self._latency_ns
         turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
         base, now = self._rig.loads.alternate(
-            self._work, turns, number, servers, self._plan.server.generator_cores, self._tell
+            self._task.work, turns, number, servers, self._plan.server.generator_cores, self._tell
         )
         self._requests += sum(round_.requests for round_ in now.result.rounds)
         return [base], [now]
 
-    def _loaded_in_turn(
-        self, turn: LoadPlan, number: int, servers: tuple[RunningServer, RunningServer]
-    ) -> tuple[Sequence[Run], Sequence[Run]]:
+    def _loaded_in_turn(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
         """Loads each boot with whole loads, in random order, until the time of the pair is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
@@ -157,31 +136,49 @@ class Comparison:
         return runs
 
     def _load(self, number: int, plan: LoadPlan, server: RunningServer) -> Run:
-        return self._rig.loads.make(self._work, plan, number, server, self._plan.server.generator_cores, self._tell)
+        return self._rig.loads.make(
+            self._task.work, plan, number, server, self._plan.server.generator_cores, self._tell
+        )
 
     def _tell(self, progress: RunProgress) -> None:
         self._teller.tell(progress, boot=len(self._pairs) + 1, requests=self._requests)
 
     # --- what was found
 
-    def _result(
-        self, comparisons: tuple[MetricComparison, ...], servers: tuple[RunningServer, RunningServer]
-    ) -> ComparisonResult:
-        server = servers[Side.NOW]
-        alone = [self._load(0, self._plan.limiting, server)]
+    def _result(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
+        plan, server = self._plan, servers[Side.NOW]
+        # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
+        alone = measurement_of(self._recording([self._load(0, plan.limiting, server)]))
         seconds = self._rig.clock() - self._begun_s
-        base, now, limiting = map(self._recording, (*self._runs, alone))
+        base, now = map(self._recording, self._runs)
+        measurement = measurement_of(now)
+        use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         regressed = any(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
-        return ComparisonResult(
-            base=base,
-            now=now,
-            limiting=limiting,
+        return Result(
+            test=self._task.test,
+            work=self._task.work.name,
             server=server.title,
-            identity=server.identity(),
-            comparisons=comparisons,
+            load=plan.title(len(self._pairs), seconds),
+            identity={
+                "work": self._task.work.identity(),
+                "server": server.identity(),
+                "against": self._base.title,
+            },
+            recording=now,
+            measurement=replace(measurement, limit=alone.limit, busy=alone.busy, server=use),
+            verdict=Verdict(comparisons=comparisons),
+            base=base,
             pairs=tuple(self._pairs),
-            seconds=seconds,
-            explanation=self._explained(servers) if regressed and not self._plan.to_the_end else None,
+            base_seconds=seconds,
+            noise=self._noise(seconds) if plan.to_the_end else (),
+            explanation=self._explained(servers) if regressed and not plan.to_the_end else None,
+        )
+
+    def _noise(self, seconds: float) -> tuple[NoiseFloor, ...]:
+        """Returns what each gate could have seen."""
+        return tuple(
+            noise_floor(METRICS[name], self._pairs, tolerance=tolerance, alpha=self._plan.alpha, seconds=seconds)
+            for name, tolerance in self._plan.tolerances.items()
         )
 
     def _recording(self, runs: Sequence[Run]) -> Recording:
@@ -189,7 +186,7 @@ class Comparison:
         pinned = self._plan.server.cores is not None
         return recording_of(runs, connections=plan.connections, open_loop=plan.pacing().open_loop, pinned=pinned)
 
-    def _explained(self, servers: tuple[RunningServer, RunningServer]) -> Explanation:
+    def _explained(self, servers: BothServers) -> Explanation:
         code_tree = self._base.code_tree
         typical = worse_of(METRICS["cpu_per_request"], self._pairs)
         known = [

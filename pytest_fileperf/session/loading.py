@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import httpx
 
@@ -24,7 +24,13 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Loader", "Loads", "Run", "Teller", "recording_of")
+__all__ = ("BothServers", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "recording_of")
+
+BothServers: TypeAlias = tuple[RunningServer, RunningServer]
+"""Base and now: `Side` is the place of each."""
+Cores: TypeAlias = frozenset[int] | None
+"""None for any."""
+Tell: TypeAlias = Callable[[RunProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +44,12 @@ class Run:
 class Loads(Protocol):
     """Makes runs. Whoever made it closes it."""
 
-    def make(
-        self,
-        work: Work,
-        plan: LoadPlan,
-        index: int,
-        server: RunningServer,
-        cores: frozenset[int] | None,
-        tell: Callable[[RunProgress], None],
-    ) -> Run:
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
         ...
 
     def alternate(
-        self,
-        work: Work,
-        plan: Alternation,
-        index: int,
-        servers: tuple[RunningServer, RunningServer],
-        cores: frozenset[int] | None,
-        tell: Callable[[RunProgress], None],
+        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now; raises what `make` raises."""
         ...
@@ -80,15 +72,7 @@ class Loader:
         finally:
             self._files.close()
 
-    def make(
-        self,
-        work: Work,
-        plan: LoadPlan,
-        index: int,
-        server: RunningServer,
-        cores: frozenset[int] | None,
-        tell: Callable[[RunProgress], None],
-    ) -> Run:
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         reset_peak_rss(server.pids)
         with self._watch(server) as watch:
@@ -111,13 +95,7 @@ class Loader:
         return Run(result=result, boot=boot)
 
     def alternate(
-        self,
-        work: Work,
-        plan: Alternation,
-        index: int,
-        servers: tuple[RunningServer, RunningServer],
-        cores: frozenset[int] | None,
-        tell: Callable[[RunProgress], None],
+        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
@@ -159,13 +137,7 @@ class Loader:
         return first, second
 
     def _loaded(
-        self,
-        work: Work,
-        plan: LoadPlan,
-        index: int,
-        server: RunningServer,
-        cores: frozenset[int] | None,
-        tell: Callable[[RunProgress], None],
+        self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell
     ) -> RunResult:
         if isinstance(server, RunningInProcess):
             target = Target(boot=index, url=server.url, transport=lambda: server.transport)

@@ -17,6 +17,7 @@ from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = (
+    "USUAL_PACE",
     "AlonePlan",
     "ComparisonPlan",
     "Pace",
@@ -92,6 +93,9 @@ class Pace:
         return self.first_pair_ns if number < _FIRST_PAIRS else self.pair_ns
 
 
+USUAL_PACE = Pace()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonPlan:
     """How the code here is measured in turn with another version, and how it is judged."""
@@ -104,8 +108,6 @@ class ComparisonPlan:
     max_duration_ns: int
     to_the_end: bool
     """Whether all of that time is used, whatever is seen."""
-    connections: int
-    timeout_ns: int
     turn: LoadPlan | None
     """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
     probe: LoadPlan
@@ -127,18 +129,18 @@ class ComparisonPlan:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
 
         return Alternation(
-            connections=self.connections,
+            connections=self.limiting.connections,
             warmup_ns=warmup_ns,
             warm_firsts=drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
             turn_ns=turn_ns,
             handover_ns=handover_ns,
             firsts=drawn(round(self.pace.of_pair(number) / (2 * turn_ns))),
-            timeout_ns=self.timeout_ns,
+            timeout_ns=self.limiting.timeout_ns,
         )
 
     def title(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
-        load = f"{self.connections} connections" if self.turn is None else load_title(self.turn, 1)
+        load = f"{self.limiting.connections} connections" if self.turn is None else load_title(self.turn, 1)
         return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
 
 
@@ -154,28 +156,24 @@ def server_plan(settings: Settings) -> ServerPlan:
     )
 
 
-def alone_plan(
-    settings: Settings, *, smoke: bool = False, boots: int | None = None, profile: bool = False
-) -> AlonePlan:
-    """Returns how the code here is measured on its own; `boots` says on how many boots, else the settings do.
+def alone_plan(settings: Settings, *, smoke: bool = False, profile: bool = False, pace: Pace = USUAL_PACE) -> AlonePlan:
+    """Returns how the code here is measured on its own.
 
     Raises PlanError for a rate so low that a boot has no request.
     """
-    if boots is None:
-        boots = 1 if is_only_once(settings.server) else _boots_wanted(settings, smoke=smoke)
+    boots = _boots_wanted(settings, smoke=smoke)
     return AlonePlan(
         server=server_plan(settings),
         boots=boots,
         load=_load_plan(settings, boots, smoke=smoke),
-        profile=_profile_plan(settings, Pace()) if profile else None,
+        profile=_profile_plan(settings, pace) if profile else None,
     )
 
 
 def comparison_plan(
-    settings: Settings, *, alpha: float, to_the_end: bool = False, pace: Pace | None = None
+    settings: Settings, *, alpha: float, to_the_end: bool = False, pace: Pace = USUAL_PACE
 ) -> ComparisonPlan:
     """Returns how the code here is compared with another version; `alpha` is the level of each gate."""
-    pace = pace or Pace()
     turn = _turn_plan(settings, pace)
     return ComparisonPlan(
         server=server_plan(settings),
@@ -183,8 +181,6 @@ def comparison_plan(
         alpha=alpha,
         max_duration_ns=settings.max_duration_ns,
         to_the_end=to_the_end,
-        connections=settings.connections,
-        timeout_ns=settings.timeout_ns,
         turn=turn,
         probe=turn or _one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2),
         limiting=turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns),
@@ -194,12 +190,12 @@ def comparison_plan(
 
 
 def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
-    """Returns over how many boots a run is spread, where the server can be booted more than once.
+    """Returns over how many boots a run is spread.
 
     A shape of load that is made once as a whole has one, and so has by default what is compared with no baseline.
     """
     as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
-    if smoke or as_a_whole:
+    if smoke or as_a_whole or is_only_once(settings.server):
         return 1
     return settings.boots or (DEFAULT_BOOTS if settings.gate else 1)
 
@@ -208,14 +204,14 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
     """Returns the load for each of so many boots. Raises PlanError for a rate so low that a boot has no request."""
     if smoke:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
-        connections = min(settings.connections, _SMOKE_CONNECTIONS, requests)
-        return _one_round(settings, settings.duration_ns, connections=connections, requests=requests)
+        plan = _one_round(settings, settings.duration_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
+        return replace(plan, requests=requests)
     if settings.requests is not None:
-        connections = min(settings.connections, settings.requests)
-        return _one_round(settings, settings.duration_ns, connections=connections, requests=settings.requests)
+        plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)
+        return replace(plan, requests=settings.requests)
     if settings.burst is not None:
-        connections = min(settings.connections, settings.burst)
-        return _one_round(settings, settings.timeout_ns, connections=connections, burst=settings.burst)
+        plan = _one_round(settings, settings.timeout_ns, at_most=settings.burst)
+        return replace(plan, burst=settings.burst)
     rounds = max(1, round(settings.rounds / boots))
     duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
     if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
@@ -234,25 +230,14 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
     )
 
 
-def _one_round(
-    settings: Settings,
-    round_ns: int,
-    *,
-    connections: int | None = None,
-    warmup_ns: int = 0,
-    requests: int | None = None,
-    burst: int | None = None,
-    rate: float | None = None,
-) -> LoadPlan:
+def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most: int | None = None) -> LoadPlan:
+    """Returns a closed loop of one round, with at most so many connections."""
     return LoadPlan(
-        connections=settings.connections if connections is None else connections,
+        connections=settings.connections if at_most is None else min(settings.connections, at_most),
         warmup_ns=warmup_ns,
         round_ns=round_ns,
         rounds=1,
         timeout_ns=settings.timeout_ns,
-        requests=requests,
-        burst=burst,
-        rate=rate,
     )
 
 
@@ -299,4 +284,4 @@ def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
         return None
     least_ns = round(_RATE_TURN_REQUESTS / settings.rate * 1e9)
     round_ns = max(_RATE_TURN_NS, least_ns)
-    return _one_round(settings, round_ns, warmup_ns=pace.warmup_ns, rate=settings.rate)
+    return replace(_one_round(settings, round_ns, warmup_ns=pace.warmup_ns), rate=settings.rate)

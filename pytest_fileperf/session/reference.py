@@ -13,14 +13,13 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed, unless_saturated
-from pytest_fileperf.judge.noise import noise_floor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
-from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.serve.spec import InProcess, Uvicorn
 from pytest_fileperf.session.alone import Measured, Rig, Task, measure_alone
-from pytest_fileperf.session.comparison import Comparison, ComparisonResult
+from pytest_fileperf.session.comparison import Comparison
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
@@ -96,11 +95,11 @@ class StoredBaseline:
             tolerances=task.settings.tolerances,
             alpha=self.alpha,
             found=self.found,
-            now=evidence_of(measured.recording),
-            identity=measured.identity,
+            now=evidence_of(measured.result.recording),
+            identity=measured.result.identity,
             environment=self.environment,
-            saturated=measured.measurement.saturated,
-            busy=measured.measurement.busy,
+            saturated=measured.result.measurement.saturated,
+            busy=measured.result.measurement.busy,
         )
 
     def keep(self, result: Result) -> bool:
@@ -152,16 +151,20 @@ class OtherVersion:
         finally:
             rig.progress.done()
         if isinstance(found, Absent):
-            return replace(measure_alone(task, alone_plan(task.settings, boots=1), rig), absent=found)
-        return self._measured(task, found)
+            return replace(measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig), absent=found)
+        return Measured(result=found)
 
     def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found in turn, as far as both sides can be trusted; NEW where one was absent."""
-        if measured.base is None or measured.absent is not None:
-            return tuple(self._new(name, measured) for name in self.plan.tolerances)
-        allowed = task.settings.limits.get("max_error_rate", 0.0)
-        found = unless_base_failed(measured.comparisons, measured.base, allowed=allowed, title=self.base.title)
-        if measured.measurement.saturated:
+        result = measured.result
+        if measured.absent is not None:
+            reason = Reason(kind=ReasonKind.ABSENT, text=measured.absent.what)
+            return tuple(self._new(name, result.recording, reason) for name in self.plan.tolerances)
+        found = result.verdict.comparisons
+        if result.base is not None:
+            allowed = task.settings.limits.get("max_error_rate", 0.0)
+            found = unless_base_failed(found, result.base, allowed=allowed, title=self.base.title)
+        if result.measurement.saturated:
             found = tuple(map(unless_saturated, found))
         self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
         # The code compared with itself shows what a gate could see; nothing of it is judged.
@@ -183,39 +186,11 @@ class OtherVersion:
                 f"port={server.port} cannot be had by two versions at once: leave `port` out to take free ones"
             )
 
-    def _measured(self, task: Task, found: ComparisonResult) -> Measured:
-        return Measured(
-            recording=found.now,
-            measurement=_with_limits_of(measurement_of(found.limiting), measurement_of(found.now)),
-            server=found.server,
-            load=self.plan.title(len(found.pairs), found.seconds),
-            identity={"work": task.work.identity(), "server": found.identity, "against": self.base.title},
-            explanation=found.explanation,
-            base=found.base,
-            pairs=found.pairs,
-            base_seconds=found.seconds,
-            noise=tuple(
-                noise_floor(
-                    METRICS[name], found.pairs, tolerance=tolerance, alpha=self.plan.alpha, seconds=found.seconds
-                )
-                for name, tolerance in self.plan.tolerances.items()
-                if self.plan.to_the_end
-            ),
-            comparisons=found.comparisons,
-        )
-
-    def _new(self, name: str, measured: Measured) -> MetricComparison:
-        what = "" if measured.absent is None else measured.absent.what
+    def _new(self, name: str, recording: Recording, reason: Reason) -> MetricComparison:
         return MetricComparison(
             metric=name,
             outcome=Outcome.NEW,
             tolerance=self.plan.tolerances[name],
-            now=METRICS[name].of_run(measured.recording),
-            reason=Reason(kind=ReasonKind.ABSENT, text=what),
+            now=METRICS[name].of_run(recording),
+            reason=reason,
         )
-
-
-def _with_limits_of(alone: Measurement, in_turn: Measurement) -> Measurement:
-    """Returns what was measured in turn, with what limits the server when it is loaded alone."""
-    server = replace(in_turn.server, worker_cpu_shares=alone.server.worker_cpu_shares)
-    return replace(in_turn, limit=alone.limit, busy=alone.busy, server=server)

@@ -111,7 +111,7 @@ class Session:
             alpha = self._budget.level(len(settings.gate))
             plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=self._rig.pace)
             return OtherVersion(plan=plan, base=self._base, budget=self._budget)
-        alone = alone_plan(settings, smoke=options.smoke, profile=options.profile)
+        alone = alone_plan(settings, smoke=options.smoke, profile=options.profile, pace=self._rig.pace)
         if options.smoke or not settings.gate:
             return Nothing(plan=alone)
         return StoredBaseline(
@@ -128,29 +128,14 @@ class Session:
 
     def _judged(self, task: Task, reference: Reference, measured: Measured) -> Result:
         """Returns the result with its verdict."""
-        smoke = self._options.smoke
+        found, smoke = measured.result, self._options.smoke
         verdict = Verdict(
-            limits=() if smoke else check_limits(task.settings.limits, measured.recording),
+            limits=() if smoke else check_limits(task.settings.limits, found.recording),
             comparisons=reference.judge(task, measured),
-            saturated=measured.measurement.saturated,
+            saturated=found.measurement.saturated,
             against=reference.title,
         )
-        return Result(
-            test=task.test,
-            work=task.work.name,
-            server=measured.server,
-            load=measured.load,
-            identity=measured.identity,
-            recording=measured.recording,
-            measurement=measured.measurement,
-            verdict=verdict,
-            base=measured.base,
-            pairs=measured.pairs,
-            base_seconds=measured.base_seconds,
-            noise=measured.noise,
-            explanation=measured.explanation,
-            smoke=smoke,
-        )
+        return replace(found, verdict=verdict, smoke=smoke)
 
     def _raise_for(self, task: Task, measured: Measured, result: Result) -> None:
         """Raises what fails the test, if anything does."""

@@ -15,6 +15,7 @@ from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
 from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import AsgiSpec, Url
+from pytest_fileperf.session.loading import BothServers, Cores
 from pytest_fileperf.session.planning import ServerPlan
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -71,7 +72,7 @@ class Sides:
         self._apart = base.url is None and isinstance(plan.spec, AsgiSpec)
 
     @contextmanager
-    def booted(self, number: int) -> Iterator[tuple[RunningServer, RunningServer] | Absent]:
+    def booted(self, number: int) -> Iterator[BothServers | Absent]:
         """Boots base and now side by side, on a core each where they can be moved to the same one; they end together.
 
         Gives Absent where the base has no app of that name. Raises what booting raises.
@@ -90,16 +91,14 @@ class Sides:
                     raise ServerDiedError(f"{self._base.title}: {error}") from error
                 raise
 
-    def _places(self) -> Sequence[frozenset[int] | None]:
+    def _places(self) -> Sequence[Cores]:
         """Returns the cores that each side boots on; a server that runs already has its own."""
         server, generator = self._plan.cores, self._plan.generator_cores
         if self._apart and server is not None and generator is not None:
             return self._chance.sample(boot_cores(server, generator), 2)
         return server, server
 
-    def _launched(
-        self, number: int, places: Sequence[frozenset[int] | None], stack: ExitStack
-    ) -> tuple[RunningServer, RunningServer] | Absent:
+    def _launched(self, number: int, places: Sequence[Cores], stack: ExitStack) -> BothServers | Absent:
         base, spec, app = self._base, self._plan.spec, self._plan.app
         # The number is the same on both sides, and another one in each session.
         prepared = partial(self._machine.prepare, boot=self._first_boot + number, builds=self._builds)
@@ -121,7 +120,7 @@ class Sides:
         except AppMissingError as error:
             return Absent(side=Side.BASE, what=f"{base.title} has no such app: {error}", app=True)
 
-    def _gathered(self, servers: tuple[RunningServer, RunningServer], places: Sequence[frozenset[int] | None]) -> bool:
+    def _gathered(self, servers: BothServers, places: Sequence[Cores]) -> bool:
         """Moves both to the server's cores; returns whether they are there, and were where they had been put.
 
         An app that chooses its own cores is not to have its choice on one side only. Raises ServerDiedError.

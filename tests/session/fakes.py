@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.session.alone import Rig
-from pytest_fileperf.session.loading import Run
+from pytest_fileperf.session.loading import BothServers, Cores, Run, Tell
 from pytest_fileperf.session.sides import Machine
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -33,7 +33,6 @@ BOOT_S = 0.2
 CPU_NS = 100_000
 """CPU of a request."""
 STABILISED = ("addresses", "allocator", "hash seed")
-Cores = frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +205,7 @@ class Loads:
     def close(self) -> None:
         self.is_closed = True
 
-    def make(
-        self,
-        work: Work,
-        plan: LoadPlan,
-        index: int,
-        server: RunningServer,
-        cores: Cores,
-        tell: Callable[[RunProgress], None],
-    ) -> Run:
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         begun_ns = round(self.clock() * 1e9)
         rounds = [
             self._round(
@@ -232,13 +223,7 @@ class Loads:
         return self._ended(server, index, rounds, counted_ns if plan.counted else plan.duration_ns, tell)
 
     def alternate(
-        self,
-        work: Work,
-        plan: Alternation,
-        index: int,
-        servers: tuple[RunningServer, RunningServer],
-        cores: Cores,
-        tell: Callable[[RunProgress], None],
+        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         self.turns.append(plan)
         self.loaded += [server.cores for server in servers if isinstance(server, Server)]
@@ -301,7 +286,7 @@ class Loads:
         index: int,
         rounds: Sequence[Round],
         taken_ns: int,
-        tell: Callable[[RunProgress], None],
+        tell: Tell,
     ) -> Run:
         assert isinstance(server, Server)
         assert not server.is_over

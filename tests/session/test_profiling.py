@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from serve.processes import Boot
 
 from pytest_fileperf.judge.result import Explanation, TestId
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
-from pytest_fileperf.session import profiling as explain
+from pytest_fileperf.serve.external import RunningUrl
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.session.alone import Rig
+from pytest_fileperf.session.loading import Loader, Run
+from pytest_fileperf.session.planning import Pace, alone_plan
+from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
-from pytest_fileperf.watch.profiler import Profiler
 
 MS = 1_000_000
+GET = Operation(method="GET", url="/")
+SETTINGS = Settings(app="explained_app:app", boots=1, connections=2, duration_ns=300 * MS, rounds=3, warmup_ns=0)
+PACE = Pace(profile_ns=500 * MS)
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""
 APP = """
@@ -42,12 +50,9 @@ def _app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explained(tmp_path: Path, server: ServerSpec) -> Explanation:
     """Measures once with a profile and returns what it says."""
-    settings = Settings(
-        app="explained_app:app", server=server, boots=1, connections=2, duration_ns=300 * MS, rounds=3, warmup_ns=0
-    )
     test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
-    with Session(SessionOptions(baselines=tmp_path / "baselines", profile=True), Rig()) as session:
-        session.measure(Operation(method="GET", url="/"), settings, test)
+    with Session(SessionOptions(baselines=tmp_path / "baselines", profile=True), Rig(pace=PACE)) as session:
+        session.measure(GET, replace(SETTINGS, server=server), test)
         (result,) = session.results
     assert result.explanation is not None
     return result.explanation
@@ -64,14 +69,24 @@ def test_the_function_that_costs_most_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_worker_that_was_not_seen_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class WithOneThatIsGone(Profiler):
-        def __init__(self, pids: Sequence[int], *, seconds: float, cores: frozenset[int] | None = None) -> None:
-            super().__init__((*pids, GONE), seconds=seconds, cores=cores)
+def test_a_worker_that_was_not_seen_is_said(boot: Boot) -> None:
+    server, loader = boot(Uvicorn(), "explained_app:app"), Loader()
+    plan = alone_plan(SETTINGS, profile=True, pace=PACE).profile
+    assert plan is not None
 
-    monkeypatch.setattr(explain, "Profiler", WithOneThatIsGone)
+    def load(plan: LoadPlan, _: RunningServer) -> Run:
+        return loader.make(GET, plan, 0, server, None, lambda _: None)
 
-    found = explained(tmp_path, Uvicorn())
+    class WithOneThatIsGone(RunningUrl):
+        @property
+        def pids(self) -> tuple[int, ...]:
+            return (*server.worker_pids, GONE)
+
+    try:
+        looked = Looked(server=WithOneThatIsGone(Url(server.url)), root=None, cpu_per_request=None)
+        found = explain_costs(load, plan, looked, None)
+    finally:
+        loader.close()
 
     assert "slow_digest" in found.text
     assert "one process was not seen in every look" in found.text
