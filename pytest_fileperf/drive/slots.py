@@ -19,7 +19,7 @@ from pytest_fileperf.wire.request import LoadClient, WireRequest
 __all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
 
 _EXCERPT_BYTES = 300
-_STALE_NS = 1_000_000_000
+STALE_NS = 1_000_000_000
 """A connection that has rested for this long is not used again: servers close idle ones (gunicorn after 2 s, uvicorn
 after 5 s), and a busy one may do so although the next request is there already."""
 _RECONNECT_PAUSE_S = 0.05
@@ -45,6 +45,7 @@ class ReplaySlot:
         "_recorder",
         "_request",
         "_seen_body",
+        "_stale_ns",
         "_used_ns",
     )
 
@@ -56,12 +57,14 @@ class ReplaySlot:
         request: WireRequest,
         expect: Expectation,
         connect: Callable[[], Awaitable[Connection]],
+        stale_ns: int = STALE_NS,
     ) -> None:
         self._load = load
         self._recorder = recorder
         self._request = request
         self._expect = expect
         self._connect = connect
+        self._stale_ns = stale_ns
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
@@ -81,7 +84,7 @@ class ReplaySlot:
         """Sends the request."""
         self._due_ns = due_ns
         connection = self._connection
-        if self._load.slots_rest and connection is not None and monotonic_ns() - self._used_ns > _STALE_NS:
+        if self._load.slots_rest and connection is not None and monotonic_ns() - self._used_ns > self._stale_ns:
             connection.close()
         if connection is None or connection.closed:
             self._opening = asyncio.create_task(self._reopen())

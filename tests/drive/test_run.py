@@ -2,23 +2,32 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 
 import httpx
 import pytest
 from drive.scripted import Handler, answer, scripted
 
-from pytest_fileperf.drive import slots
 from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
+from pytest_fileperf.drive.slots import ReplaySlot
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.pacing import ConstantRate
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.wire.connect import Origin, open_socket
+from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.exchange import Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
+from pytest_fileperf.wire.request import compile_request
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -528,18 +537,44 @@ def test_an_open_loop_connects_anew_where_the_server_has_closed() -> None:
     assert result.due == 5
 
 
-def test_an_open_loop_does_not_trust_connections_that_have_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stale_ms, connections", [(0, 3), (1000, 1)])
+def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int, connections: int) -> None:
     """Servers close idle connections, and may do so in the moment in which the next request comes."""
-    monkeypatch.setattr(slots, "_STALE_NS", 40 * MS)
     callers: list[object] = []
 
     async def note(number: int, writer: asyncio.StreamWriter) -> None:
         callers.append(writer.get_extra_info("peername"))
         writer.write(answer(b"hello"))
 
-    rested = run(note, plan=open_loop(rate=10, connections=1, round_ns=300 * MS, rounds=1))
-    assert (totals(rested), len(set(callers))) == ((3, {}), 3)
+    async def load(url: str) -> int:
+        loop, origin = asyncio.get_running_loop(), httpx.URL(url)
+        request = compile_request(httpx.Request("GET", url))
+        assert request is not None
+        scratch = Scratch()
 
-    callers.clear()
-    busy = run(note, plan=open_loop(rate=100, connections=1, round_ns=100 * MS, rounds=1))
-    assert (totals(busy), len(set(callers))) == ((10, {}), 1)
+        async def connect() -> Connection:
+            address = Origin("http", origin.host, origin.port or 80)
+            sock = await open_socket(address, uds=None, tls=ssl.create_default_context, timeout_s=5)
+            return Connection(loop, sock, scratch)
+
+        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        pacing = ConstantRate(rate=100, duration_ns=30 * MS)
+        loads = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=5000 * MS)
+        slot = ReplaySlot(
+            load=loads,
+            recorder=recorder,
+            request=request,
+            expect=Expectation(),
+            connect=connect,
+            stale_ns=stale_ms * MS,
+        )
+        await slot.open()
+        begun_ns = monotonic_ns()
+        recorder.begin(begun_ns)
+        await loads.run([slot], origin_ns=begun_ns)
+        slot.close()
+        return recorder.requests
+
+    with scripted(note) as url, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(load(url)) == 3
+    assert len(set(callers)) == connections
