@@ -163,7 +163,7 @@ def python_client(name: str) -> Callable[[Case, str, int], Figures]:
 
 def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
     """Loads with our generator, as the `fileperf` fixture does for one boot of a server."""
-    from pytest_fileperf.drive.beginning import Target
+    from pytest_fileperf.drive.preparation import Target
     from pytest_fileperf.drive.process import Generator
     from pytest_fileperf.measure.measurement import measurement_of
     from pytest_fileperf.measure.recording import Boot, Recording

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic_ns
 
-from pytest_fileperf.drive.beginning import Beginning, Target
-from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.preparation import Target, prepared
 from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
@@ -41,56 +40,57 @@ async def run_alternating(
 
     Raises what `run_load` raises.
     """
+    recorders = [_recorder(plan, side, targets[side].boot, server_cpu[side]) for side in Side]
     async with AsyncExitStack() as stack:
-        loads, recorders, slots, engines = [], [], [], []
-        for side in Side:
-            begin = Beginning(work, targets[side], files, stack, timeout_ns=plan.timeout_ns)
-            request, why = await begin.replayable()
-            recorder = Recorder(
-                boot=targets[side].boot,
-                stretches=_stretches(plan, side),
-                server_cpu=server_cpu[side],
-                pace_over=plan.connections * math.ceil(_LEAST_PACE / plan.connections),
-                together=plan.connections,
+        loads = [
+            await prepared(
+                work, plan, target, recorder, plan.pacing(side), opened=plan.connections, files=files, stack=stack
             )
-            load = LoadLoop(pacing=plan.pacing(side), recorder=recorder, timeout_ns=plan.timeout_ns)
-            slots.append(await begin.slots(load, recorder, request, plan.connections, opened=plan.connections))
-            loads.append(load)
-            recorders.append(recorder)
-            engines.append(("replay" if request is not None else "client", why))
-        with quiet_memory(collect=engines[Side.NOW][0] != "replay"):
+            for side, target, recorder in zip(Side, targets, recorders, strict=True)
+        ]
+        now = loads[Side.NOW]
+        with quiet_memory(collect=now.engine != "replay"):
             origin_ns = monotonic_ns()
-            for recorder in recorders:
-                recorder.begin(origin_ns + plan.measured_from_ns)
-            teller = asyncio.create_task(tell(loads[Side.NOW], recorders[Side.NOW], origin_ns, progress))
-            stack.callback(teller.cancel)
-            for side in Side:
-                zero_ns = origin_ns + plan.measured_from_ns
-                edges_ns = [zero_ns + edge_ns for edge_ns in _idle_edges(plan, side)]
-                stack.callback(asyncio.create_task(_cut(recorders[side], edges_ns)).cancel)
-            running = [
-                asyncio.create_task(load.run(own, origin_ns=origin_ns)) for load, own in zip(loads, slots, strict=True)
-            ]
-            for task in running:
-                stack.callback(task.cancel)
-            await asyncio.gather(*running)
+            zero_ns = origin_ns + plan.measured_from_ns
+            for side, load in zip(Side, loads, strict=True):
+                load.recorder.begin(zero_ns)
+                _start(stack, _cut(load.recorder, [zero_ns + edge_ns for edge_ns in _idle_edges(plan, side)]))
+            _start(stack, tell(now.loop, now.recorder, origin_ns, progress))
+            await asyncio.gather(*[_start(stack, load.run(origin_ns)) for load in loads])
             ended_ns = monotonic_ns()
-            rounds = [recorder.finish(ended_ns) for recorder in recorders]
-    base, now = (
+            rounds = [load.recorder.finish(ended_ns) for load in loads]
+    base_result, now_result = (
         RunResult(
             boot=targets[side].boot,
             rounds=rounds[side],
-            engine=engines[side][0],
-            why_engine=engines[side][1],
+            engine=load.engine,
+            why_engine=load.why_engine,
             attack_ns=sum(end - start for start, end in plan.rounds(side)),
-            wait_ns=max(0, recorders[side].last_end_ns - origin_ns - plan.duration_ns),
+            wait_ns=max(0, load.recorder.last_end_ns - origin_ns - plan.duration_ns),
             due=None,
             leads=None,
-            first=recorders[side].first(),
+            first=load.recorder.first(),
         )
-        for side in Side
+        for side, load in zip(Side, loads, strict=True)
     )
-    return base, now
+    return base_result, now_result
+
+
+def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    """Returns the task that does the work, until the stack ends it."""
+    task = asyncio.create_task(work)
+    stack.callback(task.cancel)
+    return task
+
+
+def _recorder(plan: Alternation, side: Side, boot: int, server_cpu: Callable[[], Mapping[int, int]]) -> Recorder:
+    return Recorder(
+        boot=boot,
+        stretches=_stretches(plan, side),
+        server_cpu=server_cpu,
+        pace_over=plan.connections * math.ceil(_LEAST_PACE / plan.connections),
+        together=plan.connections,
+    )
 
 
 def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Protocol
 
-from pytest_fileperf.drive.alarm import Alarm
+from pytest_fileperf.drive.timer import Timer
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.units import format_duration
@@ -66,7 +66,7 @@ class LoadLoop:
         """Whether slots may be without work while there is load."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
-        self._alarm: Alarm | None = None
+        self._timer: Timer | None = None
         self._slots = 0
         """Those that may still get work."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -81,14 +81,14 @@ class LoadLoop:
         self._origin_ns = origin_ns
         self._slots = len(slots)
         sweeper = asyncio.create_task(self._sweep(slots))
-        self._alarm = Alarm(self._loop, self._start_free)
+        self._timer = Timer(self._loop, self._start_free)
         try:
             for slot in slots:
                 self.next(slot)
             await self._ended
         finally:
             sweeper.cancel()
-            self._alarm.close()
+            self._timer.close()
 
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free for its next piece of work.
@@ -102,7 +102,7 @@ class LoadLoop:
         self._free.append(slot)
 
     def _start_free(self) -> None:
-        """Starts what is due on free slots, sets the alarm for what will be, retires slots when there is no more."""
+        """Starts what is due on free slots, sets the timer for what will be, retires slots when there is no more."""
         self._woken = False
         free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
         # What is left over has its turn after the event loop's.
@@ -116,8 +116,8 @@ class LoadLoop:
                 self._retire(len(free))
                 return
             if due_ns > elapsed_ns:
-                assert self._alarm is not None
-                self._alarm.ring_at(self._origin_ns + due_ns)
+                assert self._timer is not None
+                self._timer.set(self._origin_ns + due_ns)
                 return
             self.started += 1
             self.last_start_ns = now_ns

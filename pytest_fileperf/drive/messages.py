@@ -6,7 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import IO
 
-from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Self
 
-from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError, PlanError
 from pytest_fileperf.plan.alternation import Alternation

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
 
-from pytest_fileperf.drive.beginning import Beginning, Target
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.opening import OPENED_AT_ONCE
+from pytest_fileperf.drive.preparation import Target, prepared
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round
@@ -74,34 +74,32 @@ async def run_load(
     connections cannot be opened; whatever goes wrong later is a failure in the rounds.
     """
     async with AsyncExitStack() as stack:
-        begin = Beginning(work, target, files, stack, timeout_ns=plan.timeout_ns)
-        request, why = await begin.replayable()
         ends = () if plan.counted else range(1, plan.rounds + 1)
         recorder = Recorder(
             boot=target.boot,
             stretches=[(end * plan.round_ns, Phase.ROUND) for end in ends],
             server_cpu=server_cpu,
         )
-        load = LoadLoop(pacing=plan.pacing(), recorder=recorder, timeout_ns=plan.timeout_ns)
-        slots = await begin.slots(load, recorder, request, plan.connections, opened=_opened_first(plan))
-        with quiet_memory(collect=request is None):
+        load = await prepared(
+            work, plan, target, recorder, plan.pacing(), opened=_opened_first(plan), files=files, stack=stack
+        )
+        with quiet_memory(collect=load.engine != "replay"):
             origin_ns = monotonic_ns()
             recorder.begin(origin_ns + plan.warmup_ns)
-            teller = asyncio.create_task(tell(load, recorder, origin_ns, progress))
-            stack.callback(teller.cancel)
-            await load.run(slots, origin_ns=origin_ns)
+            stack.callback(asyncio.create_task(tell(load.loop, recorder, origin_ns, progress)).cancel)
+            await load.run(origin_ns)
             ended_ns = monotonic_ns()
-            missing = plan.requests - load.started if plan.requests is not None else 0
+            missing = plan.requests - load.loop.started if plan.requests is not None else 0
             if missing:
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
                 recorder.failure("not sent", example, ended_ns, count=missing)
             rounds = recorder.finish(ended_ns)
-    attack_from_ns, attack_to_ns = _attack(plan, load, recorder, origin_ns)
+    attack_from_ns, attack_to_ns = _attack(plan, load.loop, recorder, origin_ns)
     return RunResult(
         boot=target.boot,
         rounds=rounds,
-        engine="replay" if request is not None else "client" if target.transport is None else "in-process",
-        why_engine=why,
+        engine=load.engine,
+        why_engine=load.why_engine,
         attack_ns=attack_to_ns - attack_from_ns,
         wait_ns=max(0, recorder.last_end_ns - attack_to_ns),
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,

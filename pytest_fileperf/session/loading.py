@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError

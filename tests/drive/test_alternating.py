@@ -15,7 +15,7 @@ import pytest
 from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import PlanError

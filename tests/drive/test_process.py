@@ -15,7 +15,7 @@ import psutil
 import pytest
 from drive.scripted import answer, scripted
 
-from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
@@ -208,7 +208,7 @@ def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(u
     script = f"""
 import os, signal
 from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.beginning import Target
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
 import psutil

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from drive.scripted import Handler, answer, scripted
 
-from pytest_fileperf.drive.beginning import Target
 from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.drive.slots import ReplaySlot
 from pytest_fileperf.errors import PlanError

@@ -1,4 +1,4 @@
-"""A timer that rings to within a few microseconds, where the event loop's own timers are good to a millisecond."""
+"""A timer that is exact to a few microseconds, where the event loop's own timers are good to a millisecond."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from time import monotonic_ns
 
-__all__ = ("Alarm",)
+__all__ = ("Timer",)
 
 
-class Alarm:
-    """Calls back at an instant; one at a time. Close it before its event loop ends.
+class Timer:
+    """Calls back at an instant, one at a time. Close it before its event loop ends.
 
     uvloop rounds timers to whole milliseconds, and asyncio waits in them. A timer of the kernel that is read like a
     socket (timerfd, Linux) is not rounded; elsewhere it is the loop's own timer.
@@ -24,10 +24,10 @@ class Alarm:
         self._handle: asyncio.TimerHandle | None = None
         self._fd = _timerfd()
         if self._fd is not None:
-            loop.add_reader(self._fd, self._rang)
+            loop.add_reader(self._fd, self._expired)
 
-    def ring_at(self, instant_ns: int) -> None:
-        """Rings at the instant of the monotonic clock, and not at the one it was told before."""
+    def set(self, instant_ns: int) -> None:
+        """Calls back at this instant of the monotonic clock, and no more at the one that was set before."""
         if self._fd is not None:
             _set_timerfd(self._fd, instant_ns)
             return
@@ -36,7 +36,7 @@ class Alarm:
         self._handle = self._loop.call_later(max(0, instant_ns - monotonic_ns()) / 1e9, self._callback)
 
     def close(self) -> None:
-        """Rings no more."""
+        """Calls back no more."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd is not None:
@@ -44,7 +44,7 @@ class Alarm:
             os.close(self._fd)
             self._fd = None
 
-    def _rang(self) -> None:
+    def _expired(self) -> None:
         assert self._fd is not None
         try:
             os.read(self._fd, 8)
