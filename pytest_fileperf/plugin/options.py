@@ -102,7 +102,7 @@ def add_options(parser: pytest.Parser) -> None:
         nargs="?",
         const="passed",
         metavar="all|new",
-        help="store baselines: of tests that are not worse, nor may be, only missing ones (new), or all (all)",
+        help="store baselines: of tests that certainly did not get worse, only missing ones (new), or all (all)",
     )
     option("-reason", metavar="TEXT", help="why baselines are stored: kept with them, and said where a test regresses")
     option("-update-in-ci", action="store_true", default=False, help="store baselines also where CI is set")
