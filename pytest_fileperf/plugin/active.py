@@ -110,7 +110,7 @@ class Active:
     def session(self) -> Session:
         """Returns the session that measures; made on first use, with all that it imports."""
         if self._session is None:
-            from pytest_fileperf.session.alone import Rig
+            from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
 
             options = SessionOptions(

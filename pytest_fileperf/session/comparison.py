@@ -30,10 +30,10 @@ from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.alone import Rig, Task
 from pytest_fileperf.session.loading import BothServers, Run, Teller, recording_of
 from pytest_fileperf.session.planning import ComparisonPlan
 from pytest_fileperf.session.profiling import Looked, explain_growth
+from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
 __all__ = ("Comparison",)
@@ -46,8 +46,9 @@ class Comparison:
         self._task = task
         self._plan = plan
         self._base = base
-        self._booting = sides
+        self._sides = sides
         self._rig = rig
+        self._cores = plan.server.generator_cores
         limit_s = plan.max_duration_ns / 1e9
         self._gates = Sequential(plan.tolerances, alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end)
         self._begun_s = rig.clock()
@@ -68,7 +69,7 @@ class Comparison:
         """
         while True:
             number, pair_begun_s = len(self._pairs), self._rig.clock()
-            with self._booting.booted(number) as servers:
+            with self._sides.booted(number) as servers:
                 if isinstance(servers, Absent):
                     return servers
                 if number == 0 and (absent := self._probed(servers)):
@@ -101,6 +102,7 @@ class Comparison:
         return None
 
     def _pair(self, number: int, servers: BothServers) -> Pair:
+        """Loads both boots in turn; returns what that shows."""
         if self._plan.turn is None:
             runs = self._alternated(number, servers)
         else:
@@ -120,9 +122,7 @@ class Comparison:
         # All pairs so far say what a request takes: the probe may have met a stall.
         latency_ns = max(map(_median_ns, self._runs)) or self._latency_ns
         turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
-        base, now = self._rig.loads.alternate(
-            self._task.work, turns, number, servers, self._plan.server.generator_cores, self._tell
-        )
+        base, now = self._rig.loads.alternate(self._task.work, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.result.rounds)
         return [base], [now]
 
@@ -136,9 +136,7 @@ class Comparison:
         return runs
 
     def _load(self, number: int, plan: LoadPlan, server: RunningServer) -> Run:
-        return self._rig.loads.make(
-            self._task.work, plan, number, server, self._plan.server.generator_cores, self._tell
-        )
+        return self._rig.loads.make(self._task.work, plan, number, server, self._cores, self._tell)
 
     def _tell(self, progress: RunProgress) -> None:
         self._teller.tell(progress, boot=len(self._pairs) + 1, requests=self._requests)
@@ -159,11 +157,7 @@ class Comparison:
             work=self._task.work.name,
             server=server.title,
             load=plan.title(len(self._pairs), seconds),
-            identity={
-                "work": self._task.work.identity(),
-                "server": server.identity(),
-                "against": self._base.title,
-            },
+            identity={"work": self._task.work.identity(), "server": server.identity(), "against": self._base.title},
             recording=now,
             measurement=replace(measurement, limit=alone.limit, busy=alone.busy, server=use),
             verdict=Verdict(comparisons=comparisons),
@@ -199,8 +193,7 @@ class Comparison:
             Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
             Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
         )
-        cores = self._plan.server.generator_cores
-        return explain_growth(partial(self._load, 0), self._plan.profile, sides, cores)
+        return explain_growth(partial(self._load, 0), self._plan.profile, sides, self._cores)
 
 
 def _median_ns(runs: Sequence[Run]) -> int:

@@ -18,9 +18,10 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, Rea
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.serve.spec import InProcess, Uvicorn
-from pytest_fileperf.session.alone import Measured, Rig, Task, measure_alone
+from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.comparison import Comparison
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
+from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
 __all__ = ("Nothing", "OtherVersion", "Reference", "StoredBaseline")

@@ -19,10 +19,10 @@ from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.alone import Measured, Rig, Task
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference, StoredBaseline
+from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.resolve import Settings
 

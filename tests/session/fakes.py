@@ -23,8 +23,8 @@ from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
-from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.loading import BothServers, Cores, Run, Tell
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.sides import Machine
 from pytest_fileperf.versions.tree import HERE, CodeTree
 

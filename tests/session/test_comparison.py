@@ -32,9 +32,9 @@ from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.session.alone import Task
 from pytest_fileperf.session.planning import comparison_plan
 from pytest_fileperf.session.reference import OtherVersion
+from pytest_fileperf.session.rig import Task
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.resolve import Settings

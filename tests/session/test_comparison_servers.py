@@ -27,8 +27,8 @@ from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
 from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url, Uvicorn
-from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.planning import Pace, server_plan
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Absent, Base, Machine, Sides
 from pytest_fileperf.settings.resolve import Settings

@@ -14,10 +14,10 @@ from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.serve.external import RunningUrl
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.loading import Loader, Run
 from pytest_fileperf.session.planning import Pace, alone_plan
 from pytest_fileperf.session.profiling import Looked, explain_costs
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 

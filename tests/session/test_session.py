@@ -21,8 +21,8 @@ from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
-from pytest_fileperf.session.alone import Rig
 from pytest_fileperf.session.loading import Run
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 

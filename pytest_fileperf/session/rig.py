@@ -1,0 +1,63 @@
+"""What a session measures with, what it is asked to measure, and what that leaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from pytest_fileperf.judge.result import Result, TestId
+from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.report.progress import ProgressSink, SilentProgress
+from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.session.loading import Loader, Loads
+from pytest_fileperf.session.planning import USUAL_PACE, Pace
+from pytest_fileperf.session.sides import Absent, Machine
+from pytest_fileperf.settings.resolve import Settings
+
+__all__ = ("Measured", "Rig", "Task")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """What a session measures with. Whoever made it closes it."""
+
+    progress: ProgressSink = field(default_factory=SilentProgress)
+    servers: ServerPool = field(default_factory=ServerPool)
+    """The servers of the code here, which all measurements share."""
+    machine: Machine = field(default_factory=Machine)
+    """Starts the servers of a comparison, which are its own."""
+    loads: Loads = field(default_factory=Loader)
+    clock: Callable[[], float] = monotonic
+    chance: random.Random = field(default_factory=random.SystemRandom)
+    """Not the generator that test suites seed: two sessions are not to have the same luck."""
+    pace: Pace = USUAL_PACE
+
+    def close(self) -> None:
+        """Ends the generator and every server."""
+        try:
+            self.loads.close()
+        finally:
+            self.servers.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One measurement to make."""
+
+    work: Work
+    settings: Settings
+    test: TestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured, before it is judged."""
+
+    result: Result
+    """Its verdict has only what gates found that look at the evidence while it comes in."""
+    log: tuple[str, ...] = ()
+    """The last lines of a server's log, where it had an answer of 500 or more: only the log says why."""
+    absent: Absent | None = None
+    """What one side has not, where there was nothing to compare."""
