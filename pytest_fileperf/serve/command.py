@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +18,20 @@ from pytest_fileperf.serve.command_invocation import require_difference, require
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.process import (
     Invocation,
-    ProcessLaunch,
+    PortTakenError,
     RunningProcess,
     ServerProcess,
     base_env,
     ended_early,
 )
 from pytest_fileperf.serve.process_tree import is_alive
-from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("CommandLaunch", "CommandProgram", "RunningCommand", "free_port")
+__all__ = ("CommandProgram", "RunningCommand", "free_port")
 
 _HOST = "127.0.0.1"
-_PORTS_TRIED = 5
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that a port is taken."""
@@ -46,10 +44,6 @@ def free_port() -> int:
         return port
 
 
-class _PortTakenError(ServerStartError):
-    """Another program took the port between our choice and the program's start. Another port is worth a try."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandProgram:
     """A command, and the port that it is told."""
@@ -58,10 +52,16 @@ class CommandProgram:
     port: int
     boot: int
     cores: frozenset[int] | None
+    builds: Builds
     code_tree: CodeTree = HERE
 
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns the program below our supervisor. Raises PlanError where there is no such program."""
+        """Returns the program below our supervisor, after its build where there is one to make.
+
+        Raises PlanError where there is no such program, and ServerStartError where the build fails.
+        """
+        require_posix()
+        self.builds.ensure(self.spec, self.code_tree)
         env = self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
         env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
         require_difference(self.spec, env=env, code_tree=self.code_tree)
@@ -85,7 +85,7 @@ class CommandProgram:
         others = set(listeners(_HOST, self.port)).difference(one.pid for one in process.tree())
         if others:  # then it is chance who answers a connection
             shared = f"{self.spec.name} shares port {self.port} with process {min(others)}"
-            raise _PortTakenError(shared, log=process.log)
+            raise PortTakenError(shared, log=process.log)
         if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
             return None
         return RunningCommand(self.spec, process, self.port)
@@ -119,17 +119,20 @@ class CommandProgram:
         if returncode == 0:
             what += ": it must stay in the foreground for as long as it serves"
         if any(_IN_USE.search(line) for line in log) or not _is_free(self.port):
-            return _PortTakenError(f"{what}: another program took port {self.port}, or one that it wants too", log=log)
+            return PortTakenError(f"{what}: another program took port {self.port}, or one that it wants too", log=log)
         return ServerStartError(what, log=log)
 
 
 class RunningCommand(RunningProcess):
     """A program that answers requests."""
 
+    kind = "command"
+
     def __init__(self, spec: Command, process: ServerProcess, port: int) -> None:
         super().__init__(process)
         self._spec = spec
         self._port = port
+        self.workers = spec.workers
         self._program = next(iter(self.processes), None)
         self._workers: tuple[psutil.Process, ...] = ()
         self.url = f"http://{_HOST}:{port}"
@@ -154,15 +157,8 @@ class RunningCommand(RunningProcess):
         return tuple(process.pid for process in self._workers)
 
     def identity(self) -> dict[str, object]:
-        """Returns kind, title or command, workers, and what is stabilised."""
-        return {
-            "kind": "command",
-            "command": self._spec.title or " ".join(self._spec.command),
-            "workers": self._spec.workers,
-            "loop": None,
-            "http": None,
-            "stabilised": list(self.stabilised),
-        }
+        """Returns what every server's identity has, and the title, or else the command."""
+        return {"kind": self.kind, "command": self._spec.title or " ".join(self._spec.command)} | super().identity()
 
     def check(self) -> None:
         """Raises ServerDiedError when the program has ended."""
@@ -175,62 +171,6 @@ class RunningCommand(RunningProcess):
         if len(found) < self._spec.workers <= len(innermost := _innermost(tree)):
             return innermost
         return found
-
-
-class CommandLaunch:
-    """One boot of a command. Where another program takes its port, it tries others."""
-
-    def __init__(
-        self,
-        spec: Command,
-        *,
-        boot: int,
-        cores: frozenset[int] | None,
-        builds: Builds,
-        code_tree: CodeTree = HERE,
-        choose_port: Callable[[], int] = free_port,
-    ) -> None:
-        self._spec = spec
-        self._choose_port = choose_port
-        self._code_tree = code_tree
-        self._boot = boot
-        self._cores = cores
-        self._builds = builds
-        self._launch: ProcessLaunch | None = None
-
-    def start(self) -> None:
-        """Starts it, after its build where there is one to make. Raises PlanError or ServerStartError."""
-        require_posix()
-        self._builds.ensure(self._spec, self._code_tree)
-        program = CommandProgram(
-            spec=self._spec, port=self._choose_port(), boot=self._boot, cores=self._cores, code_tree=self._code_tree
-        )
-        self._launch = ProcessLaunch(program)
-        self._launch.start()
-
-    def ready(self) -> RunningServer:
-        """Waits until it answers. Raises ServerStartError."""
-        for _ in range(_PORTS_TRIED - 1):
-            with suppress(_PortTakenError):
-                return self._started().ready()
-            self.stop()
-            self.start()
-        return self._started().ready()
-
-    def ask_to_stop(self) -> None:
-        """Asks it to end, and does not wait for it."""
-        if self._launch is not None:
-            self._launch.ask_to_stop()
-
-    def stop(self) -> None:
-        """Ends every process of it. Can be repeated."""
-        if self._launch is not None:
-            self._launch.stop()
-
-    def _started(self) -> ProcessLaunch:
-        if self._launch is None:
-            raise ServerStartError(f"{self._spec.name} was not started")
-        return self._launch
 
 
 def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:

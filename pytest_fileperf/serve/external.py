@@ -20,7 +20,9 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class RunningUrl(RunningServer):
-    """A server that the user started."""
+    """A server that the user started. Only its kind is known, so runs on it compare only with each other."""
+
+    kind = "url"
 
     def __init__(self, spec: Url) -> None:
         self.url = spec.url.rstrip("/")
@@ -38,10 +40,6 @@ class RunningUrl(RunningServer):
             self._roots = listeners(self._host, self._port)
             trees = self._trees()
         return tuple(trees.values())
-
-    def identity(self) -> dict[str, object]:
-        """Returns its kind. Nothing else is known, so such runs compare only with each other."""
-        return {"kind": "url", "workers": None, "loop": None, "http": None, "stabilised": []}
 
     def connect(self) -> None:
         """Opens a connection and closes it. Raises OSError, and PlanError when it leads to another machine."""

@@ -34,25 +34,22 @@ class RunningInProcess(RunningServer):
     """An app behind a streaming ASGI transport, on an event loop of its own."""
 
     url = "http://in-process"
+    kind = "in-process"
 
     def __init__(
         self, thread: threading.Thread, loop: asyncio.AbstractEventLoop, transport: httpx.AsyncBaseTransport
     ) -> None:
         self._thread = thread
-        self._loop = loop
-        self._loop_name = type(loop).__module__.partition(".")[0]
+        self._event_loop = loop
+        self.loop = type(loop).__module__.partition(".")[0]
         self.transport = transport
         """To be used on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
-        self.title = f"in-process ({self._loop_name})"
+        self.title = f"in-process ({self.loop})"
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
         """The test process itself: the app, the client and the test run share it."""
         return (psutil.Process(os.getpid()),)
-
-    def identity(self) -> dict[str, object]:
-        """Returns kind and loop; there are no workers and no HTTP implementation, and nothing is stabilised."""
-        return {"kind": "in-process", "workers": None, "loop": self._loop_name, "http": None, "stabilised": []}
 
     def check(self) -> None:
         """Raises ServerDiedError when the event loop has ended."""
@@ -67,7 +64,7 @@ class RunningInProcess(RunningServer):
         """
         self.check()
         coroutine = function()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
         try:
             while not concurrent.futures.wait((future,), timeout=_POLL_S).done:
                 self.check()
@@ -79,7 +76,7 @@ class RunningInProcess(RunningServer):
 
     def _let_cancelled_settle(self) -> None:
         """Gives what was cancelled the time to close its connections. A coroutine that does not end is left behind."""
-        settled = asyncio.run_coroutine_threadsafe(_others_done(), self._loop)
+        settled = asyncio.run_coroutine_threadsafe(_others_done(), self._event_loop)
         concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
 
     def _transport(self) -> httpx.AsyncBaseTransport:

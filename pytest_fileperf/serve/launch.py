@@ -7,7 +7,7 @@ from typing import Protocol
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command import CommandLaunch
+from pytest_fileperf.serve.command import CommandProgram, free_port
 from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.process import ProcessLaunch
@@ -55,12 +55,17 @@ def prepare(
     if isinstance(spec, Url):
         return UrlLaunch(spec)
     if isinstance(spec, Command):
-        return CommandLaunch(spec, boot=boot, cores=cores, builds=builds, code_tree=code_tree)
+        return ProcessLaunch(
+            lambda: CommandProgram(
+                spec=spec, port=free_port(), boot=boot, cores=cores, builds=builds, code_tree=code_tree
+            )
+        )
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    return ProcessLaunch(AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree))
+    program = AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree)
+    return ProcessLaunch(lambda: program)
 
 
 def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:

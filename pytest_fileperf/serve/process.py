@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +28,7 @@ from pytest_fileperf.serve.stability import stabilising_env
 __all__ = (
     "STAGES",
     "Invocation",
+    "PortTakenError",
     "ProcessLaunch",
     "Program",
     "RunningProcess",
@@ -38,6 +40,7 @@ __all__ = (
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
+_STARTS_TRIED = 5
 _POLL_S = 0.01
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
@@ -161,6 +164,10 @@ class RunningProcess(RunningServer):
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
 
 
+class PortTakenError(ServerStartError):
+    """Another program took the port between our choice and the program's start. Another port is worth a try."""
+
+
 class Program(Protocol):
     """One kind of server: what to start, and when it is ready."""
 
@@ -189,18 +196,19 @@ class Program(Protocol):
 
 
 class ProcessLaunch:
-    """One boot of a program: `start()` returns at once, `ready()` waits, `stop()` ends every process in any case."""
+    """One boot of a program. It is made anew, with another port, where another program takes its port."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, make_program: Callable[[], Program]) -> None:
+        self._make_program = make_program
+        self._program = make_program()
         self._process = ServerProcess()
         self._patience_s = _UNREADY_PATIENCE_S
 
     def start(self) -> None:
         """Starts the process.
 
-        Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where
-        its files cannot be written, or the process cannot be started.
+        Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where a
+        build fails, its files cannot be written, or the process cannot be started.
         """
         try:
             self._process.start(self._program.prepare(self._process.make_directory()))
@@ -211,6 +219,23 @@ class ProcessLaunch:
 
     def ready(self) -> RunningServer:
         """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""
+        for _ in range(_STARTS_TRIED - 1):
+            with suppress(PortTakenError):
+                return self._answering()
+            self.stop()
+            self._program, self._process = self._make_program(), ServerProcess()
+            self.start()
+        return self._answering()
+
+    def ask_to_stop(self) -> None:
+        """Asks the server to end, and does not wait for it."""
+        self._process.ask_to_stop()
+
+    def stop(self) -> None:
+        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
+        self._process.stop(patience_s=self._patience_s)
+
+    def _answering(self) -> RunningServer:
         spec = self._program.spec
         deadline_s = time.monotonic() + spec.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -220,14 +245,6 @@ class ProcessLaunch:
                 return running
             time.sleep(_POLL_S)
         raise ServerStartError(self._program.why_late(self._process), log=self._process.log)
-
-    def ask_to_stop(self) -> None:
-        """Asks the server to end, and does not wait for it."""
-        self._process.ask_to_stop()
-
-    def stop(self) -> None:
-        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
-        self._process.stop(patience_s=self._patience_s)
 
 
 def ended_early(spec: ProcessSpec, returncode: int) -> str:

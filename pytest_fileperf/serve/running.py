@@ -33,6 +33,12 @@ class RunningServer(ABC):
 
     url: str
     """Without a slash at its end."""
+    kind: str
+    """`uvicorn`, `gunicorn`, `in-process`, `command` or `url`."""
+    workers: int | None = None
+    loop: str | None = None
+    http: str | None = None
+    """What it runs on, as far as that is known."""
     title: str
     """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
@@ -58,9 +64,15 @@ class RunningServer(ABC):
         """The last lines of its output; empty where we cannot read it."""
         return ()
 
-    @abstractmethod
     def identity(self) -> dict[str, object]:
         """Returns what a comparison with another run depends on, as JSON values: without the port."""
+        return {
+            "kind": self.kind,
+            "workers": self.workers,
+            "loop": self.loop,
+            "http": self.http,
+            "stabilised": list(self.stabilised),
+        }
 
     @abstractmethod
     def check(self) -> None:

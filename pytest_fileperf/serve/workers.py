@@ -134,12 +134,11 @@ class RunningWorkers(RunningProcess):
 
     def __init__(self, spec: AsgiSpec, process: ServerProcess, ready: Sequence[Ready]) -> None:
         super().__init__(process)
-        self._spec = spec
-        self._loop = ready[0].loop
-        self._http = ready[0].http
-        self._workers = {report.pid: _worker(report.pid) for report in ready}
+        self.kind, self.workers = spec.name, spec.workers
+        self.loop, self.http = ready[0].loop, ready[0].http
+        self._processes = {report.pid: _worker(report.pid) for report in ready}
         self.url = f"http://127.0.0.1:{ready[0].port}"
-        self.title = f"{server_title(spec)} ({self._loop}, {self._http})"
+        self.title = f"{server_title(spec)} ({self.loop}, {self.http})"
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
@@ -147,21 +146,11 @@ class RunningWorkers(RunningProcess):
     @property
     def worker_pids(self) -> tuple[int, ...]:
         """The workers that reported that they are ready."""
-        return tuple(self._workers)
-
-    def identity(self) -> dict[str, object]:
-        """Returns kind, workers, loop, http and what is stabilised."""
-        return {
-            "kind": self._spec.name,
-            "workers": self._spec.workers,
-            "loop": self._loop,
-            "http": self._http,
-            "stabilised": list(self.stabilised),
-        }
+        return tuple(self._processes)
 
     def check(self) -> None:
         """Raises ServerDiedError when it has ended, or when a worker has (the supervisor replaces it)."""
-        ended = [pid for pid, worker in self._workers.items() if worker is None or not is_alive(worker)]
+        ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         self._check_ended(is_ending=ended == [self._process.pid])
         if ended:
             raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)

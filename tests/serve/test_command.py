@@ -20,8 +20,9 @@ from serve.processes import Boot, check_until, facts, launch, linux, posix, rema
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import command_invocation
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command import CommandLaunch, free_port
+from pytest_fileperf.serve.command import CommandProgram, free_port
 from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
 pytestmark = posix
@@ -38,15 +39,11 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def on_ports(ports: Iterable[int], *words: str, ready: str | None = "/", timeout_s: float = 30.0) -> CommandLaunch:
+def on_ports(ports: Iterable[int], *words: str, ready: str | None = "/", timeout_s: float = 30.0) -> ProcessLaunch:
     """Returns a launch of the program that tries these ports first, though they may not be free."""
-    chosen = iter(ports)
-    return CommandLaunch(
-        Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s),
-        boot=0,
-        cores=None,
-        builds=Builds(),
-        choose_port=lambda: next(chosen, None) or free_port(),
+    spec, chosen = Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s), iter(ports)
+    return ProcessLaunch(
+        lambda: CommandProgram(spec=spec, port=next(chosen, None) or free_port(), boot=0, cores=None, builds=Builds())
     )
 
 

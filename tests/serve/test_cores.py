@@ -103,9 +103,6 @@ class Running(RunningServer):
     def check(self) -> None:
         """Nobody asks."""
 
-    def identity(self) -> dict[str, object]:
-        return {}
-
 
 FAMILY = """
 import subprocess, sys, threading
