@@ -30,7 +30,7 @@ ONCE = (
     "serve/test_workers.py",
     "session/test_comparison_servers.py",
     "session/test_profiling.py",
-    "session/test_session.py",
+    "session/test_session_servers.py",
     "versions/test_checkout.py",
     "watch",
     # Simulations of many comparisons.

@@ -1,0 +1,81 @@
+"""How a session spreads a measurement over real servers, and what it learns from them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_fileperf.errors import RequestsFailedError
+from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.session.rig import Rig
+from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.settings.resolve import Settings
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port: int = other.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    "make, boots",
+    [(Uvicorn, 3), (lambda: Uvicorn(port=free_port()), 1), (InProcess, 1)],
+    ids=["several boots", "a fixed port", "in-process"],
+)
+def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
+    make: Callable[[], ServerSpec], boots: int, tmp_path: Path
+) -> None:
+    settings = Settings(
+        app="serve.apps:app", server=make(), boots=3, connections=1, duration_ns=300 * MS, rounds=6, warmup_ns=0
+    )
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+        measurement = session.measure(GET, settings, TEST)
+        (result,) = session.results
+
+    assert len(result.recording.boots) == boots
+    assert len(result.recording.measured()) == 6
+    assert measurement.duration == pytest.approx(0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
+def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
+    settings = Settings(
+        app="serve.apps:app", server=Uvicorn(), boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0
+    )
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+        measurement = session.measure(GET, settings, TEST)
+        (boot,) = session.results[0].recording.boots
+
+    anywhere = os.sched_getaffinity(0)
+    assert set() < boot.cores <= anywhere
+    assert set() < boot.generator_cores <= anywhere
+    assert {core.core for core in boot.samples[0].cores} >= anywhere
+    assert 0 <= measurement.busy.server < 1
+
+
+def test_the_servers_log_says_why_it_answered_500(tmp_path: Path) -> None:
+    (tmp_path / "broken_app.py").write_text(
+        "async def app(scope, receive, send):\n    raise KeyError('which column')\n", encoding="utf-8"
+    )
+    settings = Settings(
+        app="broken_app:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0, gate=("rps",)
+    )
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Session(SessionOptions(baselines=tmp_path), Rig()) as session,
+    ):
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(RequestsFailedError, match=r"(?s)status 500.*last lines of its log:.*which column"):
+            session.measure(GET, settings, TEST)
