@@ -16,7 +16,7 @@ from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvic
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "prepare")
+__all__ = ("Launch", "prepare", "refuse_other_version")
 
 
 class Launch(Protocol):
@@ -49,9 +49,8 @@ def prepare(
 
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree.
     """
-    problem = None if code_tree.is_here else _why_only_here(spec, app)
-    if problem:
-        raise PlanError(f"{code_tree.title} cannot be compared with: {problem}", where=type(spec).__name__)
+    if not code_tree.is_here:
+        refuse_other_version(spec, app, title=code_tree.title)
     if isinstance(spec, Url):
         return UrlLaunch(spec)
     if isinstance(spec, Command):
@@ -68,8 +67,13 @@ def prepare(
     return ProcessLaunch(lambda: program)
 
 
+def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
+    """Raises PlanError, with what to do, where the other side of a comparison cannot run this."""
+    if problem := _why_only_here(spec, app):
+        raise PlanError(f"{title} cannot be compared with: {problem}", where=type(spec).__name__)
+
+
 def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:
-    """Returns why the other side cannot run this, and what to do; None where it can."""
     if isinstance(spec, Url):
         return "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
     if isinstance(spec, InProcess):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
@@ -17,7 +16,8 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.serve.spec import InProcess, Uvicorn
+from pytest_fileperf.serve.launch import refuse_other_version
+from pytest_fileperf.serve.spec import InProcess, Url
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.comparison import Comparison
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
@@ -177,15 +177,8 @@ class OtherVersion:
 
     def _refuse(self) -> None:
         server = self.plan.server.spec
-        if isinstance(server, InProcess):
-            raise PlanError(
-                "an in-process app cannot be compared with another version of itself, as one process cannot hold two "
-                "of a module: leave the server out, or use uvicorn"
-            )
-        if self.base.url is None and isinstance(server, Uvicorn) and server.port:
-            raise PlanError(
-                f"port={server.port} cannot be had by two versions at once: leave `port` out to take free ones"
-            )
+        if isinstance(server, InProcess) or (self.base.url is None and not isinstance(server, Url)):
+            refuse_other_version(server, None, title=self.base.title)
 
     def _new(self, name: str, recording: Recording, reason: Reason) -> MetricComparison:
         return MetricComparison(

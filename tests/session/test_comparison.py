@@ -388,7 +388,7 @@ def test_after_an_error_the_next_test_is_compared(compare: Compare) -> None:
     "server, reason",
     [
         (InProcess(), "one process cannot hold two"),
-        (Uvicorn(port=18_123), "port=18123 cannot be had by two versions at once"),
+        (Uvicorn(port=18_123), "two versions cannot have port 18123 at once: leave `port` out"),
         (Url("http://127.0.0.1:9"), "give its address with --fileperf-against=URL"),
     ],
 )
