@@ -130,6 +130,31 @@ class _Suspect:
     """Only what it does itself grew, or could be looked at."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """Both sides of a comparison."""
+
+    base: _Side
+    now: _Side
+
+    @property
+    def growth_s(self) -> float:
+        """What is not explained yet."""
+        return self.cost_s(self.base.total, self.now.total)
+
+    def cost_s(self, before: float, after: float) -> float:
+        """Returns by how much samples of now cost more per request than those of the base."""
+        return after * self.now.per_sample_s - before * self.base.per_sample_s
+
+    def rise(self, before: int, after: int) -> tuple[float, float]:
+        """Returns by how much the share of some samples grew, and the standard deviation of that."""
+        rise = after / self.now.total - before / self.base.total
+        return rise, math.hypot(_spread(after, self.now.total), _spread(before, self.base.total))
+
+    def without(self, suspect: _Suspect) -> _Sides:
+        return _Sides(base=self.base.without(suspect), now=self.now.without(suspect))
+
+
 def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU per request, the one it shows most clearly in first.
 
@@ -142,37 +167,38 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
         return ()
     base_places, now_places = _places(base, base_root), _places(now, now_root)
     lines = {place: frame.line for places in (base_places, now_places) for frame, place in places.items()}
-    first = sides = _Side.of(base, base_places), _Side.of(now, now_places)
+    whole = left = _Sides(base=_Side.of(base, base_places), now=_Side.of(now, now_places))
     named: list[FunctionGrowth] = []
-    while all(side.stacks for side in sides):
-        clear = _CLEAR_FURTHER if named else _CLEAR
-        suspect = _cause(sides, clear=clear, own_only=base.torn or now.torn)
-        if suspect is None or suspect.growth_s < _WORTH_NAMING * whole_s:
+    while left.base.stacks and left.now.stacks:
+        cause = _cause(left, clear=_CLEAR_FURTHER if named else _CLEAR, own_only=base.torn or now.torn)
+        if cause is None or cause.growth_s < _WORTH_NAMING * whole_s:
             break
-        callee = None if suspect.itself else _callee(suspect, sides)
-        named.append(
-            FunctionGrowth(
-                function=suspect.place.function,
-                file=suspect.place.file,
-                line=lines[suspect.place],
-                own_code=suspect.place.own_code,
-                growth_s=suspect.growth_s,
-                share=min(1.0, suspect.growth_s / whole_s),
-                base_s=first[0].counts()[suspect.place] * base.per_sample_s,
-                now_s=first[1].counts()[suspect.place] * now.per_sample_s,
-                base_self_s=first[0].own_counts()[suspect.place] * base.per_sample_s,
-                now_self_s=first[1].own_counts()[suspect.place] * now.per_sample_s,
-                callee=None
-                if callee is None
-                else Frame(function=callee.function, file=callee.file, line=lines[callee]),
-            )
-        )
-        sides = sides[0].without(suspect), sides[1].without(suspect)
+        named.append(_named(cause, _callee(cause, left), whole, whole_s=whole_s, lines=lines))
+        left = left.without(cause)
     return tuple(named)
 
 
+def _named(
+    cause: _Suspect, callee: CodePlace | None, whole: _Sides, *, whole_s: float, lines: Mapping[CodePlace, int]
+) -> FunctionGrowth:
+    place, base, now = cause.place, whole.base, whole.now
+    return FunctionGrowth(
+        function=place.function,
+        file=place.file,
+        line=lines[place],
+        own_code=place.own_code,
+        growth_s=cause.growth_s,
+        share=min(1.0, cause.growth_s / whole_s),
+        base_s=base.counts()[place] * base.per_sample_s,
+        now_s=now.counts()[place] * now.per_sample_s,
+        base_self_s=base.own_counts()[place] * base.per_sample_s,
+        now_self_s=now.own_counts()[place] * now.per_sample_s,
+        callee=None if callee is None else Frame(function=callee.function, file=callee.file, line=lines[callee]),
+    )
+
+
 def _places(profile: Profile, root: Path | None) -> dict[Frame, CodePlace]:
-    return {frame: place_of(frame, root) for frame in {frame for stack in profile.stacks for frame in stack}}
+    return {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
 
 
 def _noise_s(base: Profile, now: Profile) -> float:
@@ -182,7 +208,7 @@ def _noise_s(base: Profile, now: Profile) -> float:
     return 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
 
 
-def _cause(sides: tuple[_Side, _Side], *, clear: float, own_only: bool) -> _Suspect | None:
+def _cause(sides: _Sides, *, clear: float, own_only: bool) -> _Suspect | None:
     """Returns the function that the clearest growth is to be put down to."""
     found_all = _suspects(sides, clear)
     suspects = {suspect.place: suspect for suspect in found_all if suspect.place.own_code or not own_only}
@@ -199,42 +225,33 @@ def _cause(sides: tuple[_Side, _Side], *, clear: float, own_only: bool) -> _Susp
     return _innermost(found, suspects, sides)
 
 
-def _suspects(sides: tuple[_Side, _Side], clear: float) -> Iterator[_Suspect]:
+def _suspects(sides: _Sides, clear: float) -> Iterator[_Suspect]:
     """Yields every function whose share of the samples has grown so clearly, and whose cost per request has grown."""
-    base, now = sides
-    before, after = base.counts(), now.counts()
-    base_total, now_total = base.total, now.total
-    left_s = now_total * now.per_sample_s - base_total * base.per_sample_s
-    for place, count in after.items():
-        if before[place] > _AROUND * base_total:
-            if place.own_code and (suspect := _grown_itself(place, sides, clear)) is not None:
-                yield suspect
-            continue
-        needed = clear if place.own_code else _CLEAR_LIBRARY
-        rise = count / now_total - before[place] / base_total
-        spread = math.hypot(_spread(count, now_total), _spread(before[place], base_total))
-        if rise < needed * spread:
-            continue
-        moved_s = _moved_s(place, sides)
-        rise -= moved_s / (now_total * now.per_sample_s)
-        growth_s = min(left_s, count * now.per_sample_s - before[place] * base.per_sample_s - moved_s)
-        if rise >= needed * spread and growth_s > 0:
-            yield _Suspect(place=place, clarity=rise / spread, growth_s=growth_s)
+    before, own_before, own_after = sides.base.counts(), sides.base.own_counts(), sides.now.own_counts()
+    for place, count in sides.now.counts().items():
+        if before[place] <= _AROUND * sides.base.total:
+            found = _grown(place, before[place], count, sides, clear if place.own_code else _CLEAR_LIBRARY)
+        elif place.own_code:
+            found = _grown(place, own_before[place], own_after[place], sides, clear, itself=True)
+        else:
+            found = None
+        if found is not None:
+            yield found
 
 
-def _grown_itself(place: CodePlace, sides: tuple[_Side, _Side], clear: float) -> _Suspect | None:
-    """Returns the function where the share of what it does itself has clearly grown."""
-    base, now = sides
-    before, after = base.own_counts()[place], now.own_counts()[place]
-    rise = after / now.total - before / base.total
-    spread = math.hypot(_spread(after, now.total), _spread(before, base.total))
-    growth_s = min(
-        now.total * now.per_sample_s - base.total * base.per_sample_s,
-        after * now.per_sample_s - before * base.per_sample_s,
-    )
+def _grown(
+    place: CodePlace, before: int, after: int, sides: _Sides, clear: float, *, itself: bool = False
+) -> _Suspect | None:
+    """Returns the function where the share of these samples of it has grown so clearly; None where it has not."""
+    rise, spread = sides.rise(before, after)
+    if rise < clear * spread:
+        return None
+    moved_s = 0.0 if itself else _moved_s(place, sides)
+    rise -= moved_s / (sides.now.total * sides.now.per_sample_s)
+    growth_s = min(sides.growth_s, sides.cost_s(before, after) - moved_s)
     if rise < clear * spread or growth_s <= 0:
         return None
-    return _Suspect(place=place, clarity=rise / spread, growth_s=growth_s, itself=True)
+    return _Suspect(place=place, clarity=rise / spread, growth_s=growth_s, itself=itself)
 
 
 def _spread(count: int, total: int) -> float:
@@ -243,23 +260,20 @@ def _spread(count: int, total: int) -> float:
     return math.sqrt(share * (1 - share) / (total + 2))
 
 
-def _moved_s(place: CodePlace, sides: tuple[_Side, _Side]) -> float:
+def _moved_s(place: CodePlace, sides: _Sides) -> float:
     """Returns the cost of what was done elsewhere before, and is done beneath this function now.
 
     Seen by innermost functions, which share all samples among them: what vanished elsewhere and appeared beneath.
     """
-    base, now = sides
-    base_beneath, beneath = base.own_counts(beneath=place), now.own_counts(beneath=place)
-    base_elsewhere, elsewhere = base.own_counts(without=place), now.own_counts(without=place)
-    moved_s = 0.0
-    for inner, count in beneath.items():
-        vanished_s = base_elsewhere[inner] * base.per_sample_s - elsewhere[inner] * now.per_sample_s
-        appeared_s = count * now.per_sample_s - base_beneath[inner] * base.per_sample_s
-        moved_s += max(0.0, min(vanished_s, appeared_s))
-    return moved_s
+    base_beneath, beneath = (side.own_counts(beneath=place) for side in (sides.base, sides.now))
+    base_elsewhere, elsewhere = (side.own_counts(without=place) for side in (sides.base, sides.now))
+    return sum(
+        max(0.0, min(-sides.cost_s(base_elsewhere[inner], elsewhere[inner]), sides.cost_s(base_beneath[inner], count)))
+        for inner, count in beneath.items()
+    )
 
 
-def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None:
+def _answerable(found: _Suspect, sides: _Sides) -> CodePlace | None:
     """Returns the project's function that most of this library function's growth lies in, or else comes from."""
     called: dict[CodePlace, float] = {}
     calling: dict[CodePlace, float] = {}
@@ -272,16 +286,16 @@ def _answerable(found: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None
             calling[caller] = calling.get(caller, 0.0) + cost_s
     inner = _most(called, _MOST * found.growth_s, sides)
     outer = _most(calling, _MOST * found.growth_s, sides)
-    if inner is None and outer is not None and sides[0].counts()[outer] > _AROUND * sides[0].total:
+    if inner is None and outer is not None and sides.base.counts()[outer] > _AROUND * sides.base.total:
         return None
     return inner or outer
 
 
-def _innermost(found: _Suspect, suspects: Mapping[CodePlace, _Suspect], sides: tuple[_Side, _Side]) -> _Suspect:
+def _innermost(found: _Suspect, suspects: Mapping[CodePlace, _Suspect], sides: _Sides) -> _Suspect:
     """Returns the innermost of the project's functions called from it that shows nearly all of its growth."""
     beneath = {
         place
-        for samples in sides[1].stacks
+        for samples in sides.now.stacks
         if found.place in samples.places
         for place in samples.path[samples.path.index(found.place) :]
         if place.own_code
@@ -291,14 +305,14 @@ def _innermost(found: _Suspect, suspects: Mapping[CodePlace, _Suspect], sides: t
         for place in beneath & suspects.keys()
         if suspects[place].growth_s >= _TIGHT * found.growth_s and suspects[place].clarity >= _TIGHT * found.clarity
     ]
-    after = sides[1].counts()
-    depth = {place: at for samples in sides[1].stacks for at, place in enumerate(samples.path)}
+    after = sides.now.counts()
+    depth = {place: at for samples in sides.now.stacks for at, place in enumerate(samples.path)}
     return min(tight, key=lambda suspect: (after[suspect.place], -depth[suspect.place]), default=found)
 
 
-def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None:
+def _callee(suspect: _Suspect, sides: _Sides) -> CodePlace | None:
     """Returns the library function it calls that has most of its growth; None for a function of a library."""
-    if not suspect.place.own_code:
+    if suspect.itself or not suspect.place.own_code:
         return None
     grown: dict[CodePlace, float] = {}
     for samples, cost_s in _signed(suspect.place, sides):
@@ -308,20 +322,17 @@ def _callee(suspect: _Suspect, sides: tuple[_Side, _Side]) -> CodePlace | None:
     return _most(grown, _MOST * suspect.growth_s, sides)
 
 
-def _signed(place: CodePlace, sides: tuple[_Side, _Side]) -> Iterator[tuple[_Samples, float]]:
+def _signed(place: CodePlace, sides: _Sides) -> Iterator[tuple[_Samples, float]]:
     """Yields the stacks of both sides that a function is part of, with their cost; that of the base is negative."""
-    for side, sign in zip(sides, (-1, 1), strict=True):
+    for side, sign in ((sides.base, -1), (sides.now, 1)):
         for samples in side.stacks:
             if place in samples.places:
                 yield samples, sign * samples.count * side.per_sample_s
 
 
-def _most(grown: Mapping[CodePlace, float], least_s: float, sides: tuple[_Side, _Side]) -> CodePlace | None:
+def _most(grown: Mapping[CodePlace, float], least_s: float, sides: _Sides) -> CodePlace | None:
     """Returns the function that grew most in this place, where that is so much, and not only moved to here."""
-    (base, now), (before, after) = sides, (side.counts() for side in sides)
-    found_s = {
-        place: min(cost_s, after[place] * now.per_sample_s - before[place] * base.per_sample_s)
-        for place, cost_s in grown.items()
-    }
+    before, after = sides.base.counts(), sides.now.counts()
+    found_s = {place: min(cost_s, sides.cost_s(before[place], after[place])) for place, cost_s in grown.items()}
     place = max(found_s, key=lambda place: found_s[place], default=None)
     return place if place is not None and found_s[place] >= least_s else None
