@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Returns the two pipes; whatever a journey reads or prints goes elsewhere."""
+    """Returns the two pipes. A journey reads nothing from them, and prints to the log instead."""
     commands = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -63,7 +63,7 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str) -> None:
-    """Passes messages on; ends the process at once when the test process wants no more, or was killed."""
+    """Passes messages on. Ends this process at once when the test process closes the pipe, or is gone."""
     while (message := read_message(commands)) is not None:
         jobs.put(message)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -75,7 +75,7 @@ def _answer(
 ) -> tuple[RunResult, ...] | Exception:
     """Makes the run; returns what it found, or the error that the test process raises.
 
-    `anywhere` are the cores of a run that names none: an earlier one may have had fewer.
+    `anywhere` are the cores of a run that names none: the run before it may have had fewer.
     """
     try:
         _allow_files(job.plan.connections * len(job.targets))

@@ -22,10 +22,10 @@ __all__ = ("LoadLoop", "Slot")
 _SWEEPS_A_TIMEOUT = 50
 _SWEEP_BETWEEN_S = (0.1, 1.0)
 """How often requests under way are checked against their time limit: looking at 10,000 connections takes a millisecond.
-Answers that come later than it, and before the next look, are for slots to refuse."""
+An answer that comes too late, but before the next check, is refused by its slot."""
 
 _DROPPED_A_TURN = 64
-"""Requests that may be dropped in one turn of the event loop without keeping it from what else there is."""
+"""The most requests that are dropped in one turn of the event loop: more would keep it from its other work."""
 
 
 class Slot(Protocol):
@@ -102,10 +102,10 @@ class LoadLoop:
         self._free.append(slot)
 
     def _start_free(self) -> None:
-        """Starts what is due on free slots, sets the timer for what will be, retires slots when there is no more."""
+        """Starts due work on free slots, sets the timer for work to come, and retires slots when there is no more."""
         self._woken = False
         free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
-        # What is left over has its turn after the event loop's.
+        # The rest goes on after one turn of the event loop.
         for _ in range(len(free) + _DROPPED_A_TURN):
             if not free:
                 return

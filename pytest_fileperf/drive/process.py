@@ -222,7 +222,7 @@ def _packed(work: Work) -> bytes:
         module = None
     try:
         raw: bytes = cloudpickle.dumps(work)
-    except Exception as error:  # whatever an object's own reduction raises
+    except Exception as error:  # an object's own `__reduce__` may raise anything
         raise PlanError(
             f"{work.name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
             "a journey and a request's arguments must not hold open files, sockets, locks or fixtures that have them"

@@ -68,10 +68,10 @@ async def run_load(
     server_cpu: Callable[[], Mapping[int, int]],
     progress: Callable[[RunProgress], None],
 ) -> RunResult:
-    """Runs one run and returns its rounds.
+    """Makes one run and returns its rounds.
 
     Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
-    connections cannot be opened; whatever goes wrong later is a failure in the rounds.
+    connections cannot be opened; what goes wrong later is a failure in the rounds.
     """
     async with AsyncExitStack() as stack:
         ends = () if plan.counted else range(1, plan.rounds + 1)
@@ -144,7 +144,7 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
-    """Reports how far the run is, a few times a second; whoever listens may end it by raising."""
+    """Reports how far the run is, a few times a second; the listener may end it by raising."""
     while True:
         last = recorder.last_round
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
@@ -158,7 +158,7 @@ async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Cal
         )
         try:
             progress(moment)
-        except Exception as error:  # the listener's own, handed to whoever runs the run
+        except Exception as error:  # the listener's own: the run raises it
             load.abort(error)
             return
         await asyncio.sleep(_PROGRESS_S)

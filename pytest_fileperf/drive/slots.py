@@ -29,7 +29,7 @@ _RECONNECT_PAUSE_S = 0.05
 class ReplaySlot:
     """Replays one request on one connection, and connects anew when the server has closed it.
 
-    Is the connection's exchange itself: between the end of an answer and the next `send` there is no other layer.
+    It is the connection's exchange itself: there is no other layer between the end of an answer and the next `send`.
     """
 
     __slots__ = (
@@ -183,19 +183,19 @@ class ReplaySlot:
 
 
 class Sent:
-    """What one piece of client work moved."""
+    """What one call of a journey or operation has sent and received."""
 
     __slots__ = ("bytes_received", "bytes_sent", "first_byte_ns", "problem", "status")
 
     def __init__(self) -> None:
         self.status: int | None = None
-        """The last answer's, or the first one of 500 or more."""
+        """The status of the last answer, or the first status from 500 on."""
         self.first_byte_ns: int | None = None
         """When the first answer's head was there."""
         self.bytes_sent = 0
         self.bytes_received = 0
         self.problem: tuple[str, str] | None = None
-        """Kind and example of what was wrong although nothing was raised."""
+        """Kind and example of a failure that raised nothing."""
 
 
 class ClientSlot:
@@ -337,7 +337,7 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
 
 
 def _shown(excerpt: bytes, size_bytes: int) -> str:
-    """Returns the start of a body of that size for a message; nothing where it was thrown away unseen."""
+    """Returns the start of a body for a message; empty where a body of this size was thrown away unseen."""
     if not excerpt:
         return "" if size_bytes else ", without a body"
     text = excerpt.decode("utf-8", "replace")
@@ -370,7 +370,7 @@ def _kind_of(error: Exception) -> tuple[str, str]:
 
 
 def _message(error: Exception) -> str:
-    """Returns what an exception says of itself; user code may raise ones that say nothing, or cannot."""
+    """Returns the exception's message, or its class where it has none; `__str__` of user code may raise, too."""
     try:
         return str(error) or type(error).__name__
     except Exception:  # its own `__str__` raised

@@ -1,9 +1,9 @@
 """Why CPU per request grew: compares the profiles of two sides, and names the functions to blame.
 
 The function that causes a growth is neither the largest nor the one whose own time grew most: its callers grew by as
-much, and so did what it calls. Of all functions, the *share* of samples grew most clearly in the cause: in its callers
-the growth drowns in what they did before, and each of its callees has a part of it. What was merely moved beneath a
-function (new middleware has the whole app beneath it) is not its growth.
+much, and so did what it calls. The cause is where the *share* of samples grew most clearly: in its callers the growth
+drowns in what they did before, and each function that it calls has only a part of it. Work that was merely moved into a
+function (new middleware now calls the whole app) is not its growth.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ("GREW", "FunctionGrowth", "growth")
 _CLEAR = 4.0
 """Standard deviations from which the share of one of the project's functions has clearly grown."""
 _CLEAR_FURTHER = 5.0
-"""The same once a function is named: what that one does to the rhythm of a server moves others too."""
+"""Standard deviations for a second function: the first one changes the rhythm of a server, which moves others too."""
 _CLEAR_LIBRARY = 6.0
-"""The same of a library's function. How many requests a server reads at once moves these by more than chance: on a busy
-machine, 3 of 20 comparisons of equal sides had one at 5."""
+"""Standard deviations for a library's function. How many requests a server reads at once moves it by more than chance:
+on a busy machine, 3 of 20 comparisons of equal sides had one at 5."""
 GREW = 0.01
 """Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
 _MOST = 0.7
@@ -33,15 +33,15 @@ _MOST = 0.7
 _TIGHT = 0.9
 """Of two nested functions the inner one is the cause where it shows this much of what the outer one shows."""
 _AROUND = 0.6
-"""Where more than this share of all time was spent beneath a function, its share goes up and down with what the event
-loop has to do around it, and explains nothing: only what it does itself can be its growth."""
+"""Where a function and all it calls took more than this share of all time, its share goes up and down with the work of
+the event loop around it, and explains nothing: only what it does itself can be its growth."""
 _WORTH_NAMING = 0.03
 """Share of the whole growth below which a function is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
-    """A function whose CPU per request grew, on its own account."""
+    """A function that made CPU per request grow."""
 
     function: str
     file: str
@@ -50,7 +50,7 @@ class FunctionGrowth:
     """On the side of now."""
     own_code: bool
     growth_s: float
-    """CPU seconds per request that came with it; what was only moved beneath it, or was named before, is not in it."""
+    """CPU seconds per request that it added, without work that was only moved into it, or that was named before."""
     share: float
     """Of the growth of the whole; 1.0 at the most."""
     base_s: float
@@ -60,7 +60,7 @@ class FunctionGrowth:
     """Cost per request before, without the Python functions it calls."""
     now_self_s: float
     callee: Frame | None = None
-    """The function of somebody else that it calls, where most of the growth lies in there."""
+    """A library function that it calls, where most of the growth lies in that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ def _noise_s(base: Profile, now: Profile) -> float:
 
 
 def _cause(sides: _Sides, *, clear: float, own_only: bool) -> _Suspect | None:
-    """Returns the function that the clearest growth is to be put down to."""
+    """Returns the function that causes the clearest growth."""
     found_all = _suspects(sides, clear)
     suspects = {suspect.place: suspect for suspect in found_all if suspect.place.own_code or not own_only}
     if not suspects:
@@ -255,15 +255,15 @@ def _grown(
 
 
 def _spread(count: int, total: int) -> float:
-    """Returns the standard deviation of a share, drawn a little to the middle: none of ten is not surely none."""
+    """Returns the standard deviation of a share. The share is drawn to the middle a little: 0 of 10 is not surely 0."""
     share = (count + 1) / (total + 2)
     return math.sqrt(share * (1 - share) / (total + 2))
 
 
 def _moved_s(place: CodePlace, sides: _Sides) -> float:
-    """Returns the cost of what was done elsewhere before, and is done beneath this function now.
+    """Returns the cost of work that was done elsewhere before, and that this function calls now.
 
-    Seen by innermost functions, which share all samples among them: what vanished elsewhere and appeared beneath.
+    Each sample belongs to one innermost function: it is work that vanished elsewhere and appeared in here.
     """
     base_beneath, beneath = (side.own_counts(beneath=place) for side in (sides.base, sides.now))
     base_elsewhere, elsewhere = (side.own_counts(without=place) for side in (sides.base, sides.now))

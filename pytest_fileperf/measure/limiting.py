@@ -27,9 +27,9 @@ BUSY_CORE = 0.90
 MORE_THAN_ONE = 1.05
 """Cores that a worker uses which can use several: a process of threads without a lock between them."""
 WANTED_CORE = 0.95
-"""The same for running and waiting for a core together, where no time goes into waking up."""
+"""Share of the time in which a process without room runs or waits for a core: no time goes into waking up then."""
 NEARLY_BUSY_CORE = 0.85
-"""The same where an event loop was not found idle either."""
+"""Share of the time on a core that is enough where an event loop was not found idle either."""
 ROOM_ON_CORE = 0.75
 """Below it a process has time for more requests; between this and BUSY_CORE who can tell."""
 NEVER_IDLE = 0.10
@@ -39,9 +39,9 @@ FULL_POOL = 0.85
 that end together are handed their next work one after the other, which shows as a dip. A pool that requests need for
 half of their time has grown to the most it ever needed at once, which lies well above its mean."""
 QUEUE_FOR_POOL = 1.10
-"""So many requests for each busy thread show that some wait for one; less may be an error of the mean."""
+"""From this many requests for each busy thread some wait for one; fewer may be an error of the mean."""
 SPARE_POOL = 0.70
-"""A pool of which less is busy has threads to spare whenever a request comes."""
+"""A pool with a smaller busy share always has a thread to spare when a request comes."""
 MOST = 0.50
 """Share of threads, looks or connections from which on one cause explains the rest."""
 FEW = 0.25
@@ -81,7 +81,7 @@ class LimitKind(StrEnum):
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
     """The server waits: more requests in flight would be answered in the same time. Where they share what they wait
-    for, such as a semaphore or a database, that has a limit of its own, which cannot be seen from here."""
+    for, such as a semaphore or a database, that may have a limit of its own, which cannot be seen from here."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
@@ -206,7 +206,7 @@ def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
 
 
 def _no_room(recording: Recording, usage: Usage) -> Limit | None:
-    """A core that is too busy to rule it out and not busy enough to blame it, or of which nothing is known."""
+    """A core that is too busy to be ruled out and not busy enough to be blamed, or about which nothing is known."""
     if max(_wanted(recording, usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(recording, usage)
     return None

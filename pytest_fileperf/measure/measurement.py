@@ -55,7 +55,7 @@ class ServerUse:
     cpu_share: float | None
     """CPU seconds per second of the rounds: 1.0 is one core."""
     worker_cpu_shares: tuple[float, ...]
-    """The same of each worker, the busiest first; empty where it is not known which processes are workers."""
+    """CPU seconds per second of each worker, the busiest first; empty where the workers are not known."""
     peak_rss: int | None
     """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
 
@@ -88,7 +88,7 @@ class Measurement:
     error_kinds: Mapping[str, int]
     """Failed requests by kind, most frequent first."""
     failures: tuple[Failure, ...] = field(repr=False)
-    """The same with the first example of each."""
+    """Failed requests by kind with the first example of each, most frequent first."""
     statuses: Mapping[int, int]
     """All answers by status code."""
     latency: LatencySummary
@@ -99,7 +99,7 @@ class Measurement:
     send_delay: LatencySummary
     """Open loop: from when requests were due to when they were sent."""
     open_loop: bool
-    """Requests were due at given instants (`rate`, `burst`), whatever the server did."""
+    """Requests were due at given instants (`rate`, `burst`), however slow the server was."""
     due: int | None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     late: int

@@ -23,9 +23,9 @@ _BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
 _STEPS = int(step_of(np.array([HIGHEST_NS]))[0]) + 1
 _PACES = 2
-"""A typical rate takes this many times the answers whose time it goes by."""
-_STRETCHES = 500
-"""Points of a lead-time series: what a chart can show."""
+"""A typical rate needs this many times the answers whose time it is measured by."""
+_POINTS = 500
+"""Points of a lead-time series: as many as a chart can show."""
 
 
 class _Durations:
@@ -58,7 +58,7 @@ class _Durations:
         """Returns the histogram of everything so far and begins anew."""
         self.fold()
         if not self._folded:
-            return EMPTY  # short rounds are many, and looking through all counts takes longer than they may
+            return EMPTY  # there are many short rounds, and a look through all counts takes too long for them
         self._folded = False
         steps = np.flatnonzero(self._counts)
         counts = self._counts[steps]
@@ -81,18 +81,18 @@ class _Leads:
 
     def __init__(self) -> None:
         self._start_ns = 0
-        self._stretch_ns = 1
+        self._point_ns = 1
         self._due = array("q")
         self._latency = array("q")
-        self._first = np.full(_STRETCHES, HIGHEST_NS, dtype=np.int64)
-        self._counts = np.zeros(_STRETCHES, dtype=np.int64)
-        self._sums = np.zeros(_STRETCHES, dtype=np.float64)
-        self._most = np.zeros(_STRETCHES, dtype=np.int64)
+        self._first = np.full(_POINTS, HIGHEST_NS, dtype=np.int64)
+        self._counts = np.zeros(_POINTS, dtype=np.int64)
+        self._sums = np.zeros(_POINTS, dtype=np.float64)
+        self._most = np.zeros(_POINTS, dtype=np.int64)
 
     def begin(self, start_ns: int, span_ns: int) -> None:
         """Says from when to when requests are due."""
         self._start_ns = start_ns
-        self._stretch_ns = max(1, -(-span_ns // _STRETCHES))
+        self._point_ns = max(1, -(-span_ns // _POINTS))
 
     def append(self, due_ns: int, latency_ns: int) -> None:
         """Takes one latency."""
@@ -104,11 +104,11 @@ class _Leads:
     def _fold(self) -> None:
         due, latency = np.array(self._due, dtype=np.int64), np.array(self._latency, dtype=np.int64)
         del self._due[:], self._latency[:]
-        at = np.minimum(due // self._stretch_ns, _STRETCHES - 1)
+        at = np.minimum(due // self._point_ns, _POINTS - 1)
         np.minimum.at(self._first, at, due)
         np.maximum.at(self._most, at, latency)
-        self._counts += np.bincount(at, minlength=_STRETCHES)
-        self._sums += np.bincount(at, weights=latency, minlength=_STRETCHES)
+        self._counts += np.bincount(at, minlength=_POINTS)
+        self._sums += np.bincount(at, weights=latency, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
         """Returns the series; None where there was no sample."""
@@ -128,10 +128,10 @@ class Recorder:
     """Takes every finished request of one run; `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
-    away; from there `stretches` follow, each with when it ends (since that instant, ascending) and what it is; what
-    ends after the last one is the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of each server process, in ns. With `pace_over` rounds have a typical rate, by the time so many answers take;
-    where there are fewer than twice as many, by as many bunches of `together` as they have after the first.
+    away. From there `stretches` follow, each with its end (since that instant, ascending) and what it is. Samples after
+    the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU time of each
+    server process, in ns. With `pace_over` rounds have a typical rate: by the time of this many answers, or where
+    they have fewer than twice as many, by the time of their whole bunches of `together` answers after the first.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class Recorder:
         self._ttfb = _Durations()
         self._service = _Durations()
         self._send_delay = _Durations()
+        self._durations = (self._latency, self._ttfb, self._service, self._send_delay)
         self._leads = _Leads()
         self._measured_from_ns = _NEVER_NS
         self._first = _Durations()
@@ -187,9 +188,9 @@ class Recorder:
         self._leads.begin(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
-        """Takes note of a request of an open loop whose turn it is; returns whether to send it.
+        """Counts a request that is due in an open loop; returns whether to send it.
 
-        One that was due more than `patience_ns` ago is dropped: it has failed.
+        A request that was due more than `patience_ns` ago is dropped: it has failed.
         """
         if due_ns >= self._measured_from_ns:
             self.due_count += 1
@@ -211,9 +212,9 @@ class Recorder:
         bytes_received: int,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer; latencies count from when it was due, in an open loop, else from when it was sent.
+        """Takes a good answer; its latency counts from when it was due in an open loop, else from when it was sent.
 
-        What was due in the warm-up belongs to it, whenever it ends: so all that were due have succeeded or failed.
+        A request that was due in the warm-up belongs to it, whenever it ends: so all due requests succeed or fail.
         """
         if ended_ns >= self._boundary_ns:
             self.advance(ended_ns)
@@ -237,7 +238,7 @@ class Recorder:
         self._statuses[status] = self._statuses.get(status, 0) + 1
         self.requests += 1
         if len(self._latency.block) >= _BLOCK:
-            for durations in (self._latency, self._ttfb, self._service, self._send_delay):
+            for durations in self._durations:
                 durations.fold()
 
     def failure(
@@ -311,7 +312,7 @@ class Recorder:
 
     def _open(self, start_ns: int) -> None:
         """Begins the next round, or the drain, with empty counts."""
-        for durations in (self._latency, self._ttfb, self._service, self._send_delay):
+        for durations in self._durations:
             durations.take()
         self._ends = array("q")
         self._sent = self._received = self.requests = 0
@@ -324,15 +325,23 @@ class Recorder:
         self._client_cpu_mark = process_time_ns()
 
     def _typical_rps(self) -> float | None:
-        over = self._pace_over
-        if len(self._ends) < _PACES * over:
-            # How many there are is chance, by one bunch more or less; how long a whole number of them takes is not.
-            over = (len(self._ends) // self._together - 1) * self._together if 0 < self._together < over else 0
-        if over <= 0:
+        """Returns the rate by the median time that a fixed number of answers took; None where there are too few."""
+        many = len(self._ends) >= _PACES * self._pace_over
+        answers = self._pace_over if many else self._bunched_answers()
+        if answers <= 0:
             return None
         ends = np.array(self._ends, dtype=np.int64)
-        taken_ns = float(np.median(ends[over:] - ends[:-over]))
-        return over / taken_ns * 1e9 if taken_ns > 0 else None
+        taken_ns = float(np.median(ends[answers:] - ends[:-answers]))
+        return answers / taken_ns * 1e9 if taken_ns > 0 else None
+
+    def _bunched_answers(self) -> int:
+        """Returns the number of answers in the whole bunches after the first; 0 where they do not come in bunches.
+
+        Chance decides whether one bunch more or less ends in a turn, but not how long whole bunches take.
+        """
+        if not 0 < self._together < self._pace_over:
+            return 0
+        return (len(self._ends) // self._together - 1) * self._together
 
     def _close(self, end_ns: int, phase: Phase) -> None:
         """Turns the current counts into a round."""

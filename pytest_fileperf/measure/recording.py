@@ -69,10 +69,9 @@ class Round:
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
     typical_rps: float | None = None
-    """Requests/s by the median time in which as many answers came as there are connections, or a multiple of them that
-    is 16 or more: a stall has no hold on it.
-    Where a turn has few answers, by the time of most of them. None outside the turns of two servers, and where a turn
-    has hardly any."""
+    """Requests/s by the median time that a fixed number of answers took: as many as there are connections, or the least
+    multiple of it from 16 on. A stall does not change it. In a turn of few answers it goes by the time that most of
+    them took. None outside the turns of two servers, and in a turn of hardly any answers."""
 
     @property
     def duration_ns(self) -> int:
@@ -115,19 +114,19 @@ class Boot:
     cores: frozenset[int] = frozenset()
     """Those that its processes may run on; empty where that is not known."""
     generator_cores: frozenset[int] = frozenset()
-    """The same of the generator; empty also where that is the test process."""
+    """Those that the generator may run on; empty also where that is the test process."""
     samples: tuple[Sample, ...] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the run."""
     first: Histogram = EMPTY
-    """Nanoseconds that the requests took that were sent before any answer had come, in the warm-up where there is one:
-    there was no queue yet but of themselves."""
+    """Nanoseconds that the requests took which were sent before any answer had come, in the warm-up where there is one.
+    They met no queue of earlier requests."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
     """What the threads of each of its processes did over the rounds."""
 
     def and_then(self, later: Boot) -> Boot:
-        """Returns what is known of it after another run."""
+        """Returns what is known of this boot after a further run on it."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         return replace(
             later,
@@ -151,7 +150,7 @@ class Recording:
     wait_ns: int = 0
     """Time spent waiting for what was in flight after the last rounds, over all runs."""
     open_loop: bool = False
-    """Whether requests were due at given instants, whatever the server does."""
+    """Whether requests were due at given instants, however slow the server was."""
     due: int | None = None
     """Open loop and fixed counts: how many requests were due after the warm-up, over all runs."""
     attack_ns: int = 0
@@ -166,7 +165,7 @@ class Recording:
     def counted(self) -> tuple[Round, ...]:
         """Returns the rounds that the figures of the whole run are over.
 
-        The drains are among them in an open loop, where requests were due that the server was late with, and where
+        They include the drains in an open loop, where the server was late with requests that were due, and where
         nothing ended before.
         """
         measured = self.measured()

@@ -1,8 +1,8 @@
 """The load of a comparison: two servers in turn, many short turns each, in an order made by chance; pure.
 
-What disturbs a machine comes and goes in tenths of seconds, and slows whoever has the turn. Two turns that follow each
-other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting Repeatable
-Experiments in Highly Variable Cloud Computing Environments", ICPE 2017.
+Disturbances of a machine come and go in tenths of seconds, and slow the server that has the turn. Two turns that follow
+each other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting
+Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Alternation:
     timeout_ns: int
     """A request that takes longer counts as failed."""
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
-    """For each cycle of the warm-up, whose turn is first; they share its time. What warms up first warms up the machine
-    and the generator too, so several are fairer than one."""
+    """For each cycle of the warm-up, whose turn is first; the cycles share its time. The first turn also warms up the
+    machine and the generator, so several cycles are fairer than one."""
     _starts: tuple[tuple[int, ...], tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Alternation:
 
     @property
     def longest_ns(self) -> int:
-        """The time after which the load has ended whatever the servers do."""
+        """The time after which the load has ended even if a server never answers."""
         return self.duration_ns + self.timeout_ns
 
     def pacing(self, side: Side) -> Turns:

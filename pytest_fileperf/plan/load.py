@@ -47,18 +47,18 @@ class LoadPlan:
     """
 
     connections: int
-    """At most so many requests are under way at once."""
+    """The most requests that are under way at once."""
     warmup_ns: int
     """Load whose samples are thrown away."""
     round_ns: int
-    """Length of one round; with `requests` the longest time allowed: those not sent by then have failed."""
+    """Length of one round. With `requests` it is the longest time allowed: requests not sent by then have failed."""
     rounds: int
     timeout_ns: int
     """A request that takes longer counts as failed; in an open loop also one that waits longer for a connection."""
     requests: int | None = None
     """A fixed number of requests instead of a time; they make one round, without warm-up."""
     burst: int | None = None
-    """So many requests due at once; they make one round, without warm-up."""
+    """A number of requests that are all due at once; they make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
     ramp: Ramp | None = None
@@ -76,7 +76,7 @@ class LoadPlan:
 
     @property
     def longest_ns(self) -> int:
-        """The time after which the load has ended whatever the server does, but for what ending itself takes."""
+        """The time after which the load ends even if the server never answers; ending itself takes a little more."""
         waits = 2 if self.pacing().open_loop else 1  # for a connection, then for the answer
         return self.duration_ns + waits * self.timeout_ns
 

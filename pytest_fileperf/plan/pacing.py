@@ -1,7 +1,7 @@
 """Decides when the next request is due; a pure function of time and counts, so it is tested without a clock.
 
 Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended, so a slow server is
-asked less. *Open loop*: requests are due at given instants, whatever the server does (vegeta's pacer, wrk2's schedule).
+asked less. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's schedule).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCount:
-    """Each connection sends again at once, until so many requests have been started or the time is over."""
+    """Each connection sends again at once, until a number of requests have been started or the time is over."""
 
     open_loop: ClassVar[bool] = False
     slots_rest: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class FixedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """So many requests are due at once, at the very beginning: those without a free connection wait for one."""
+    """A number of requests are due at the very beginning: those without a free connection wait for one."""
 
     open_loop: ClassVar[bool] = True
     slots_rest: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """Calls an ASGI app in this process as a server would: streaming both ways with back-pressure, and with its lifespan.
 
     state = Lifespan(app)                              startup and shutdown, once
-    StreamingASGITransport(app, state=state.state)     one task for each request, whatever httpx.AsyncClient sends
+    StreamingASGITransport(app, state=state.state)     one task for each request of any httpx.AsyncClient
 
 Unlike `httpx.ASGITransport` nothing is collected: the app reads the request while the client still makes it, and its
 first chunk is out before it sends its second, so that times to first byte and memory are those of a real server.
@@ -32,7 +32,7 @@ _ERROR_HEADERS = (
     (b"connection", b"close"),
 )
 _LOGGED_KINDS = 20
-"""Exceptions of so many kinds are logged, each once."""
+"""This many kinds of exceptions are logged, each once."""
 _HTTP_SPEC = "2.4"
 """In this version `send` raises OSError after a disconnect, so frameworks need no second task to listen for one."""
 
@@ -290,7 +290,7 @@ class _Exchange(httpx.AsyncByteStream):
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Does the same at once."""
+        """Tells the app that nobody reads on, without waiting, unless the response is complete."""
         self._lose(httpx.ReadError("the response was closed before its end"))
 
     async def _wait(self) -> None:

@@ -2,7 +2,7 @@
 
 There is no asyncio transport in between: a request is one `send` (or `sendfile`), an answer is parsed in the callback
 that read it, and a body that nobody wants is dropped in the kernel (`MSG_TRUNC`) or overwritten in one shared buffer.
-When to send, how long to wait and what to make of the answer is the owner's business (`transport`, and `drive`).
+Its owner (`transport` or `drive`) decides when to send, how long to wait and what to make of the answer.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class Connection:
             exchange.on_failure(error)
 
     def close(self) -> None:
-        """Closes the socket; nobody is told. Closing twice is fine."""
+        """Closes the socket and tells nobody. Closing twice is fine."""
         if self.closed:
             return
         self._sender.drop()
@@ -371,7 +371,7 @@ class Connection:
         return self._sender.unfinished
 
     def pause(self) -> None:
-        """Stops reading: whoever takes the body is behind."""
+        """Stops reading: the owner has not yet taken what was read."""
         if not self._paused and not self.closed:
             self._paused = True
             self._loop.remove_reader(self._fd)

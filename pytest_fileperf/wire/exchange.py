@@ -1,4 +1,4 @@
-"""What a connection and its owner say to each other, and what the connections of one event loop share."""
+"""How a connection tells its owner of an answer, and what the connections of one event loop share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KnownAnswers: TypeAlias = dict[bytes, tuple[ResponseHead, int]]
 
 
 class Exchange(Protocol):
-    """Who is told about the answer to one request."""
+    """The owner's side of one request: the connection calls it when something happens."""
 
     def on_head(self, head: ResponseHead) -> bool:
         """Takes the final response head; returns whether the body shall be handed out."""
@@ -38,8 +38,8 @@ class Exchange(Protocol):
     def on_end(self, repeated: bool) -> bool:
         """The answer is complete; the connection is free, or closed when it cannot be used again.
 
-        Returns whether an answer of the very same bytes would be as good. Where connections keep known answers, such a
-        one ends with `repeated`, without `on_head` and `on_body`.
+        Returns whether another answer with exactly these bytes would be good too. Connections that keep known answers
+        then end it with `repeated`, without `on_head` and `on_body`.
         """
         ...
 

@@ -51,13 +51,13 @@ class ResponseHead:
     status: int
     reason: bytes
     version: bytes
-    """`HTTP/1.1`, `HTTP/1.0` or what else the server says."""
+    """As the server says it: `HTTP/1.1`, `HTTP/1.0`."""
     headers: tuple[tuple[bytes, bytes], ...]
     """As received, in order, names in their own case."""
     body: int
     """Length of the body in bytes, `CHUNKED` or `UNTIL_CLOSE`, unless the request was a HEAD."""
     keep_alive: bool
-    """Whether the server keeps the connection open, provided that the body has an end of its own."""
+    """Whether the server keeps the connection open; it cannot where the body ends with the connection."""
 
     @property
     def informational(self) -> bool:

@@ -1,4 +1,4 @@
-"""Starts an ASGI app up and shuts it down; holds what this and the calls to it (`asgi`) have in common."""
+"""Starts an ASGI app up and shuts it down, with the types that calls to it (`asgi`) use too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 ASGI_VERSION = "3.0"
 
 CLOSE_GRACE_S = 1.0
-"""What an app still does when everything is said, background tasks for example, may take this long."""
+"""Background tasks and the like may take this long after the last answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Lifespan:
 
     `state` is what the app stored in its lifespan's state. An app without a lifespan is served without one.
     Raises ServerStartError when the app says, or shows by an exception, that it cannot start. A failing shutdown is
-    logged. How long either may take is the caller's business (`asyncio.timeout`).
+    logged. The caller limits the time that either may take (`asyncio.timeout`).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -85,7 +85,7 @@ class Lifespan:
         }
         try:
             await self._app(scope, self._receive, self._send)
-        except SystemExit as error:  # would end the process of whoever runs the event loop
+        except SystemExit as error:  # it would end the process that runs the event loop
             raise RuntimeError(f"the app called sys.exit({error.code!r})") from error
         finally:
             self._answered.set()

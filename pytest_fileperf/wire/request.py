@@ -98,7 +98,7 @@ def asks_for_close(request: httpx.Request) -> bool:
 def compile_request(request: httpx.Request) -> WireRequest | None:
     """Returns the request as bytes, or None when its body has to be streamed.
 
-    Raises httpx.LocalProtocolError for what cannot be sent, a wrong content-length among it.
+    Raises httpx.LocalProtocolError for what cannot be sent, for example with a wrong content-length.
     """
     if "Transfer-Encoding" in request.headers:
         return None
@@ -144,7 +144,7 @@ class LoadClient(httpx.AsyncClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns the argument with a unique token of bytes for each payload; notes which stands for which."""
+    """Returns the argument with unique bytes, a token, in place of each payload; notes the payload of each token."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value
@@ -157,7 +157,7 @@ def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
 
 
 def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Does the same for one entry of `files=`: a payload, or a tuple (filename, payload, …)."""
+    """Returns an entry of `files=` (a payload, or a tuple of filename, payload, …) with a token for its payload."""
     if isinstance(item, Payload):
         return (item.filename, _with_placeholders(item, placeholders), item.content_type)
     if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):

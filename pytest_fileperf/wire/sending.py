@@ -78,9 +78,9 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets what is not sent yet, and who hears of failures.
+        """Forgets what is not sent yet, and the owner.
 
-        That is the owner, which holds this: the two would wait for the garbage collector, which is off during a load.
+        Owner and sender hold each other. Only the garbage collector would free them, and it is off during a load.
         """
         self._pieces.clear()
         self._on_failure = _nobody_hears
@@ -138,4 +138,4 @@ class Sender:
 
 
 def _nobody_hears(error: httpx.TransportError) -> None:
-    """Is told what happens after the end."""
+    """Takes the failures that happen after the end."""

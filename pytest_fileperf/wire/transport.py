@@ -289,7 +289,7 @@ class _Exchange(httpx.AsyncByteStream):
         self.close()
 
     def close(self) -> None:
-        """Does the same at once."""
+        """Lets go of the connection without waiting."""
         connection = self._connection
         if connection is None:
             if self._origin is None:
