@@ -1,4 +1,4 @@
-"""Puts a text into a file all at once or not at all; what a failure means is for the caller to say."""
+"""Writes a file all at once or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ("put_text",)
+from pytest_fileperf.errors import FilePerfError
+
+__all__ = ("put_text", "write_text")
 
 
 def put_text(path: Path, text: str) -> None:
@@ -23,3 +25,11 @@ def put_text(path: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         fresh.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Does what `put_text` does; raises FilePerfError, naming path and reason, when the text cannot be written."""
+    try:
+        put_text(path, text)
+    except OSError as error:
+        raise FilePerfError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""A file is written whole or not at all; tests/report and tests/judge show what becomes of an OSError."""
+"""A file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.files import put_text
+from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.files import put_text, write_text
 
 
 def test_the_file_holds_the_text_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -40,3 +41,12 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
         put_text(tmp_path / "directory", "")
     assert path.read_text() == "old"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.json", "directory"]
+
+
+@pytest.mark.parametrize("place", ["a file/run.json", "a directory"])
+def test_a_path_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("")
+    (tmp_path / "a directory").mkdir()
+    (tmp_path / "a directory" / "kept").write_text("")
+    with pytest.raises(FilePerfError, match=r"cannot write .*: \w+"):
+        write_text(tmp_path / place, "{}")

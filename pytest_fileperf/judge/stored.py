@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 __all__ = ("list_in", "mapping_in", "number_in", "optional_text_in", "text_in", "texts_in", "value_in", "whole_in")
 
@@ -18,25 +19,19 @@ def value_in(holder: Mapping[str, object], key: str, where: str) -> object:
 def mapping_in(holder: Mapping[str, object], key: str, where: str) -> Mapping[str, object]:
     """Returns the object under a key; raises ValueError naming the place."""
     value = value_in(holder, key, where)
-    if not isinstance(value, dict):
-        raise _wrong(where, key, value, "an object")
-    return value
+    return value if isinstance(value, dict) else _refuse(where, key, value, "an object")
 
 
 def list_in(holder: Mapping[str, object], key: str, where: str) -> Sequence[object]:
     """Returns the list under a key; raises ValueError naming the place."""
     value = value_in(holder, key, where)
-    if not isinstance(value, list):
-        raise _wrong(where, key, value, "a list")
-    return value
+    return value if isinstance(value, list) else _refuse(where, key, value, "a list")
 
 
 def text_in(holder: Mapping[str, object], key: str, where: str) -> str:
     """Returns the text under a key; raises ValueError naming the place."""
     value = value_in(holder, key, where)
-    if not isinstance(value, str):
-        raise _wrong(where, key, value, "a text")
-    return value
+    return value if isinstance(value, str) else _refuse(where, key, value, "a text")
 
 
 def optional_text_in(holder: Mapping[str, object], key: str, where: str) -> str | None:
@@ -48,17 +43,15 @@ def texts_in(holder: Mapping[str, object], key: str, where: str) -> tuple[str, .
     """Returns the list of texts under a key; raises ValueError naming the place."""
     values = list_in(holder, key, where)
     texts = tuple(value for value in values if isinstance(value, str))
-    if len(texts) != len(values):
-        raise _wrong(where, key, values, "a list of texts")
-    return texts
+    return texts if len(texts) == len(values) else _refuse(where, key, values, "a list of texts")
 
 
 def whole_in(holder: Mapping[str, object], key: str, where: str) -> int:
     """Returns the whole number, 0 or more, under a key; raises ValueError naming the place."""
     value = value_in(holder, key, where)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _wrong(where, key, value, "a whole number of 0 or more")
-    return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return _refuse(where, key, value, "a whole number of 0 or more")
 
 
 def number_in(holder: Mapping[str, object], key: str, where: str) -> float:
@@ -66,12 +59,9 @@ def number_in(holder: Mapping[str, object], key: str, where: str) -> float:
     value = value_in(holder, key, where)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max:
         return float(value)
-    raise _wrong(where, key, value, "a finite number of 0 or more")
+    return _refuse(where, key, value, "a finite number of 0 or more")
 
 
-def _wrong(where: str, key: str, value: object, wanted: str) -> ValueError:
-    shown = repr(value)
-    if len(shown) > 40:
-        shown = shown[:39] + "…"
-    place = f"{where}.{key}" if where else key
-    return ValueError(f"{place} is {shown}, not {wanted}")
+def _refuse(where: str, key: str, value: object, wanted: str) -> NoReturn:
+    shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:39] + "…"
+    raise ValueError(f"{f'{where}.{key}' if where else key} is {shown}, not {wanted}")

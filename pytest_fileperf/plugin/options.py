@@ -6,10 +6,11 @@ Every pytest run imports this module.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,42 +187,69 @@ def app_named_in(item: pytest.Item) -> object | None:
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     """Returns the options, and everything wrong with those that are not settings."""
-    update, save = config.getoption("fileperf_update"), config.getoption("fileperf_save")
-    reason, prune = config.getoption("fileperf_reason"), bool(config.getoption("fileperf_prune"))
-    smoke, html = bool(config.getoption("fileperf_smoke")), config.getoption("fileperf_html")
-    problems = [
-        *_update_problems(update, smoke=smoke),
-        *_ci_problems(update, allowed=config.getoption("fileperf_update_in_ci")),
-        *_reason_problems(reason, update),
-        *("--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke",) * (prune and smoke),
-        *_against_problems(config, update, smoke=smoke),
-        *_save_problems(save, config.invocation_params.dir),
-        *_html_problems(html),
-    ]
-    ini, found = _read_ini(config)
-    problems += found
-    group_by, found = _group_by(config.getoption("fileperf_group_by"), ini.pop("group_by", None))
-    problems += found
+
+    def given(name: str) -> Any:
+        return config.getoption(f"fileperf_{name}")
+
+    ini, wrong_types = _read_ini(config)
+    group_by, wrong_labels = _group_by(given("group_by"), ini.pop("group_by", None))
+    directory, reason = config.invocation_params.dir, given("reason")
     options = Options(
-        smoke=smoke,
-        update=update,
+        smoke=bool(given("smoke")),
+        update=given("update"),
         reason=None if reason is None else _on_one_line(reason),
-        prune=prune,
-        against=config.getoption("fileperf_against"),
-        aa=bool(config.getoption("fileperf_aa")),
-        profile=bool(config.getoption("fileperf_profile")),
-        strict=bool(config.getoption("fileperf_strict") or ini.pop("strict", False)),
-        json=_optional_path(config.invocation_params.dir, config.getoption("fileperf_json")),
-        html=_optional_path(config.invocation_params.dir, html),
-        save=save,
+        prune=bool(given("prune")),
+        against=given("against"),
+        aa=bool(given("aa")),
+        profile=bool(given("profile")),
+        strict=bool(given("strict") or ini.pop("strict", False)),
+        json=_optional_path(directory, given("json")),
+        html=_optional_path(directory, given("html")),
+        save=given("save"),
         baselines=_baselines(config, ini.pop("baselines", None)),
         group_by=group_by,
-        command_line={
-            key: value for key in _LOAD_OPTIONS if (value := config.getoption(f"fileperf_{key}")) is not None
-        },
+        command_line={key: value for key in _LOAD_OPTIONS if (value := given(key)) is not None},
         ini=ini,
     )
-    return options, tuple(problems)
+    in_ci = runs_in_ci() and not given("update_in_ci")
+    return options, (*_problems(options, directory, in_ci=in_ci), *wrong_types, *wrong_labels)
+
+
+def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
+    """Yields what is wrong with the options; `in_ci` is whether no baselines may be stored because CI is set."""
+    update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
+    if update is not None and update not in _UPDATES:
+        yield (
+            f"--fileperf-update={update}: it is all or new, or has no value; "
+            "give it after the paths, or the next path is taken for its value"
+        )
+    elif update is not None and smoke:
+        yield "--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"
+    if update is not None and in_ci:
+        yield (
+            "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: store them where "
+            "you see the figures and commit them, or add --fileperf-update-in-ci"
+        )
+    if reason == "":
+        yield '--fileperf-reason: it is empty, say why, as in --fileperf-reason="responses are signed now"'
+    elif reason is not None and update is None:
+        yield "--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update"
+    if options.prune and smoke:
+        yield "--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke"
+    if options.against and options.aa:
+        yield "--fileperf-against and --fileperf-aa: both say what to compare with, give one of them"
+    elif options.against or options.aa:
+        name = "--fileperf-aa" if options.aa else "--fileperf-against"
+        if update is not None:
+            yield f"{name}: it measures two versions, and stores neither: leave out --fileperf-update"
+        if smoke:
+            yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
+        if options.profile:
+            yield f"{name}: it looks where it finds a regression, leave out --fileperf-profile"
+    if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
+        yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
+    if options.html is not None and find_spec("plotly") is None:
+        yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
 
 
 def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
@@ -261,69 +289,6 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
     return None if given is None else directory / given
 
 
-def _update_problems(update: str | None, *, smoke: bool) -> tuple[str, ...]:
-    if update is None:
-        return ()
-    if update in _UPDATES:
-        return ("--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke",) * smoke
-    return (
-        f"--fileperf-update={update}: it is all or new, or has no value; "
-        "give it after the paths, or the next path is taken for its value",
-    )
-
-
-def _ci_problems(update: str | None, *, allowed: bool) -> tuple[str, ...]:
-    if update is None or allowed or not runs_in_ci():
-        return ()
-    return (
-        "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: store them where you "
-        "see the figures and commit them, or add --fileperf-update-in-ci",
-    )
-
-
-def _reason_problems(reason: str | None, update: str | None) -> tuple[str, ...]:
-    if reason is None:
-        return ()
-    if not reason.strip():
-        return ('--fileperf-reason: it is empty, say why, as in --fileperf-reason="responses are signed now"',)
-    if update is None:
-        return ("--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update",)
-    return ()
-
-
 def _on_one_line(text: str) -> str:
     """Returns the text with single spaces for white space and marks for control characters."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
-
-
-def _against_problems(config: pytest.Config, update: str | None, *, smoke: bool) -> tuple[str, ...]:
-    """Returns a problem for each option that does not go with comparing two versions."""
-    given = [f"--fileperf-{name}" for name in ("against", "aa") if config.getoption(f"fileperf_{name}")]
-    if len(given) > 1:
-        return ("--fileperf-against and --fileperf-aa: both say what to compare with, give one of them",)
-    return tuple(
-        problem
-        for name in given
-        for problem in (
-            *(f"{name}: it measures two versions, and stores neither: leave out --fileperf-update",)
-            * (update is not None),
-            *(f"{name}: a few requests compare nothing, leave out --fileperf-smoke",) * smoke,
-            *(f"{name}: it looks where it finds a regression, leave out --fileperf-profile",)
-            * bool(config.getoption("fileperf_profile")),
-        )
-    )
-
-
-def _save_problems(save: str | None, directory: Path) -> tuple[str, ...]:
-    if not save:
-        return ()
-    if "/" in save or "\\" in save or "::" in save or (directory / save).exists():
-        return (f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths",)
-    return ()
-
-
-def _html_problems(html: str | None) -> tuple[str, ...]:
-    """Returns a problem where the charts could not be drawn after the tests."""
-    if html is None or find_spec("plotly") is not None:
-        return ()
-    return ('--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"',)

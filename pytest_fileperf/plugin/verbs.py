@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
@@ -18,8 +19,60 @@ if TYPE_CHECKING:
 
 __all__ = ("AsyncFilePerf", "FilePerf")
 
+_Found = TypeVar("_Found")
 
-class FilePerf:
+
+class _Verbs(ABC, Generic[_Found]):
+    """The verbs of both fixtures; `_Found` is what a verb returns."""
+
+    def __init__(self, measuring: Measuring) -> None:
+        self._measuring = measuring
+
+    def get(self, url: str, **arguments: object) -> _Found:
+        """Measures GET requests."""
+        __tracebackhide__ = True
+        return self.request("GET", url, **arguments)
+
+    def post(self, url: str, **arguments: object) -> _Found:
+        """Measures POST requests."""
+        __tracebackhide__ = True
+        return self.request("POST", url, **arguments)
+
+    def put(self, url: str, **arguments: object) -> _Found:
+        """Measures PUT requests."""
+        __tracebackhide__ = True
+        return self.request("PUT", url, **arguments)
+
+    def patch(self, url: str, **arguments: object) -> _Found:
+        """Measures PATCH requests."""
+        __tracebackhide__ = True
+        return self.request("PATCH", url, **arguments)
+
+    def delete(self, url: str, **arguments: object) -> _Found:
+        """Measures DELETE requests."""
+        __tracebackhide__ = True
+        return self.request("DELETE", url, **arguments)
+
+    def request(self, method: str, url: str, **arguments: object) -> _Found:
+        """Measures requests of any method; `url` is a path on the server under test."""
+        __tracebackhide__ = True
+        return self._measure(request_from(method, url, arguments))
+
+    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> _Found:
+        """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
+
+        One call is one sample, and an exception is a failure. Keywords are the marker's keys. The journey runs in the
+        load generator's event loop, not in that of an async test.
+        """
+        __tracebackhide__ = True
+        return self._measure(journey_from(journey, keys))
+
+    @abstractmethod
+    def _measure(self, call: VerbCall) -> _Found:
+        """Makes the measurement."""
+
+
+class FilePerf(_Verbs["Measurement"]):
     """Makes load from a test, judges it, and returns the figures as a `Measurement`.
 
     The keywords of every verb but `run` are httpx's own (`params headers cookies content data files json auth
@@ -28,93 +81,18 @@ class FilePerf:
     nothing could be measured, and PerformanceError (an AssertionError) when the verdict fails the test.
     """
 
-    def __init__(self, measuring: Measuring) -> None:
-        self._measuring = measuring
-
-    def get(self, url: str, **arguments: object) -> Measurement:
-        """Measures GET requests."""
+    def _measure(self, call: VerbCall) -> Measurement:
         __tracebackhide__ = True
-        return self.request("GET", url, **arguments)
-
-    def post(self, url: str, **arguments: object) -> Measurement:
-        """Measures POST requests."""
-        __tracebackhide__ = True
-        return self.request("POST", url, **arguments)
-
-    def put(self, url: str, **arguments: object) -> Measurement:
-        """Measures PUT requests."""
-        __tracebackhide__ = True
-        return self.request("PUT", url, **arguments)
-
-    def patch(self, url: str, **arguments: object) -> Measurement:
-        """Measures PATCH requests."""
-        __tracebackhide__ = True
-        return self.request("PATCH", url, **arguments)
-
-    def delete(self, url: str, **arguments: object) -> Measurement:
-        """Measures DELETE requests."""
-        __tracebackhide__ = True
-        return self.request("DELETE", url, **arguments)
-
-    def request(self, method: str, url: str, **arguments: object) -> Measurement:
-        """Measures requests of any method; `url` is a path on the server under test."""
-        __tracebackhide__ = True
-        return self._measuring.measure(request_from(method, url, arguments))
-
-    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
-        """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
-
-        One call is one sample, and an exception is a failure. Keywords are the marker's keys.
-        """
-        __tracebackhide__ = True
-        return self._measuring.measure(journey_from(journey, keys))
+        return self._measuring.measure(call)
 
 
-class AsyncFilePerf:
+class AsyncFilePerf(_Verbs["Awaitable[Measurement]"]):
     """`FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
 
     A cancelled verb returns after its load has ended, so that nothing runs on beside the next test.
     """
 
-    def __init__(self, measuring: Measuring) -> None:
-        self._measuring = measuring
-
-    async def get(self, url: str, **arguments: object) -> Measurement:
-        """Measures GET requests."""
-        __tracebackhide__ = True
-        return await self.request("GET", url, **arguments)
-
-    async def post(self, url: str, **arguments: object) -> Measurement:
-        """Measures POST requests."""
-        __tracebackhide__ = True
-        return await self.request("POST", url, **arguments)
-
-    async def put(self, url: str, **arguments: object) -> Measurement:
-        """Measures PUT requests."""
-        __tracebackhide__ = True
-        return await self.request("PUT", url, **arguments)
-
-    async def patch(self, url: str, **arguments: object) -> Measurement:
-        """Measures PATCH requests."""
-        __tracebackhide__ = True
-        return await self.request("PATCH", url, **arguments)
-
-    async def delete(self, url: str, **arguments: object) -> Measurement:
-        """Measures DELETE requests."""
-        __tracebackhide__ = True
-        return await self.request("DELETE", url, **arguments)
-
-    async def request(self, method: str, url: str, **arguments: object) -> Measurement:
-        """Measures requests of any method; `url` is a path on the server under test."""
-        __tracebackhide__ = True
-        return await self._in_thread(request_from(method, url, arguments))
-
-    async def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> Measurement:
-        """Measures a journey; see `FilePerf.run`. It runs in the load generator's event loop, not in the test's."""
-        __tracebackhide__ = True
-        return await self._in_thread(journey_from(journey, keys))
-
-    async def _in_thread(self, call: VerbCall) -> Measurement:
+    async def _measure(self, call: VerbCall) -> Measurement:
         __tracebackhide__ = True
         turn = threading.Lock()  # held while measuring
         given_up = threading.Event()

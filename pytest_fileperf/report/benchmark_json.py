@@ -32,12 +32,12 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, parse_save, safe_dumps
 
 from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.files import write_text
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.parameters import param_id
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
-from pytest_fileperf.report.files import write_text
-from pytest_fileperf.report.values import json_value
+from pytest_fileperf.report.values import json_value, named
 
 __all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json", "run_info", "save_benchmarks")
 
@@ -183,26 +183,15 @@ def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
 def _extra(result: Result) -> dict[str, object]:
     run = result.measurement
     return {
-        "work": result.work,
-        "server": result.server,
-        "load": result.load,
-        "standing": result.standing,
-        "limit": str(run.limit),
-        "attack": run.attack,
-        "wait": run.wait,
-        "errors": run.errors,
-        "p75": run.latency.p75,
-        "p90": run.latency.p90,
-        "p95": run.latency.p95,
-        "p99": run.latency.p99,
+        **named(result, "work", "server", "load", "standing"),
+        **named(run, "attack", "wait", "errors", "bytes_sent_per_second", "bytes_received_per_second", "saturated"),
+        **named(run.latency, "p75", "p90", "p95", "p99"),
         "p99.9": run.latency.p999,
+        "limit": str(run.limit),
         "ttfb_p50": run.ttfb.p50,
         "ttfb_p99": run.ttfb.p99,
-        "bytes_sent_per_second": run.bytes_sent_per_second,
-        "bytes_received_per_second": run.bytes_received_per_second,
         "server_cpu_per_request": run.server.cpu_per_request,
         "server_peak_rss": run.server.peak_rss,
         "generator_cpu_share": run.client.cpu_share,
-        "saturated": run.saturated,
         "engine": run.client.engine,
     }

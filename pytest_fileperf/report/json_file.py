@@ -93,7 +93,7 @@ from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
-from pytest_fileperf.report.values import json_text, json_value
+from pytest_fileperf.report.values import json_text, json_value, named
 
 __all__ = ("SCHEMA", "results_json")
 
@@ -112,11 +112,6 @@ def results_json(record: SessionRecord, *, environment: Mapping[str, object], cr
     return json_text(json_value(document)) + "\n"
 
 
-def _named(value: object, *names: str) -> dict[str, object]:
-    """Returns these attributes of a value."""
-    return {name: getattr(value, name) for name in names}
-
-
 def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
     """Returns a list for each of these attributes, with an item for each value."""
     return {name: [getattr(value, name) for value in values] for name in names}
@@ -132,7 +127,7 @@ def _ranking(group: RankedGroup) -> dict[str, object]:
             "nodeid": nodeids,
             **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high"),
         },
-        **_named(ranking, "metric", "confidence"),
+        **named(ranking, "metric", "confidence"),
     }
 
 
@@ -141,10 +136,10 @@ def _result(result: Result) -> dict[str, object]:
     service, explanation = recording.service(), result.explanation
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
-        "test": _named(result.test, "nodeid", "module", "name", "params", "group", "label"),
-        **_named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
+        "test": named(result.test, "nodeid", "module", "name", "params", "group", "label"),
+        **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
-        "limit": _named(measurement.limit, "kind", "evidence"),
+        "limit": named(measurement.limit, "kind", "evidence"),
         "summary": _summary(measurement),
         **_measured(recording),
         "base": base,
@@ -153,9 +148,9 @@ def _result(result: Result) -> dict[str, object]:
         "profile": None if explanation is None else explanation.details,
         "histogram": recording.latency().encode(),
         "service_histogram": service.encode() if service.count else None,
-        "failures": [_named(failure, "kind", "count", "example") for failure in measurement.failures],
+        "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
-            **_named(verdict, "outcome", "saturated"),
+            **named(verdict, "outcome", "saturated"),
             "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
             "limits": [_limit(check) for check in verdict.limits],
         },
@@ -173,22 +168,22 @@ def _measured(recording: Recording) -> dict[str, object]:
 
 def _noise(floor: NoiseFloor) -> dict[str, object]:
     seconds_for = {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()}
-    return {**_named(floor, "metric", "seconds", "smallest"), "seconds_for": seconds_for}
+    return {**named(floor, "metric", "seconds", "smallest"), "seconds_for": seconds_for}
 
 
 def _summary(run: Measurement) -> dict[str, object]:
     return {
-        **_named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
-        **_named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
-        **_named(run, "bytes_sent_per_second", "bytes_received_per_second"),
+        **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
+        **named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
+        **named(run, "bytes_sent_per_second", "bytes_received_per_second"),
         "errors_by_kind": run.error_kinds,
         "latency": _latency(run.latency),
         "ttfb": _latency(run.ttfb),
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
-        "server": _named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
-        "generator": {**_named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
-        "busy": _named(run.busy, "server", "generator", "host"),
+        "server": named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
+        "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
+        "busy": named(run.busy, "server", "generator", "host"),
     }
 
 
@@ -198,7 +193,7 @@ def _latency(summary: LatencySummary) -> dict[str, float] | None:
 
 def _round(round_: Round) -> dict[str, object]:
     return {
-        **_named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "bytes_sent", "bytes_received"),
+        **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "bytes_sent", "bytes_received"),
         "duration": round_.duration_ns / 1e9,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
@@ -209,7 +204,7 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = Histogram.merged(round_.latency for round_ in recording.rounds if round_.boot == boot.index)
     return {
-        **_named(boot, "index", "stabilised", "worker_pids"),
+        **named(boot, "index", "stabilised", "worker_pids"),
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
@@ -222,8 +217,8 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
 
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
     return {
-        **_named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
-        **_named(comparison, "detectable", "pairs"),
+        **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+        **named(comparison, "detectable", "pairs"),
         "unit": METRICS[comparison.metric].unit,
         "reason": sentence(comparison.reason),
     }
@@ -231,7 +226,7 @@ def _comparison(comparison: MetricComparison) -> dict[str, object]:
 
 def _limit(check: LimitCheck) -> dict[str, object]:
     return {
-        **_named(check, "name", "metric", "limit", "value", "holds"),
+        **named(check, "name", "metric", "limit", "value", "holds"),
         "unit": METRICS[check.metric].unit,
         "reason": sentence(check.reason),
     }

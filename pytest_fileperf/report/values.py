@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.serve.spec import ServerSpec, server_id
 
-__all__ = ("JsonValue", "json_text", "json_value")
+__all__ = ("JsonValue", "json_text", "json_value", "named")
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -59,3 +59,8 @@ def json_text(value: JsonValue, indent: str = "") -> str:
     else:
         return json.dumps(value, allow_nan=False, ensure_ascii=False)
     return "\n".join([opened, ",\n".join(deeper + part for part in parts), indent + closed])
+
+
+def named(value: object, *names: str) -> dict[str, object]:
+    """Returns these attributes of a value."""
+    return {name: getattr(value, name) for name in names}
