@@ -193,30 +193,29 @@ def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean(reques
     assert 35 <= above <= 65
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("latencies", [usual_ms, paused_ms], ids=["smooth", "paused"])
 @pytest.mark.parametrize("requests, boot_sd, usual", [(1000, 0.0, 0.04), (3000, 0.04, 0.04), (3000, 0.28, 0.28)])
 @pytest.mark.once
 def test_an_error_of_one_in_a_hundred_is_at_most_that(
     latencies: Callable[[np.random.Generator, int], np.ndarray], requests: int, boot_sd: float, usual: float
 ) -> None:
-    """Of 1,000 comparisons of the same code 10 are expected, and 20 are three deviations more."""
+    """Of 200 comparisons of the same code 2 are expected, and 6 are three deviations more."""
     rng = np.random.default_rng(RNG_SEED)
     wrong = 0
-    for _ in range(1000):
+    for _ in range(200):
         boots = np.exp(boot_sd * rng.standard_normal(5))
         made = pairs([(latencies(rng, requests), boot * latencies(rng, requests)) for boot in boots])
         found = worse_by_ranks(P99, made, usual=usual, error=0.05)
         wrong += found is not None and found.is_above(0.0, 0.01)
-    assert wrong <= 20
+    assert wrong <= 6
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("calm", [True, False])
 @pytest.mark.once
 def test_so_it_is_where_requests_stall_together(calm: bool) -> None:
+    """Of 150 comparisons 1.5 are expected, and 5 are three deviations more."""
     wrong = 0
-    for seed in range(1000):
+    for seed in range(150):
         found = worse_by_ranks(P99, stalling(seed), usual=0.04, error=0.05, calm=calm)
         wrong += found is not None and found.is_above(0.0, 0.01)
-    assert wrong <= 20
+    assert wrong <= 5
