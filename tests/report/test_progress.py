@@ -127,7 +127,8 @@ def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
     )
 
 
-def test_silent_progress_takes_everything() -> None:
+def test_silent_progress_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     silent = SilentProgress()
     silent.update(LINE)
     silent.done()
+    assert capfd.readouterr() == ("", "")
