@@ -3,8 +3,8 @@
     boot base + now | probe | base now now base … | boot base + now | base now base now … | … | how it is limited
     └────────────────── pair 1 ──────────────────┘└────────────── pair 2 ──────────────┘
 
-Boots are fresh in each pair and stabilised alike; what differs between them is what differs between the versions, and
-the luck of a boot, which the next pair throws anew.
+Boots are fresh in each pair and stabilised alike. What differs between them is what differs between the versions, and
+the luck of a boot, which the next pair draws again.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Comparison:
         self._pairs: list[Pair] = []
         self._requests = 0
         self._latency_ns = 0
-        """What a request takes as the probe saw it, at most of both sides."""
+        """What a request took in the probe, on the slower side."""
 
     def result(self) -> Result | Absent:
-        """Makes pairs until it is enough; returns what one side has not, where there is nothing to compare.
+        """Makes pairs until it is enough. Returns what one side lacks, where there is nothing to compare.
 
         Raises what booting and loading raise.
         """
@@ -80,9 +80,9 @@ class Comparison:
                     return self._result(found, servers)
 
     def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns what the gates say where it is enough; None where another pair is to come."""
+        """Returns what the gates say once the evidence is enough; None asks for another pair."""
         now_s, pace = self._rig.clock(), self._plan.pace
-        # The next one may be loaded for longer; what limits this side is found out after the last one.
+        # The next pair may take longer. What limits the code here is found out after the last one.
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
         return self._gates.look(self._pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
@@ -90,7 +90,7 @@ class Comparison:
     # --- loading
 
     def _probed(self, servers: BothServers) -> Absent | None:
-        """Finds out how long a request takes; returns which side has no good answer to it, if one has none."""
+        """Finds out how long a request takes. Returns the side that has no good answer to it, if there is one."""
         for side in reversed(Side):
             run = self._load(0, self._plan.probe, servers[side])
             failures = [failure for round_ in run.result.rounds for failure in round_.failures]
@@ -187,7 +187,7 @@ class Comparison:
             turn["cpu_per_request"] for pair in self._pairs for turn in pair.base.turns if "cpu_per_request" in turn
         ]
         base_s = median(known) if known else None
-        # From the ratio of turns that follow each other: far more exact than two figures of different moments.
+        # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         now_s = None if base_s is None or typical is None else base_s * math.exp(typical.value)
         sides = (
             Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),

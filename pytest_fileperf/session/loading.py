@@ -167,7 +167,7 @@ class Loader:
 
 
 def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
-    """Returns everything measured in some runs, at least one; runs on one boot count its rounds on."""
+    """Returns everything measured in one or more runs; runs on one boot continue the numbers of its rounds."""
     results = [run.result for run in runs]
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}
@@ -205,7 +205,7 @@ class Teller:
     boots: int = 1
 
     def tell(self, progress: RunProgress, *, boot: int, requests: int) -> None:
-        """Tells how far the run on a boot is, counted from 1; earlier runs had so many requests."""
+        """Tells how far a run is. `boot` counts from 1; `requests` are those of earlier runs."""
         self.sink.update(
             ProgressLine(
                 title=self.title,

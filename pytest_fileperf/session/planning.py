@@ -190,10 +190,7 @@ def comparison_plan(
 
 
 def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
-    """Returns over how many boots a run is spread.
-
-    A shape of load that is made once as a whole has one, and so has by default what is compared with no baseline.
-    """
+    """Returns how many boots share a run: by default one where there is no gate, or the load is made as a whole."""
     as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
     if smoke or as_a_whole or is_only_once(settings.server):
         return 1
@@ -201,7 +198,7 @@ def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
 
 
 def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
-    """Returns the load for each of so many boots. Raises PlanError for a rate so low that a boot has no request."""
+    """Returns the load of each boot, of this number. Raises PlanError for a rate so low that a boot has no request."""
     if smoke:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
         plan = _one_round(settings, settings.duration_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
@@ -231,7 +228,7 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
 
 
 def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most: int | None = None) -> LoadPlan:
-    """Returns a closed loop of one round, with at most so many connections."""
+    """Returns a closed loop of one round; `at_most` bounds its connections."""
     return LoadPlan(
         connections=settings.connections if at_most is None else min(settings.connections, at_most),
         warmup_ns=warmup_ns,
@@ -277,7 +274,7 @@ def _profile_plan(settings: Settings, pace: Pace) -> LoadPlan:
 
 
 def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
-    """Returns the load of one turn, where that is a load of its own; None where turns are part of one closed loop."""
+    """Returns the load of one turn where that is a load of its own, or None."""
     if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
         return _load_plan(settings, 1, smoke=False)
     if settings.rate is None:

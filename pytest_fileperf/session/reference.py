@@ -81,7 +81,7 @@ class StoredBaseline:
     update: str | None
     """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
     reason: str | None
-    """Why they do, for whoever reviews it."""
+    """Why they do, in the user's words."""
     commit: Callable[[], Mapping[str, object] | None]
     title: str = ""
 
@@ -104,7 +104,7 @@ class StoredBaseline:
         )
 
     def keep(self, result: Result) -> bool:
-        """Stores the run as the baseline where that was asked for, and it is fit to be one. Raises BaselineError."""
+        """Stores a run that is fit to be the baseline, where that was asked for. Raises BaselineError."""
         if not self._becomes_the_baseline(result):
             return False
         entry = Entry(
@@ -140,7 +140,7 @@ class OtherVersion:
         return self.base.title
 
     def measure(self, task: Task, rig: Rig) -> Measured:
-        """Measures both in turn; the code here alone where one side has not what is measured.
+        """Measures both in turn, or the code here alone where one side lacks what is measured.
 
         Raises PlanError for what cannot be compared.
         """
@@ -156,7 +156,7 @@ class OtherVersion:
         return Measured(result=found)
 
     def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
-        """Returns what the gates have found in turn, as far as both sides can be trusted; NEW where one was absent."""
+        """Returns what the gates have found, as far as both sides can be trusted; NEW where one side was absent."""
         result = measured.result
         if measured.absent is not None:
             reason = Reason(kind=ReasonKind.ABSENT, text=measured.absent.what)

@@ -56,8 +56,8 @@ class Measured:
     """What was measured, before it is judged."""
 
     result: Result
-    """Its verdict has only what gates found that look at the evidence while it comes in."""
+    """Its verdict holds only what gates found while the evidence came in."""
     log: tuple[str, ...] = ()
-    """The last lines of a server's log, where it had an answer of 500 or more: only the log says why."""
+    """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     absent: Absent | None = None
-    """What one side has not, where there was nothing to compare."""
+    """What one side lacks, where there was nothing to compare."""

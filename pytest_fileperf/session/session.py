@@ -36,11 +36,11 @@ class SessionOptions:
     baselines: Path
     """Directory of the stored baselines."""
     smoke: bool = False
-    """A few requests each, nothing judged but their success."""
+    """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
     """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
     reason: str | None = None
-    """Why baselines are stored, for whoever reviews or regresses from them."""
+    """Why baselines are stored: told to those who review them or regress from them."""
     strict: bool = False
     """NEW and INCONCLUSIVE fail too."""
     ci: bool = False
@@ -117,7 +117,7 @@ class Session:
         return StoredBaseline(
             plan=alone,
             store=self._store,
-            # Read before time is spent on measuring: a damaged one is told at once.
+            # Read before time is spent on measuring: a damaged file is told at once.
             found=self._store.find(task.test.module, task.test.nodeid, self.environment),
             environment=self.environment,
             alpha=alpha_each(options.gates),
@@ -146,7 +146,7 @@ class Session:
         if result.baseline_written or self._options.smoke:
             return
         judged_by_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
-        # An endpoint that the base has not is what a change may bring; a base without the app compares nothing at all.
+        # A change may bring an endpoint that the base lacks. A base without the app compares nothing at all.
         expected = absent is not None and not absent.app
         raise_for(
             result.verdict,

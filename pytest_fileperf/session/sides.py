@@ -38,7 +38,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """One side has not what the test measures: there is nothing to compare."""
+    """One side lacks what the test measures: there is nothing to compare."""
 
     side: Side
     what: str
@@ -73,9 +73,9 @@ class Sides:
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers | Absent]:
-        """Boots base and now side by side, on a core each where they can be moved to the same one; they end together.
+        """Boots base and now side by side, and ends them together. Gives Absent where the base lacks the app.
 
-        Gives Absent where the base has no app of that name. Raises what booting raises.
+        Each boots on a core of its own where it can move to the server's afterwards. Raises what booting raises.
         """
         with ExitStack() as stack:
             places = self._places()
@@ -121,9 +121,9 @@ class Sides:
             return Absent(side=Side.BASE, what=f"{base.title} has no such app: {error}", app=True)
 
     def _gathered(self, servers: BothServers, places: Sequence[Cores]) -> bool:
-        """Moves both to the server's cores; returns whether they are there, and were where they had been put.
+        """Moves both to the server's cores. Returns whether they are there, and booted where they had been put.
 
-        An app that chooses its own cores is not to have its choice on one side only. Raises ServerDiedError.
+        An app may choose its own cores: then it has to have its choice on both sides. Raises ServerDiedError.
         """
         cores = self._plan.cores
         if cores is None or all(place in (None, cores) for place in places):
