@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pytest_fileperf.measure.blame import GREW, FunctionGrowth
 from pytest_fileperf.measure.stacks import FunctionCost, Profile
 from pytest_fileperf.report.text import cells, flow, shorten, words
+from pytest_fileperf.report.values import named
 from pytest_fileperf.report.verdict_text import WIDTH
 from pytest_fileperf.units import format_change, format_duration
 
 __all__ = ("costs_json", "costs_text", "growth_json", "growth_text")
 
 NAMED = 3
+_PLACE = ("function", "file", "line")
 _LEAST_NAME = 16
 """Cells of a function's name that stay where its file needs the rest."""
 
@@ -24,7 +26,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
       15.1 µs in slow_digest (app/main.py:31)
       2.05 µs in Cart.total (app/cart.py:9), most in dumps
 
-    What kept single processes from being seen in a look is said below, as less of their functions is in these.
+    Lines below say what kept processes from being seen at times, as less of their functions is in these figures.
     """
     return "\n".join((_growth(base, now, growths), *_unseen(base, now)))
 
@@ -47,15 +49,7 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
         unseen = "; short work in a thread pool cannot be seen from outside" if base.torn or now.torn else ""
         return _told(f"{head}, but no function stands out of the noise of sampling ({seen}){unseen}")
     shown = growths[:NAMED]
-    times = [format_duration(growth.growth_s * 1e9) for growth in shown]
-    widest = max(map(cells, times))
-    lines = [f"{head}, of it"]
-    for time, growth in zip(times, shown, strict=True):
-        lead = " " * (2 + widest - cells(time)) + f"{time} in "
-        room = WIDTH - cells(lead)
-        where = _where(growth.function, growth.file, growth.line, room)
-        lines.append(lead + where + _called(growth, room - cells(where)))
-    return "\n".join(lines)
+    return _listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])
 
 
 def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
@@ -65,36 +59,34 @@ def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
         return _told("CPU per request: nothing was seen in the server's processes")
     if not own:
         return _told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")
-    times = [format_duration(cost.cost_s * 1e9) for cost in own]
+    return _listed(f"{head}, with what they call", own, [cost.cost_s for cost in own])
+
+
+def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> str:
+    """Returns a line for each function under the head: its seconds, its place, and what it calls most where known."""
+    times = [format_duration(second * 1e9) for second in seconds]
     widest = max(map(cells, times))
-    lines = [f"{head}, with what they call"]
-    for time, cost in zip(times, own, strict=True):
+    lines = [head]
+    for time, each in zip(times, functions, strict=True):
         lead = " " * (2 + widest - cells(time)) + f"{time} in "
-        lines.append(lead + _where(cost.function, cost.file, cost.line, WIDTH - cells(lead)))
+        room = WIDTH - cells(lead)
+        where = _where(each.function, each.file, each.line, room)
+        called = _called(each, room - cells(where)) if isinstance(each, FunctionGrowth) else ""
+        lines.append(lead + where + called)
     return "\n".join(lines)
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
     """Returns every function that is to blame, and what the two profiles are; times in seconds of CPU per request."""
+    times = ("growth_s", "share", "base_s", "now_s", "base_self_s", "now_self_s")
     return {
         "base": _profile_json(base),
         "now": _profile_json(now),
         "growth_s": now.cost - base.cost,
         "functions": [
             {
-                "function": growth.function,
-                "file": growth.file,
-                "line": growth.line,
-                "own_code": growth.own_code,
-                "growth_s": growth.growth_s,
-                "share": growth.share,
-                "base_s": growth.base_s,
-                "now_s": growth.now_s,
-                "base_self_s": growth.base_self_s,
-                "now_self_s": growth.now_self_s,
-                "callee": None
-                if growth.callee is None
-                else {"function": growth.callee.function, "file": growth.callee.file, "line": growth.callee.line},
+                **named(growth, *_PLACE, "own_code", *times),
+                "callee": None if growth.callee is None else named(growth.callee, *_PLACE),
             }
             for growth in growths
         ],
@@ -103,30 +95,15 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 def costs_json(profile: Profile, costs: Sequence[FunctionCost]) -> dict[str, object]:
     """Returns what every function costs on one side; times in seconds of CPU per request."""
-    return {
-        **_profile_json(profile),
-        "functions": [
-            {
-                "function": cost.function,
-                "file": cost.file,
-                "line": cost.line,
-                "own_code": cost.own_code,
-                "cost_s": cost.cost_s,
-                "self_s": cost.self_s,
-            }
-            for cost in costs
-        ],
-    }
+    functions = [named(cost, *_PLACE, "own_code", "cost_s", "self_s") for cost in costs]
+    return {**_profile_json(profile), "functions": functions}
 
 
 def _profile_json(profile: Profile) -> dict[str, object]:
     return {
         "cpu_per_request_s": profile.cost,
-        "samples": profile.samples,
-        "seconds": profile.seconds,
-        "requests": profile.requests,
-        "torn": profile.torn,
         "notes": list(profile.notes),
+        **named(profile, "samples", "seconds", "requests", "torn"),
     }
 
 
@@ -136,7 +113,7 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 
 def _where(function: str, file: str, line: int, room: int) -> str:
-    """Returns `name (file:line)` in so many cells: of a long name the end stays, and of a long path."""
+    """Returns `name (file:line)` in at most `room` cells; long names and paths keep their ends."""
     place = f"{file}:{line}" if line else file
     if not place:
         return shorten(function, room, tail=0.8)
@@ -145,7 +122,7 @@ def _where(function: str, file: str, line: int, room: int) -> str:
 
 
 def _called(growth: FunctionGrowth, room: int) -> str:
-    """Returns what it calls of others, in so many cells: with its file, without it, or not at all."""
+    """Returns what the function calls most in at most `room` cells: with its file, without it, or nothing."""
     if growth.callee is None:
         return ""
     name = f", most in {growth.callee.function}"

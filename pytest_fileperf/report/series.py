@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from pytest_fileperf.measure.recording import Boot, LeadTimes
@@ -57,15 +57,13 @@ def _process(sample: Sample, pid: int) -> ProcessUse | None:
 
 
 def _columns(samples: Sequence[Sample], uses: Sequence[ProcessUse | None]) -> dict[str, object]:
-    def column(value: Callable[[ProcessUse], int | None]) -> list[int | None]:
-        return [None if use is None else value(use) for use in uses]
+    def column(name: str) -> list[int | None]:
+        return [None if use is None else getattr(use, name) for use in uses]
 
     return {
-        "cpu": _cpu_shares([sample.at_ns for sample in samples], column(lambda use: use.cpu_ns)),
-        "rss": column(lambda use: use.rss_bytes),
-        "threads": column(lambda use: use.threads),
-        "files": column(lambda use: use.files),
-        "busy_threads": column(lambda use: use.busy_threads),
+        "cpu": _cpu_shares([sample.at_ns for sample in samples], column("cpu_ns")),
+        "rss": column("rss_bytes"),
+        **{name: column(name) for name in ("threads", "files", "busy_threads")},
     }
 
 

@@ -159,24 +159,17 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _threads(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
-    return _counts(
-        "Threads of the server over time",
-        "Busy ones are in the middle of something; the main threads are not counted as busy.",
-        (
-            ("threads", _of_samples(boots, timeline, _thread_count), FIRST),
-            ("busy threads", _of_samples(boots, timeline, _busy_thread_count), SECOND),
-        ),
-        timeline,
-    )
+    threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
+    busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
+    says = "Busy ones are in the middle of something; the main threads are not counted as busy."
+    lines = (("threads", threads, FIRST), ("busy threads", busy, SECOND))
+    return _counts("Threads of the server over time", says, lines, timeline)
 
 
 def _files(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
-    return _counts(
-        "Open files of the server over time",
-        "Sockets are among them.",
-        (("open files", _of_samples(boots, timeline, _file_count), FIRST),),
-        timeline,
-    )
+    files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
+    lines = (("open files", files, FIRST),)
+    return _counts("Open files of the server over time", "Sockets are among them.", lines, timeline)
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
@@ -191,18 +184,6 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
         traces=tuple(line(name, course, scale, colour) for name, course, colour in known),
         layout=timeline.layout(yaxis=scale.axis()),
     )
-
-
-def _thread_count(sample: Sample) -> int | None:
-    return sum(use.threads for use in sample.server)
-
-
-def _busy_thread_count(sample: Sample) -> int | None:
-    return _sum_known(use.busy_threads for use in sample.server)
-
-
-def _file_count(sample: Sample) -> int | None:
-    return _sum_known(use.files for use in sample.server)
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:
