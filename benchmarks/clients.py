@@ -183,11 +183,11 @@ def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
     )
 
     with Generator() as generator:
-        result = generator.run(
+        (result,) = generator.run(
             operation,
             plan,
-            Target(boot=0, url=url),
-            pids=(),
+            (Target(boot=0, url=url),),
+            pids=((),),
             cores=None,
             progress=lambda _: None,
             check=lambda: None,

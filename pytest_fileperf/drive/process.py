@@ -55,48 +55,20 @@ class Generator:
     def run(
         self,
         work: Work,
-        plan: LoadPlan,
-        target: Target,
-        *,
-        pids: tuple[int, ...],
-        cores: frozenset[int] | None,
-        progress: Callable[[RunProgress], None],
-        check: Callable[[], None],
-    ) -> RunResult:
-        """Makes one run in the generator and returns what it found; raises what `alternate` raises."""
-        (result,) = self._made(work, plan, (target,), (pids,), cores, progress, check)
-        return result
-
-    def alternate(
-        self,
-        work: Work,
-        plan: Alternation,
-        targets: tuple[Target, Target],
-        *,
-        pids: tuple[tuple[int, ...], tuple[int, ...]],
-        cores: frozenset[int] | None,
-        progress: Callable[[RunProgress], None],
-        check: Callable[[], None],
-    ) -> tuple[RunResult, RunResult]:
-        """Loads two servers in turn, and returns what each of them has shown.
-
-        `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
-        LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
-        process is ended, and the next run starts a new one.
-        """
-        base, now = self._made(work, plan, targets, pids, cores, progress, check)
-        return base, now
-
-    def _made(
-        self,
-        work: Work,
         plan: LoadPlan | Alternation,
         targets: tuple[Target, ...],
+        *,
         pids: tuple[tuple[int, ...], ...],
         cores: frozenset[int] | None,
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
     ) -> tuple[RunResult, ...]:
+        """Loads one target, or by an alternation base and now in turn, and returns what each of them has shown.
+
+        `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
+        LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
+        process is ended, and the next run starts a new one.
+        """
         try:
             self._start()
             assert self._process is not None

@@ -144,7 +144,10 @@ class ReplaySlot:
         connection = self._connection
         assert connection is not None
         self._used_ns = connection.ended_ns
-        problem = None if repeated else self._problem(connection.status, connection.body_bytes)
+        problem = None
+        if not repeated:
+            digest = "" if self._digest is None else self._digest.hexdigest()
+            problem = _problem(self._expect, connection.status, connection.body_bytes, digest)
         too_late = connection.ended_ns - connection.started_ns > self._load.timeout_ns
         if problem is None and not too_late:
             self._recorder.success(
@@ -163,17 +166,6 @@ class ReplaySlot:
             self._excerpt.clear()
         self._load.next(self)
         return problem is None
-
-    def _problem(self, status: int, body_bytes: int) -> tuple[str, str] | None:
-        """Returns kind and description of what is wrong with an answer."""
-        expect = self._expect
-        if not expect.allows_status(status):
-            return f"status {status}", f"answer {status}"
-        if expect.size_bytes is not None and body_bytes != expect.size_bytes:
-            return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
-        if self._digest is not None and self._digest.hexdigest() != expect.sha256:
-            return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
-        return None
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""
@@ -279,16 +271,13 @@ class ClientSlot:
         self._load.next(self)
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
-        ended_ns = monotonic_ns()
-        if sent.problem is not None:
-            self._recorder.failure(*sent.problem, ended_ns, sent.status, due_ns=self._due_ns)
-            return
-        if self._unchecked and sent.status is not None and sent.status >= 500:
-            kind, what = f"status {sent.status}", f"answer {sent.status}"
-            self._recorder.failure(kind, what, ended_ns, sent.status, due_ns=self._due_ns)
-            return
-        if ended_ns - started_ns > self._load.timeout_ns:
-            self._recorder.failure("timeout", self._load.too_late, ended_ns, sent.status, due_ns=self._due_ns)
+        ended_ns, problem = monotonic_ns(), sent.problem
+        if problem is None and self._unchecked and (sent.status or 0) >= 500:
+            problem = f"status {sent.status}", f"answer {sent.status}"
+        if problem is None and ended_ns - started_ns > self._load.timeout_ns:
+            problem = "timeout", self._load.too_late
+        if problem is not None:
+            self._recorder.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
             return
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
@@ -326,14 +315,21 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
                     excerpt += block[:_EXCERPT_BYTES]
         finally:
             await response.aclose()
-        if not expect.allows_status(response.status_code):
-            sent.problem = (f"status {response.status_code}", f"answer {response.status_code}{_shown(excerpt, size)}")
-        elif expect.size_bytes is not None and size != expect.size_bytes:
-            sent.problem = ("size", f"{size} bytes instead of {expect.size_bytes}{_shown(excerpt, size)}")
-        elif digest is not None and digest.hexdigest() != expect.sha256:
-            sent.problem = ("digest", f"{size} bytes whose SHA-256 is not {expect.sha256}{_shown(excerpt, size)}")
+        if problem := _problem(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
+            sent.problem = problem[0], problem[1] + _shown(excerpt, size)
 
     return call
+
+
+def _problem(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
+    """Returns kind and description of what is wrong with an answer; the digest is empty where none is expected."""
+    if not expect.allows_status(status):
+        return f"status {status}", f"answer {status}"
+    if expect.size_bytes is not None and body_bytes != expect.size_bytes:
+        return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
+    if digest and digest != expect.sha256:
+        return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
+    return None
 
 
 def _shown(excerpt: bytes, size_bytes: int) -> str:

@@ -107,7 +107,7 @@ class Loader:
             now.check()
 
         try:
-            results = self._generator.alternate(
+            results = self._generator.run(
                 work,
                 plan,
                 (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
@@ -144,12 +144,13 @@ class Loader:
             return server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
         target = Target(boot=index, url=server.url)
         try:
-            return self._generator.run(
-                work, plan, target, pids=server.pids, cores=cores, progress=tell, check=server.check
+            (result,) = self._generator.run(
+                work, plan, (target,), pids=(server.pids,), cores=cores, progress=tell, check=server.check
             )
         except httpx.ConnectError as error:
             server.check()
             raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
+        return result
 
     def _generator_cores(self, server: RunningServer) -> frozenset[int]:
         """Returns where the generator ran that has just loaded the server."""

@@ -11,8 +11,6 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from time import monotonic_ns
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -68,10 +66,13 @@ class LoadTransport(httpx.AsyncBaseTransport):
         origin = _origin(request)
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
         await self._take_place(timeout.get("pool"))
-        exchange = _Exchange(self)
         try:
             connection = self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
-            exchange.bind(origin, connection, timeout.get("read"))
+        except BaseException:
+            self.release_place()
+            raise
+        exchange = _Exchange(self, origin, connection, timeout.get("read"))
+        try:
             await self._send(request, connection, exchange, timeout.get("write"))
             head = await exchange.head()
         except BaseException:
@@ -91,17 +92,6 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._open.clear()
         self._free.clear()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()
-
     def release(self, origin: Origin, connection: Connection) -> None:
         """Takes back a connection whose answer has ended, for the next request."""
         if not connection.closed and not connection.busy:
@@ -109,11 +99,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
         else:
             connection.close()
             self._open.discard(connection)
-        if self._places is not None:
-            self._places.release()
+        self.release_place()
 
-    def give_up_place(self) -> None:
-        """Takes back the place of a request that never had a connection."""
+    def release_place(self) -> None:
+        """Lets another request have its turn."""
         if self._places is not None:
             self._places.release()
 
@@ -213,11 +202,13 @@ class LoadTransport(httpx.AsyncBaseTransport):
 class _Exchange(httpx.AsyncByteStream):
     """One request under way: hears of the answer from the connection, and is the response's stream."""
 
-    def __init__(self, transport: LoadTransport) -> None:
+    def __init__(
+        self, transport: LoadTransport, origin: Origin, connection: Connection, read_timeout_s: float | None
+    ) -> None:
         self._transport = transport
-        self._origin: Origin | None = None
-        self._connection: Connection | None = None
-        self._timeout_s: float | None = None
+        self._origin = origin
+        self._connection: Connection | None = connection
+        self._timeout_s = read_timeout_s
         self._head: ResponseHead | None = None
         self._blocks: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -226,10 +217,6 @@ class _Exchange(httpx.AsyncByteStream):
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._silent_since_ns = 0
-
-    def bind(self, origin: Origin, connection: Connection, read_timeout_s: float | None) -> None:
-        """Says over which connection the answer comes."""
-        self._origin, self._connection, self._timeout_s = origin, connection, read_timeout_s
 
     # --- what the connection says
 
@@ -290,20 +277,14 @@ class _Exchange(httpx.AsyncByteStream):
 
     def close(self) -> None:
         """Lets go of the connection without waiting."""
-        connection = self._connection
-        if connection is None:
-            if self._origin is None:
-                self._origin = Origin("", "", 0)
-                self._transport.give_up_place()
-            return
-        connection.close()
-        self._give_back()
+        if self._connection is not None:
+            self._connection.close()
+            self._give_back()
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is None or self._origin is None:
-            return
-        self._transport.release(self._origin, connection)
+        if connection is not None:
+            self._transport.release(self._origin, connection)
 
     async def _wait(self) -> None:
         """Returns when the connection has said something new; raises httpx.ReadTimeout after too long a silence."""

@@ -100,9 +100,10 @@ def generated(
     check: Callable[[], None] = lambda: None,
 ) -> Pair:
     """Loads two servers from a generator's process."""
-    return generator.alternate(
+    base, now = generator.run(
         work, planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
     )
+    return base, now
 
 
 def turns(result: RunResult) -> list[Round]:
@@ -338,7 +339,7 @@ def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, 
 @pytest.mark.once
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
-    results = shared.alternate(
+    results = shared.run(
         GET, plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
     )
     base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)

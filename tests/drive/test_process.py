@@ -59,7 +59,10 @@ def run(
     cores: frozenset[int] | None = None,
 ) -> RunResult:
     target, pids = Target(boot=1, url=url), (os.getpid(),)
-    return generator.run(work, plan or counted(10), target, pids=pids, cores=cores, progress=tell, check=check)
+    (result,) = generator.run(
+        work, plan or counted(10), (target,), pids=(pids,), cores=cores, progress=tell, check=check
+    )
+    return result
 
 
 def children() -> set[int]:
@@ -217,7 +220,7 @@ plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, t
 def tell(progress):
     print(psutil.Process().children()[0].pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-generator.run(Operation(method="GET", url="/"), plan, Target(boot=0, url={url!r}), pids=(), cores=None,
+generator.run(Operation(method="GET", url="/"), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
               progress=tell, check=lambda: None)
 """
     ran = subprocess.run(
