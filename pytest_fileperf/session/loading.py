@@ -46,13 +46,11 @@ class Loads(Protocol):
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
-        ...
 
     def alternate(
         self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now; raises what `make` raises."""
-        ...
 
     def close(self) -> None:
         """Ends what makes the load."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
@@ -15,7 +16,6 @@ from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed,
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.serve.launch import refuse_other_version
 from pytest_fileperf.serve.spec import InProcess, Url
 from pytest_fileperf.session.alone import measure_alone
@@ -36,15 +36,12 @@ class Reference(Protocol):
 
     def measure(self, task: Task, rig: Rig) -> Measured:
         """Measures the code here, and what it is compared with. Raises what booting and loading raise."""
-        ...
 
     def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
         """Returns a comparison for each gated metric."""
-        ...
 
     def keep(self, result: Result) -> bool:
         """Stores the result for later ones to be compared with, where that was asked for; returns whether it did."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +157,11 @@ class OtherVersion:
         result = measured.result
         if measured.absent is not None:
             reason = Reason(kind=ReasonKind.ABSENT, text=measured.absent.what)
-            return tuple(self._new(name, result.recording, reason) for name in self.plan.tolerances)
+            new = partial(MetricComparison, outcome=Outcome.NEW, reason=reason)
+            return tuple(
+                new(metric=name, tolerance=tolerance, now=METRICS[name].of_run(result.recording))
+                for name, tolerance in self.plan.tolerances.items()
+            )
         found = result.verdict.comparisons
         if result.base is not None:
             allowed = task.settings.limits.get("max_error_rate", 0.0)
@@ -179,12 +180,3 @@ class OtherVersion:
         server = self.plan.server.spec
         if isinstance(server, InProcess) or (self.base.url is None and not isinstance(server, Url)):
             refuse_other_version(server, None, title=self.base.title)
-
-    def _new(self, name: str, recording: Recording, reason: Reason) -> MetricComparison:
-        return MetricComparison(
-            metric=name,
-            outcome=Outcome.NEW,
-            tolerance=self.plan.tolerances[name],
-            now=METRICS[name].of_run(recording),
-            reason=reason,
-        )
