@@ -41,7 +41,7 @@ ONCE = (
     "test_structure.py",
 )
 """Files and directories below `tests`."""
-_FIXTURES = frozenset({"boot", "looks", "run_apart", "run_load", "shared"})
+_FIXTURES = frozenset({"boot", "help_text", "looks", "run_apart", "run_load", "shared"})
 """Fixtures that start processes."""
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"})
 """What Python tells its audit hooks when a process starts."""

@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+from apps import SOURCE
+from serve.processes import Boot
 
 from pytest_fileperf.settings.keys import KEYS
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
-APP = """
+APP = f"""{SOURCE}
 import json
 
-files = {}
+files = {{}}
+
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
-        for kind in ("startup", "shutdown"):
-            assert (await receive())["type"] == f"lifespan.{kind}"
-            await send({"type": f"lifespan.{kind}.complete"})
-        return
-    body = b""
-    while scope["method"] == "POST":
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
+        return await lifespan(receive, send)
     answer = bytes(256 * 1024)
     if scope["method"] == "POST":
-        answer = json.dumps({"id": "last"}).encode()
-        files["last"] = body
+        files["last"] = await request_body(receive)
+        answer = json.dumps({{"id": "last"}}).encode()
     elif scope["path"] == "/download/last":
         answer = files["last"]
-    headers = [(b"content-length", str(len(answer)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
+    await respond(send, answer)
 """
+SERVER = f"""#!{sys.executable}
+import argparse
+import http.server
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+
+given = argparse.ArgumentParser()
+for option in ("--port", "--stack", "--loop"):
+    given.add_argument(option)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(given.parse_args().port)), Handler).serve_forever()
+"""
+"""The programs that samples start: `server.py`, and `./server`, which a `go` of the test's own builds."""
 
 
 def section(title: str) -> str:
@@ -60,20 +77,26 @@ def test_the_table_of_the_marker_names_every_key() -> None:
     assert sorted(first_cells(section("The marker and its keys"))) == sorted(KEYS)
 
 
-@pytest.mark.once
-def test_the_table_of_options_names_every_option_and_setting(pytester: pytest.Pytester) -> None:
-    shown = pytester.runpytest_subprocess("--help").stdout.str()
-    there = set(re.findall(r"^\s+(--fileperf[a-z-]*)", shown, re.MULTILINE))
-    settings = set(re.findall(r"^\s+(fileperf_\w+) \(", shown, re.MULTILINE))
+@pytest.fixture(scope="session")
+def help_text() -> str:
+    """What `pytest --help` says of options and settings."""
+    command = [sys.executable, "-m", "pytest", "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_the_table_of_options_names_every_option_and_setting(help_text: str) -> None:
+    there = set(re.findall(r"^\s+(--fileperf[a-z-]*)", help_text, re.MULTILINE))
+    settings = set(re.findall(r"^\s+(fileperf_\w+) \(", help_text, re.MULTILINE))
     text = section("Options and ini settings")
     assert set(re.findall(r"`(--fileperf[a-z-]*)", text)) == there
     assert set(re.findall(r"`(fileperf_\w+)`", text)) == settings
 
 
-@pytest.mark.parametrize("sample", samples(README, "python"), ids=lambda sample: sample.split("\n")[0])
-def test_python_samples_are_python(sample: str) -> None:
-    indented = "".join(f"    {line}\n" for line in sample.splitlines())
-    compile(f"async def sample():\n{indented}", "README.md", "exec")
+def test_options_in_samples_are_there(help_text: str) -> None:
+    blocks = re.findall(r"^```(?:console|yaml|ini|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"--fileperf[a-z-]*", "".join(blocks)))
+    assert len(named) > 5
+    assert named <= set(re.findall(r"--fileperf[a-z-]*", help_text))
 
 
 @pytest.mark.everywhere
@@ -89,6 +112,50 @@ def test_the_first_tests_and_the_journey_run(pytester: pytest.Pytester) -> None:
     pytester.syspathinsert()
     result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly")
     result.assert_outcomes(passed=5)
+
+
+def function(name: str, *samples: str, kind: str = "def", fixtures: str = "fileperf") -> str:
+    """Returns a test whose body are the samples."""
+    return f"{kind} {name}({fixtures}):\n" + textwrap.indent("\n".join(samples), "    ")
+
+
+@pytest.mark.once
+@pytest.mark.skipif(os.name != "posix", reason="Gunicorn, and a `go` that is a script")
+def test_the_other_samples_run(pytester: pytest.Pytester, boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragments stand in a function, below the imports that the samples before them show."""
+    servers, by_parameter = samples(section("Servers"), "python")
+    payloads, loads = samples(section("Payloads"), "python")[0], samples(section("Load shapes"), "python")[0]
+    variants, transport = (
+        samples(section(title), "python")[0] for title in ("Comparing variants", "The transport alone")
+    )
+    there = [*samples(section("Your first test"), "python"), *samples(section("Journeys"), "python")]
+    assert len(samples(README, "python")) == len([*there, servers, by_parameter, payloads, loads, variants, transport])
+
+    running = "http://127.0.0.1:8000"
+    assert running in servers
+    assert running in transport
+    fragments = (
+        "import pytest\nfrom pytest_fileperf import Command, Gunicorn, Uvicorn, payload",
+        function("test_servers", servers),
+        by_parameter,
+        function("test_payloads", payloads),
+        function("test_loads", loads),
+        variants,
+        "@pytest.mark.anyio",
+        function("test_transport", transport, "assert len(response.content) > 0", kind="async def", fixtures=""),
+    )
+    pytester.makepyfile("\n\n".join(fragments).replace(running, boot().url).replace("anyio\n\n", "anyio\n"))
+    pytester.makepyfile(main=APP, server=SERVER)
+    pytester.makeini("[pytest]\nfileperf_app = main:app\npythonpath = .\n")
+    pytester.makeconftest('import pytest\n@pytest.fixture\ndef anyio_backend(): return "asyncio"\n')
+    (pytester.mkdir("photos") / "large.jpg").write_bytes(bytes(5000))
+    go = pytester.mkdir("bin") / "go"
+    go.write_text("#!/bin/sh\ncp server.py server && chmod +x server\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=os.pathsep)
+    monkeypatch.delenv("CI", raising=False)
+    result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly")
+    result.assert_outcomes(passed=3 + 3 + 6 + 1)
 
 
 @pytest.mark.once

@@ -6,31 +6,26 @@ import importlib
 from collections.abc import Callable
 
 import pytest
+from apps import SOURCE
 
-APP = '''
-"""An ASGI app without a framework: answers 1024 bytes, after reading the whole request."""
+APP = f"""{SOURCE}
 import os
 
 
 async def app(scope, receive, send):
+    "Answers 1024 bytes, after reading the whole request."
     if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-    while (await receive()).get("more_body"):
-        pass
+        return await lifespan(receive, send)
+    await request_body(receive)
     status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
     body = b"" if status == 204 else str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
-    headers = [(b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await respond(send, body, status)
 
 
 def make():
     return app
-'''
+"""
+
 for _name in (
     "cloudpickle",
     "hdrh.histogram",

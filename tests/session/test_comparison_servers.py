@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from apps import SOURCE
 from serve.processes import launch
 
 from pytest_fileperf.errors import RegressionError, ServerDiedError
@@ -54,20 +55,15 @@ PACE = Pace(
 )
 """What is asked here needs few turns."""
 
-APP = """
-import asyncio, os
+APP = f"""{SOURCE}
+import asyncio
+import os
 
 async def answer(scope, receive, send, sleep_s=0.0, body=b"x" * 1000):
     if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
+        return await lifespan(receive, send)
     await asyncio.sleep(sleep_s)
-    await send({"type": "http.response.start", "status": 200,
-                "headers": [(b"content-length", str(len(body)).encode())]})
-    await send({"type": "http.response.body", "body": body})
+    await respond(send, body)
 """
 
 
