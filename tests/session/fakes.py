@@ -206,21 +206,19 @@ class Loads:
         self.is_closed = True
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        begun_ns = round(self.clock() * 1e9)
-        rounds = [
-            self._round(
-                server,
-                work,
-                place,
-                Phase.ROUND,
-                begun_ns + plan.warmup_ns + place * plan.round_ns,
-                plan.round_ns,
-                self._count(plan, server),
-            )
-            for place in range(plan.rounds)
-        ]
-        counted_ns = sum(round_.latency.sum_ns for round_ in rounds) // plan.connections
-        return self._ended(server, index, rounds, counted_ns if plan.counted else plan.duration_ns, tell)
+        assert isinstance(server, Server)
+        begun_ns = round(self.clock() * 1e9) + plan.warmup_ns
+        rounds: list[Round] = []
+        for place in range(plan.rounds):
+            count, long_ns = self._count(plan, server), plan.round_ns
+            if plan.counted:
+                long_ns = round(count * server.latency_ns / plan.connections * self.rng.lognormal(0, 0.01))
+            rounds.append(self._round(server, work, place, Phase.ROUND, begun_ns + place * long_ns, long_ns, count))
+        taken_ns = plan.warmup_ns + sum(round_.duration_ns for round_ in rounds)
+        run = self._ended(server, index, rounds, taken_ns, tell)
+        due = sum(round_.requests + round_.failed for round_ in rounds)
+        is_due = plan.counted or plan.pacing().open_loop
+        return replace(run, result=replace(run.result, due=due)) if is_due else run
 
     def alternate(
         self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
