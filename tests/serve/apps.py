@@ -43,11 +43,13 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """Answers with facts about its process; `/die` ends it without a word."""
+    """Answers with facts about its process; `/die` ends it without a word, `/compute` computes before."""
     if scope["type"] == "lifespan":
         return await _lifespan(receive, send)
     if scope["path"] == "/die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if scope["path"] == "/compute":
+        sum(range(500_000))
     body = json.dumps(_facts()).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})

@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.launch import Launch, prepare
-from pytest_fileperf.serve.process_tree import is_alive
+from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -79,7 +78,7 @@ def check_until(timeout_s: float, server: RunningServer) -> None:
 
 def living(pids: Iterable[int]) -> list[int]:
     """Returns those that run; a zombie does not."""
-    return [pid for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))]
+    return [pid for pid in pids if any(process.pid == pid for process in process_tree(pid))]
 
 
 def remaining_after(timeout_s: float, pids: Iterable[int]) -> list[int]:

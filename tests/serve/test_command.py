@@ -23,6 +23,7 @@ from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandProgram, free_port
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.process import ProcessLaunch
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
 pytestmark = posix
@@ -47,13 +48,19 @@ def on_ports(ports: Iterable[int], *words: str, ready: str | None = "/", timeout
     )
 
 
-def test_a_program_is_served_on_the_port_it_is_told(boot: Boot) -> None:
-    server = boot(Command(SERVER, title="tiny"))
-    assert server.title == "tiny ×1"
-    assert server.url.startswith("http://127.0.0.1:")
-    assert server.pids == server.worker_pids == (facts(server)["pid"],)
-    assert "the program's own words" in server.log
-    server.check()
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[RunningServer]:
+    """A server that is booted once, for tests that only look at it."""
+    with launch(Command(SERVER, title="tiny")) as server:
+        yield server
+
+
+def test_a_program_is_served_on_the_port_it_is_told(tiny: RunningServer) -> None:
+    assert tiny.title == "tiny ×1"
+    assert tiny.url.startswith("http://127.0.0.1:")
+    assert tiny.pids == tiny.worker_pids == (facts(tiny)["pid"],)
+    assert "the program's own words" in tiny.log
+    tiny.check()
 
 
 def test_the_port_may_be_told_by_an_environment_variable(boot: Boot) -> None:
@@ -65,11 +72,11 @@ def test_a_text_is_split_as_a_shell_does(boot: Boot) -> None:
     assert "pid" in facts(boot(Command(f"{{python}} '{PROGRAM}' --port {{port}}")))
 
 
-def test_its_identity_is_its_command_or_title_and_never_the_port(boot: Boot) -> None:
-    named, other = boot(Command(SERVER, title="tiny")), boot(Command(SERVER, workers=2))
-    assert named.identity() == {
+def test_its_identity_is_its_command_or_title_and_never_the_port(tiny: RunningServer, boot: Boot) -> None:
+    other = boot(Command(SERVER, workers=2))
+    assert tiny.identity() == {
         "kind": "command", "command": "tiny", "workers": 1, "loop": None, "http": None,
-        "stabilised": list(named.stabilised),
+        "stabilised": list(tiny.stabilised),
     }  # fmt: skip
     assert other.identity()["command"] == " ".join(SERVER)
 
@@ -92,8 +99,8 @@ def test_a_program_is_found_in_its_directory(boot: Boot, tmp_path: Path) -> None
     assert server.worker_pids == (facts(server)["pid"],)
 
 
-def test_it_has_a_session_of_its_own(boot: Boot) -> None:
-    assert facts(boot(Command(SERVER)))["session"] != os.getsid(0)
+def test_it_has_a_session_of_its_own(tiny: RunningServer) -> None:
+    assert facts(tiny)["session"] != os.getsid(0)
 
 
 @linux
@@ -119,8 +126,8 @@ def test_it_keeps_to_its_cores_and_may_open_many_files(boot: Boot) -> None:
 
 
 @linux
-def test_it_is_stabilised_as_far_as_it_heeds_it(boot: Boot) -> None:
-    one, same, other = (boot(Command(SERVER), number=number) for number in (0, 0, 1))
+def test_it_is_stabilised_as_far_as_it_heeds_it(tiny: RunningServer, boot: Boot) -> None:
+    one, same, other = tiny, *(boot(Command(SERVER), number=number) for number in (0, 1))
     assert "hash seed" in one.stabilised
     assert facts(one)["hash"] == facts(same)["hash"] != facts(other)["hash"]
 
@@ -311,14 +318,13 @@ def test_the_program_ends_with_its_supervisor(boot: Boot) -> None:
         server.check()
 
 
-def test_the_supervisor_is_none_of_its_processes_and_idle(boot: Boot) -> None:
-    server = boot(Command(SERVER))
-    supervisor = server.processes[0].parent()
+def test_the_supervisor_is_none_of_its_processes_and_idle(tiny: RunningServer) -> None:
+    supervisor = tiny.processes[0].parent()
     assert supervisor is not None
-    assert supervisor.pid not in server.pids
+    assert supervisor.pid not in tiny.pids
     before = supervisor.cpu_times()
     for _ in range(20):
-        facts(server)
+        facts(tiny)
     assert supervisor.cpu_times() == before
 
 

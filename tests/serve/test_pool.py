@@ -49,9 +49,10 @@ def test_another_spec_or_app_is_another_server(pool: ServerPool) -> None:
     assert pool.boots(Uvicorn(), AppSpec("serve.apps:make", factory=True), 1, None) != one
 
 
+@posix
 def test_close_ends_everything_and_can_be_repeated() -> None:
     pool = ServerPool()
-    servers = pool.boots(Uvicorn(), APP, 2, None) + pool.boots(Uvicorn(workers=2), APP, 1, None)
+    servers = pool.boots(PROGRAM, None, 2, None) + pool.boots(Uvicorn(workers=2), APP, 1, None)
     pids = [pid for server in servers for pid in server.pids]
     pool.close()
     assert remaining_after(0, pids) == []
@@ -94,10 +95,10 @@ def test_a_command_is_the_same_server_whatever_the_app(pool: ServerPool) -> None
 
 @posix
 def test_a_dead_boot_is_replaced_at_its_next_use(pool: ServerPool) -> None:
-    dead, alive = pool.boots(Uvicorn(), APP, 2, None)
+    dead, alive = pool.boots(PROGRAM, None, 2, None)
     os.kill(dead.pids[0], signal.SIGKILL)
     assert remaining_after(5, dead.pids) == []
-    replaced, same = pool.boots(Uvicorn(), APP, 2, None)
+    replaced, same = pool.boots(PROGRAM, None, 2, None)
     replaced.check()
     assert replaced is not dead
     assert same is alive

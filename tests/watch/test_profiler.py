@@ -122,7 +122,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
     def ask() -> None:
         with httpx.Client(trust_env=False) as client:
             while not stop.is_set():
-                client.get(server.url)
+                client.get(f"{server.url}/compute")
 
     asking = threading.Thread(target=ask)
     asking.start()
