@@ -245,7 +245,7 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
         if smoke:
             yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
         if options.profile:
-            yield f"{name}: it looks where it finds a regression, leave out --fileperf-profile"
+            yield f"{name}: it profiles regressions by itself, leave out --fileperf-profile"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
         yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
     if options.html is not None and find_spec("plotly") is None:

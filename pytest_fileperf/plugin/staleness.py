@@ -110,7 +110,7 @@ def settle_stale(
     except BaselineError as error:
         return [f"fileperf: {error}"], options.prune
     if not stale:
-        return ["fileperf: no stale baselines in what was collected whole"] * options.prune, False
+        return ["fileperf: no stale baselines in the modules that were collected whole"] * options.prune, False
     writer = config.get_terminal_writer()
     lines = stale_lines(
         stale,

@@ -74,10 +74,10 @@ def _percentiles(recording: Recording, base: Recording | None) -> Chart | None:
     scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
     service, ttfb = recording.service(), recording.ttfb()
     traces = [_curve("latency", latency, scale, FIRST)]
-    says = "At p99 stands what 99 % of the requests did not exceed."
+    says = "The value at p99 is one that 99 % of the requests did not exceed."
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
         traces.append(_curve("service time", service, scale, SECOND))
-        says = "Latency is from when a request was due, as a user waits, service time from when it was sent."
+        says = "Latency counts from when a request was due, service time from when it was sent."
     if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
         traces.append(_curve("to the first byte", ttfb, scale, THIRD))
     if base is not None and (other := base.latency()).count >= LEAST_REQUESTS:
@@ -156,7 +156,7 @@ def _lead_times(recording: Recording) -> Chart | None:
     boots_said = " A line for each boot." * (len(boots) > 1 and not single)
     return Chart(
         title="Lead time by when a request was due",
-        says=f"Where a server falls behind, it climbs; where it keeps up, it is flat.{boots_said}",
+        says=f"It climbs while the server falls behind, and is flat while it keeps up.{boots_said}",
         traces=tuple(traces),
         layout={
             "xaxis": {"ticksuffix": " s", "rangemode": "tozero", "hoverformat": ",.2f"},
@@ -190,10 +190,10 @@ def _rates(result: Result, timeline: Timeline) -> Chart:
     if result.measurement.errors:
         marks.append(_marks("failed/s", rounds, _failed_per_second, timeline, scale, BAD))
     drained = any(round_.phase is Phase.DRAIN for round_ in rounds)
-    ended = " The last mark is what was in flight when they ended." * drained
+    ended = " The last mark is what was in flight at the end." * drained
     return Chart(
         title="Requests per second over time",
-        says=f"Each mark is a round, and a shade the rounds of one boot of the server.{ended}",
+        says=f"Each mark is a round, each shade a boot of the server.{ended}",
         traces=(*marks, *_due(result, timeline, scale), *_references("rps", result, timeline, scale, FIRST)),
         layout=timeline.layout(yaxis=scale.axis()),
     )

@@ -161,7 +161,7 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
 def _threads(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
     threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
     busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
-    says = "Busy ones are in the middle of something; the main threads are not counted as busy."
+    says = "Busy threads are at work or wait for something; the main threads are not counted among them."
     lines = (("threads", threads, FIRST), ("busy threads", busy, SECOND))
     return _counts("Threads of the server over time", says, lines, timeline)
 
