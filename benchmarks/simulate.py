@@ -5,16 +5,17 @@
 The noise is that of the runs of the same code that gate.py has kept. A simulated test takes a real run's first three
 pairs of boots, then stretches of two later pairs that followed each other; swaps their sides by chance, as both are the
 same code; and draws stretches of cycles within each pair, with all that they showed, latencies too: so boots differ,
-rounds hang together and drift as they really did. Then the known change is put in. Each worker draws some hundred such
-stretches and puts its sessions together from them. A pair takes as long as it did, boots too.
+rounds hang together and drift as they really did. Then the known change is put in. Sessions come in lots: each lot
+draws some hundred such stretches and puts its sessions together from them. A pair takes as long as it did, boots too.
+Chance is seeded by the numbers of lot, session and test: two versions of the judge see the same evidence.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import multiprocessing
-import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +26,12 @@ from statistics import median
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_fileperf.judge import paired, unit
-from pytest_fileperf.judge.gate import CONTEST_ALPHA
 from pytest_fileperf.judge.level import excess_of
 from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.unit import Unit, unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
@@ -39,10 +41,13 @@ from pytest_fileperf.session.planning import USUAL_PACE
 TESTS = 5
 """Of a session; each has two gates."""
 FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
-WORKERS = 12
+LOTS = 4
 """The more, the less depends on what one of them has drawn."""
 FIRSTS, LATERS = 200, 300
-"""Stretches that a worker draws for each kind of test, each of them once or more from every real run there is."""
+"""Stretches that a lot draws for each kind of test, each of them once or more from every real run there is."""
+STALL_S = 0.030
+CONNECTIONS = 32
+"""Of the real runs; as many requests are in flight when a server stalls."""
 MAX_S = 60.0
 GATES = ("rps", "p99")
 
@@ -60,7 +65,7 @@ Stretch: TypeAlias = tuple[Real, ...]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a worker puts the tests of one kind together from."""
+    """What a lot puts the tests of one kind together from."""
 
     firsts: tuple[Stretch, ...]
     laters: tuple[Stretch, ...]
@@ -75,6 +80,8 @@ class Truth:
     """CPU that a request costs more, as a share: all of its latency grows by it, and the rate falls."""
     delayed: float = 0.0
     """Share of the requests that take ten times as long."""
+    stalled: float = 0.0
+    """Share of the time in which the server stands still, for `STALL_S` at once: it is lost to requests/s."""
     tests: int = 1
 
 
@@ -85,6 +92,8 @@ TRUTHS = (
     Truth("20 % slower", slower=0.20),
     Truth("5 % faster", slower=-0.05),
     Truth("1 in 100 takes ten times as long", delayed=0.01),
+    Truth("30 ms stalls that cost 10 % of requests/s", stalled=0.10),
+    Truth("30 ms stalls that cost 5 % of requests/s", stalled=0.05),
 )
 
 
@@ -109,8 +118,9 @@ def main() -> None:
 
 def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, sessions: int) -> None:
     """Simulates one known change."""
-    with multiprocessing.Pool(WORKERS, initializer=prepare, initargs=(kept, truth)) as workers:
-        found = workers.map(partial(session, truth), range(sessions), chunksize=25)
+    with multiprocessing.Pool() as workers:
+        lots = workers.map(partial(simulated, kept, truth, sessions), range(LOTS), chunksize=1)
+    found = [tests_found for lot in lots for tests_found in lot]
     gates = [outcomes for tests_found in found for outcomes, _ in tests_found]
     any_regressed = sum(any("REGRESSED" in outcomes for outcomes, _ in tests_found) for tests_found in found)
     seconds = median(time for tests_found in found for _, time in tests_found)
@@ -138,18 +148,24 @@ def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
 # --- in the workers
 
 
-DRAWN: dict[str, Drawn] = {}
+def simulated(
+    kept: Mapping[str, Sequence[Stretch]], truth: Truth, sessions: int, lot: int
+) -> list[list[tuple[tuple[str, str], float]]]:
+    """Returns for each session of a lot what its tests said and took."""
+    judge_units_once()
+    rng = np.random.default_rng(lot)
+    pools = {kind: pool_of(runs, truth, rng) for kind, runs in kept.items()}
+    return [session(pools, truth, number) for number in range(lot, sessions, LOTS)]
 
 
-def prepare(kept: Mapping[str, Sequence[Stretch]], truth: Truth) -> None:
-    """Draws what the sessions of this worker are put together from, and makes each unit be worked out once."""
-    rng = np.random.default_rng(os.getpid())
+def judge_units_once() -> None:
+    """Makes each unit be worked out once."""
     known: dict[tuple[object, ...], Unit | None] = {}
 
-    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | None:
+    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> Unit | None:
         key = (metric.name, total, *map(id, pairs))
         if key not in known:
-            known[key] = unit_of(metric, pairs, total=total)
+            known[key] = unit_of(metric, pairs, total=total, rules=rules)
         return known[key]
 
     seen: dict[tuple[int, float, bool], tuple[float, float]] = {}
@@ -165,12 +181,15 @@ def prepare(kept: Mapping[str, Sequence[Stretch]], truth: Truth) -> None:
     # Levels are shown, and judge nothing.
     vars(paired).update(unit_of=once, _level=lambda metric, sides: None)
     vars(unit).update(excess_of=excess_once)
-    for kind, runs in kept.items():
-        lasting = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS]
-        DRAWN[kind] = Drawn(
-            firsts=tuple(drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)),
-            laters=tuple(drawn(_later(lasting[at % len(lasting)], rng), truth, rng) for at in range(LATERS)),
-        )
+
+
+def pool_of(runs: Sequence[Stretch], truth: Truth, rng: np.random.Generator) -> Drawn:
+    """Returns what the tests of one kind are put together from."""
+    lasting = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS]
+    return Drawn(
+        firsts=tuple(drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)),
+        laters=tuple(drawn(_later(lasting[at % len(lasting)], rng), truth, rng) for at in range(LATERS)),
+    )
 
 
 def _later(run: Stretch, rng: np.random.Generator) -> Stretch:
@@ -205,6 +224,8 @@ def _side(side: PairSide, places: Sequence[int]) -> PairSide:
 
 
 def _changed(side: PairSide, truth: Truth, rng: np.random.Generator) -> PairSide:
+    if truth.stalled:
+        return _stalling(side, truth.stalled, rng)
     if not truth.slower and not truth.delayed:
         return side
     late_ns = 9.0 * side.latency.percentile_ns(50)
@@ -228,12 +249,70 @@ def _slower(turns: Sequence[Mapping[str, float]], slower: float) -> tuple[dict[s
     return tuple({"rps": turn["rps"] / (1 + slower)} if "rps" in turn else {} for turn in turns)
 
 
-def session(truth: Truth, seed: int) -> list[tuple[tuple[str, str], float]]:
+def _stalling(side: PairSide, share: float, rng: np.random.Generator) -> PairSide:
+    """Returns the side as it is where its server stands still now and then, as for a garbage collection or a lock.
+
+    Stalls begin at instants of chance, and hold `share` of the time in which the side is loaded: a turn and the
+    handover before it, which is the requests of its stretch over its rate. A turn loses the requests/s of the time that
+    stalls hold of it, and its stretch as many requests, drawn by chance; one that a stall holds to its end goes on in
+    the next. All connections wait for a stall: as many of the requests left, drawn by chance, take `STALL_S` longer.
+    A typical pace is by the median time in which as many answers come as there are connections: it stays what it was
+    while fewer than half of such times hold a stall, and has all of it from then on; a turn with fewer than two such
+    times has none.
+    """
+    rates = [turn.get("rps") or math.inf for turn in side.turns]
+    lengths = np.array([stretch.count for stretch in side.stretches]) / rates
+    ends = np.cumsum(lengths)
+    begins = _stalls(float(ends[-1]), share, rng)
+    turns, typical, stretches = [], [], []
+    for end, length, turn, pace, stretch in zip(ends, lengths, side.turns, side.typical, side.stretches, strict=True):
+        held = np.minimum(begins + STALL_S, end) - np.maximum(begins, end - length)
+        if length == 0 or not (held > 0).any():
+            turns.append(dict(turn))
+            typical.append(dict(pace))
+            stretches.append(stretch)
+            continue
+        left = 1 - min(1.0, float(held[held > 0].sum()) / length)
+        begun = int(((begins >= end - length) & (begins < end)).sum())
+        values = np.repeat(middle_of(stretch.steps), rng.binomial(stretch.counts, left))
+        waiting = min(values.size, begun * CONNECTIONS)
+        values[rng.permutation(values.size)[:waiting]] += STALL_S * 1e9
+        turns.append({"rps": turn["rps"] * left})
+        typical.append(_stalled_pace(pace, values.size, begun))
+        stretches.append(Histogram.of(values.astype(np.int64)))
+    return PairSide(
+        turns=tuple(turns),
+        typical=tuple(typical),
+        latency=Histogram.merged(stretches),
+        stretches=tuple(stretches),
+        runs={},
+    )
+
+
+def _stalls(seconds: float, share: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Returns when stalls begin: gaps between them are of chance, and one may hold as the time begins."""
+    gap_s = STALL_S * (1 - share) / share
+    first = -rng.uniform(0, STALL_S) if rng.random() < share else rng.exponential(gap_s)
+    gaps = rng.exponential(gap_s, size=int(2 * seconds / gap_s) + 20)
+    return first + np.concatenate([[0.0], np.cumsum(gaps + STALL_S)])
+
+
+def _stalled_pace(pace: Mapping[str, float], answers: int, stalls: int) -> dict[str, float]:
+    if "rps" not in pace or answers < 2 * CONNECTIONS:
+        return {}
+    if 2 * stalls * CONNECTIONS < answers - CONNECTIONS:
+        return {"rps": pace["rps"]}
+    return {"rps": CONNECTIONS / (CONNECTIONS / pace["rps"] + STALL_S)}
+
+
+def session(pools: Mapping[str, Drawn], truth: Truth, number: int) -> list[tuple[tuple[str, str], float]]:
     """Returns the outcomes (rps, p99) of each test and how long it took."""
-    rng = np.random.default_rng(seed)
-    alpha = CONTEST_ALPHA / (len(GATES) * truth.tests)
-    kinds = list(DRAWN)
-    return [one_test(DRAWN[str(rng.choice(kinds))], alpha, rng) for _ in range(truth.tests)]
+    alpha = RULES.paired_alpha / (len(GATES) * truth.tests)
+    found = []
+    for test in range(truth.tests):
+        rng = np.random.default_rng([number, test])
+        found.append(one_test(pools[str(rng.choice(list(pools)))], alpha, rng))
+    return found
 
 
 def one_test(pool: Drawn, alpha: float, rng: np.random.Generator) -> tuple[tuple[str, str], float]:

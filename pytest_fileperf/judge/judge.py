@@ -14,7 +14,7 @@ from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.busy import Busy
-from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
+from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 
 __all__ = ("judge", "may_be_worse", "unless_base_failed", "unless_saturated")
@@ -98,7 +98,7 @@ def _unless_explained(
     """
     if not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
-    least = math.log1p(comparison.low) if metric.direction is Direction.LOWER else -math.log1p(comparison.high)
+    least = math.log1p(comparison.low) if metric.worse_sign > 0 else -math.log1p(comparison.high)
     if least - busy.explains(metric) > math.log1p(comparison.tolerance):
         return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))

@@ -21,13 +21,12 @@ def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[Lim
 
 
 def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
-    side, _, metric_name = name.partition("_")
-    metric = METRICS[metric_name]
+    metric = METRICS[name.partition("_")[2]]
     value = metric.of_run(recording)
-    holds = value is not None and (value >= limit if side == "min" else value <= limit)
+    holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
     return LimitCheck(
         name=name,
-        metric=metric_name,
+        metric=metric.name,
         limit=limit,
         value=value,
         holds=holds,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.paired import smallest_seen, time_to_see, told_of
+from pytest_fileperf.judge.paired import paired_evidence, smallest_seen, time_to_see
 from pytest_fileperf.measure.metrics import Metric
 
 __all__ = ("ASKED", "NoiseFloor", "noise_floor")
@@ -34,13 +34,13 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
     Where the tolerance itself is too great for a change to show, its time is that of half the change as a tolerance.
     """
-    told = told_of(metric, pairs)
-    if told is None:
+    evidence = paired_evidence(metric, pairs)
+    if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
-    limit = math.log1p(tolerance)
     times = {
-        change: seconds * time_to_see(told, math.log1p(change), min(limit, math.log1p(change) / 2), alpha)
+        change: seconds
+        * time_to_see(evidence, math.log1p(change), min(tolerance, math.expm1(math.log1p(change) / 2)), alpha)
         for change in ASKED
     }
-    smallest = math.expm1(smallest_seen(told, limit, alpha))
+    smallest = math.expm1(smallest_seen(evidence, tolerance, alpha))
     return NoiseFloor(metric=metric.name, seconds=seconds, smallest=smallest, seconds_for=times)

@@ -1,99 +1,103 @@
 """Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
 
 Evidence
-    Of a rate the mean (`worse`) of what pairs show (`unit`), of a percentile the share of requests that take longer
+    Of a rate the mean (`unit_mean`) of what pairs show (`unit`), of a percentile the share of requests that take longer
     (`ranks`): either is how much worse now is, with bounds at any probability of error. Blocks that hang together
     inside (rounds in a boot, requests in a round) need no model of how: only the spread between pairs counts, and
     pairs are drawn independently.
-    Either has something judged beside it, for a part of the error: beside a typical rate the total, in which stalls
-    are that are too rare to be typical; beside a percentile the slow requests between stalls, as a few stalls in which
-    all connections wait at once are most of a percentile's chance.
+    Either has a guard, which has a part of the error. The guard of a typical rate is the total over all turns: it holds
+    the stalls that are too rare to be typical. The guard of a percentile is the slow requests between stalls: a few
+    stalls in which all connections wait at once are most of a percentile's chance.
 
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
     clinical trials", Biometrika 70 (1983) 659–663): each look may use its `share` of them, and no more. Adding up
     the shares bounds the error whatever the looks have in common (Bonferroni), so the shares need no model either.
 
-Outcome, with L = log(1 + tolerance) and every bound one-sided and at this look's share of its error
-    REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `BOUND_ERROR` above L.
-    IMPROVED   the same in the good direction.
-    PASS       the estimate is at most L, and its upper bound at `BOUND_ERROR` below 2 L + `CLEAR`.
-               Not while what is judged beside it says otherwise: its lower bound at `BOUND_ERROR` is above L; nor is
-               a rate IMPROVED then. It may be REGRESSED by that alone; a percentile only if it is itself above L,
-               at `CALM_GUARD_ERROR`.
+Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
+    REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `Rules.bound_error` above L.
+               A rate is REGRESSED by its guard alone too; a percentile only if it is itself above L, at
+               `Rules.calm_error`.
+    IMPROVED   as far in the good direction; not a rate whose guard may be worse.
+    PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.paired_excluded`).
+               Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
+from typing import TypeAlias
 
-from pytest_fileperf.judge.gate import POWER, STABILISATIONS
+from pytest_fileperf.judge.difference import Difference, Threshold, as_share
 from pytest_fileperf.judge.level import tail_factor
 from pytest_fileperf.judge.pair import Pair, PairSide
-from pytest_fileperf.judge.ranks import worse_by_ranks
-from pytest_fileperf.judge.unit import as_share, clustering, unit_of
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.judge.worse import LEAST_PAIRS, Worse, worse_by_units
+from pytest_fileperf.judge.ranks import difference_by_ranks
+from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.judge.unit import clustering, unit_of
+from pytest_fileperf.judge.unit_mean import mean_difference
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import Direction, Metric
-from pytest_fileperf.units import format_share
+from pytest_fileperf.measure.metrics import Metric
 
 __all__ = (
-    "LOOKS",
-    "Told",
+    "PairedEvidence",
     "compare_pairs",
     "is_hopeless",
+    "paired_difference",
+    "paired_evidence",
     "share_of_looks",
     "smallest_seen",
     "time_to_see",
-    "told_of",
-    "worse_of",
 )
 
-BOUND_ERROR = 0.05
-"""Probability to take a worsening that is tolerated for one that is not, and the other way round."""
-CLEAR = 0.02
-"""PASS excludes a worsening of twice the tolerance and this (on the log scale): of 4.1 % with 1 %."""
-TOTAL_SHARE = 0.2
-"""Part of the gate's alpha that the total has, where there is one; the typical ratio has the rest."""
-CALM_SHARE = 0.5
-"""Part of the gate's alpha that a percentile between stalls has; that of all requests has the rest."""
-CALM_GUARD_ERROR = 0.2
-"""Probability to take the percentile of all requests for beyond the tolerance, where those between stalls are worse."""
-PAIR_SD_STABILISED = 0.01
-"""Usual deviation of the ratio of two boots of the same code with all of `STABILISATIONS`."""
-PAIR_SD_PARTLY = 0.035
-PAIR_SD_FREE = 0.07
-"""With some of them, and with none: √2 times what one boot's level deviates."""
+Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
-_CLIFF = 1.7
-"""Ratio of two latencies close to each other in rank that makes a cliff."""
-_STALLS = "the typical turn is not worse, the total over all turns is: it stalls now and then"
-
-LOOKS = ((0.10, 0.10), (0.15, 0.05), (0.20, 0.05), (0.30, 0.10), (0.40, 0.10), (0.55, 0.10), (0.75, 0.15), (1.0, 0.35))
-"""When to look at the evidence, as a share of the time there is, and which share of the error that look may use: the
-last one most, as small changes can only be seen by then."""
+_JUMP = 1.7
+"""Ratio of two latencies close to each other in rank that is told as a jump."""
 
 
-def share_of_looks(before: float, now: float) -> float:
+def share_of_looks(before: float, now: float, rules: Rules = RULES) -> float:
     """Returns the share of the error for a look, by the shares of the time that are over at it and at the last one."""
-    ends = list(accumulate(share for _, share in LOOKS))
+    ends = list(accumulate(share for _, share in rules.looks))
     reached = [
-        next((end for (at, _), end in zip(reversed(LOOKS), reversed(ends), strict=True) if at <= time), 0.0)
+        next((end for (at, _), end in zip(reversed(rules.looks), reversed(ends), strict=True) if at <= time), 0.0)
         for time in (before, now)
     ]
     return reached[1] - reached[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedEvidence:
+    """What pairs tell of a metric."""
+
+    main: Difference
+    """Of a rate by the typical turns, of a percentile by all requests."""
+    guard: Difference | None
+    """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
+    is_calm: bool
+    """Whether `guard` is between stalls."""
+
+    def parts(self, threshold: Threshold, rules: Rules) -> list[tuple[Difference, Threshold]]:
+        """Returns `main`, and `guard` if there is one, each with its part of the errors."""
+        if self.guard is None:
+            return [(self.main, threshold)]
+        share = rules.calm_share if self.is_calm else rules.total_share
+        return [(self.main, threshold.part(1 - share)), (self.guard, threshold.part(share))]
+
+    def may_be_worse(self, limit: float, rules: Rules) -> bool:
+        """Returns whether the guard speaks against a PASS."""
+        return self.guard is not None and self.guard.is_above(limit, rules.bound_error)
+
+
 def compare_pairs(
-    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, last: bool
+    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, rules: Rules = RULES
 ) -> MetricComparison:
-    """Returns the comparison at this look; INCONCLUSIVE without a reason means undecided, unless it is the `last`.
+    """Returns the comparison at this look; INCONCLUSIVE means that it is undecided, and its reason says why.
 
     `alpha` is the gate's level over all looks, `share` the part that this look may use of it.
     """
@@ -101,96 +105,86 @@ def compare_pairs(
     levels = MetricComparison(
         metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
     )
-    told = told_of(metric, pairs)
-    if told is None:
-        return replace(levels, reason=_why_nothing(metric, pairs, base, now) if last else "")
-    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
-    limit = math.log1p(tolerance)
-    outcome, by_beside = _outcome(told, limit, alpha, share)
+    evidence = paired_evidence(metric, pairs, rules)
+    if evidence is None:
+        return replace(levels, reason=_why_nothing(metric, pairs, base, now, rules))
+    look = _threshold(tolerance, alpha, rules).part(share)
+    outcome, by_guard = _outcome(evidence, look, rules)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
-    shown = told.beside if by_beside and told.beside is not None and not told.is_calm else told.first
-    low, high = sorted(sign * bound for bound in (shown.low(BOUND_ERROR), shown.high(BOUND_ERROR)))
-    detectable = _detectable(told, limit, alpha, share)
+    shown = evidence.guard if by_guard and evidence.guard is not None and not evidence.is_calm else evidence.main
+    low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (shown.low, shown.high))
+    detectable = _detectable(evidence, look, rules)
     if outcome is Outcome.REGRESSED:
-        detectable = min(detectable, shown.value)  # what has been seen can be seen
-    comparison = replace(
+        detectable = min(detectable, shown.worse)  # what has been seen can be seen
+    return replace(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
-        change=as_share(sign * shown.value),
+        change=as_share(metric.worse_sign * shown.worse),
         low=as_share(low),
         high=as_share(high),
-        confidence=1 - 2 * BOUND_ERROR,
+        confidence=1 - 2 * rules.bound_error,
         detectable=as_share(detectable),
-        reason=_why_beside(told, limit) if by_beside else "",
+        reason=_why_by_guard(evidence, look.limit, rules)
+        if by_guard
+        else _why_undecided(evidence, look, rules, detectable, _jump(metric, pairs))
+        if outcome is None
+        else None,
     )
-    if outcome is None and last:
-        return replace(comparison, reason=_why_undecided(metric, told, limit, comparison, pairs))
-    return comparison
 
 
-def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
+def is_hopeless(
+    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float, rules: Rules = RULES
+) -> bool:
     """Returns whether the rest of the time is unlikely to decide; `at` is the share of it that is over.
 
-    Errors shrink with the square root of the time. Before half of it is over nothing is given up.
+    Errors shrink with the square root of the time.
     """
-    if at < 0.5 or (told := told_of(metric, pairs)) is None:
+    if at < rules.hopeless_from or (evidence := paired_evidence(metric, pairs, rules)) is None:
         return False
-    shrunk, limit, share = math.sqrt(at), math.log1p(tolerance), LOOKS[-1][1]
-    first = told.first
-    passes = (first.high(share * BOUND_ERROR) - first.value) * shrunk < _clear(limit) and not told.vetoes(limit)
-    values = (abs(first.value), told.beside.value if told.beside is not None else 0.0)  # what is beside is never better
-    return not passes and all(
-        value + 2 * worse.error * shrunk < _least_shown(replace(worse, error=worse.error * shrunk), limit, alpha, part)
-        for value, (worse, part) in zip(values, told.parts(share), strict=False)
-    )
+    last = _threshold(tolerance, alpha, rules).part(rules.looks[-1][1])
+    return not _may_pass(evidence, last, math.sqrt(at), rules) and not _may_differ(evidence, last, math.sqrt(at), rules)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What pairs tell of a metric."""
-
-    first: Worse
-    beside: Worse | None
-    """What is judged beside it: the total beside a typical rate, and beside a percentile what is between stalls."""
-    is_calm: bool
-    """Whether `beside` is between stalls."""
-
-    def parts(self, share: float) -> list[tuple[Worse, float]]:
-        """Returns `first`, and `beside` if there is one, each with its part of this share of the error."""
-        if self.beside is None:
-            return [(self.first, share)]
-        beside = CALM_SHARE if self.is_calm else TOTAL_SHARE
-        return [(self.first, (1.0 - beside) * share), (self.beside, beside * share)]
-
-    def vetoes(self, limit: float) -> bool:
-        """Returns whether what is judged beside speaks against a PASS."""
-        return self.beside is not None and self.beside.is_above(limit, BOUND_ERROR)
+def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
+    """Returns whether errors that are `shrunk` let it PASS, if both sides turn out to be the same."""
+    main = evidence.main
+    if evidence.may_be_worse(last.limit, rules):
+        return False
+    return (main.high(last.bound_error) - main.worse) * shrunk < rules.paired_excluded.at(last.limit)
 
 
-def told_of(metric: Metric, pairs: Sequence[Pair]) -> Told | None:
-    """Returns what the pairs tell; None where it is too little."""
-    if (first := worse_of(metric, pairs)) is None:
-        return None
-    return Told(first=first, beside=worse_of(metric, pairs, beside=True), is_calm=metric.percentile is not None)
+def _may_differ(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
+    """Returns whether what is seen, and as many standard errors more as it may still move, would be REGRESSED.
 
-
-def worse_of(metric: Metric, pairs: Sequence[Pair], *, beside: bool = False) -> Worse | None:
-    """Returns how much worse now is; None where too little tells.
-
-    With `beside` by what is judged beside a typical rate, the total, or beside a percentile, what is between stalls.
+    `main` may be IMPROVED as well; what the guard shows is never better.
     """
-    if metric.percentile is not None:
-        usual = _pair_sd(pairs) * tail_factor(metric)
-        return worse_by_ranks(metric, pairs, usual=usual, error=BOUND_ERROR, calm=beside)
-    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=beside)) is not None]
-    if len(units) < LEAST_PAIRS:
+    for difference, threshold in evidence.parts(last, rules):
+        later = replace(difference, error=difference.error * shrunk)
+        seen = abs(later.worse) if difference is evidence.main else later.worse
+        if seen + rules.hopeless_errors * later.error >= later.least_shown(threshold):
+            return True
+    return False
+
+
+def paired_evidence(metric: Metric, pairs: Sequence[Pair], rules: Rules = RULES) -> PairedEvidence | None:
+    """Returns what the pairs tell; None where it is too little."""
+    if (main := paired_difference(metric, pairs, rules=rules)) is None:
         return None
-    return worse_by_units(
-        units,
-        usual=_pair_sd(pairs),
-        boots_anew=all(pair.base_boots_anew for pair in pairs),
-        robust=not beside and any(metric.name in turn for pair in pairs for turn in pair.base.turns),
-    )
+    guard = paired_difference(metric, pairs, of_guard=True, rules=rules)
+    return PairedEvidence(main=main, guard=guard, is_calm=metric.percentile is not None)
+
+
+def paired_difference(
+    metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False, rules: Rules = RULES
+) -> Difference | None:
+    """Returns how much worse now is, by `PairedEvidence.main` or its `guard`; None where too little tells."""
+    usual = rules.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
+    if metric.percentile is not None:
+        return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard, rules=rules)
+    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=of_guard, rules=rules)) is not None]
+    if len(units) < rules.least_pairs:
+        return None
+    return mean_difference(units, usual=usual, boots_anew=all(pair.base_boots_anew for pair in pairs), rules=rules)
 
 
 def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
@@ -205,133 +199,113 @@ def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
     return median(runs) if runs else None
 
 
-def _pair_sd(pairs: Sequence[Pair]) -> float:
-    held = frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs))
-    if held >= STABILISATIONS:
-        return PAIR_SD_STABILISED
-    return PAIR_SD_PARTLY if held & STABILISATIONS else PAIR_SD_FREE
+def _threshold(tolerance: float, alpha: float, rules: Rules) -> Threshold:
+    return Threshold(limit=math.log1p(tolerance), alpha=alpha, bound_error=rules.bound_error)
 
 
-def _outcome(told: Told, limit: float, alpha: float, share: float) -> tuple[Outcome | None, bool]:
-    """Returns the outcome, None where it is undecided, and whether what is judged beside decided it."""
-    first, *beside = (
-        worse.is_above(0.0, part * alpha) and worse.is_above(limit, part * BOUND_ERROR)
-        for worse, part in told.parts(share)
-    )
-    if first:
+def _outcome(evidence: PairedEvidence, look: Threshold, rules: Rules) -> tuple[Outcome | None, bool]:
+    """Returns the outcome, None where it is undecided, and whether the guard decided it."""
+    main, *guard = (difference.is_worse(threshold) for difference, threshold in evidence.parts(look, rules))
+    if main:
         return Outcome.REGRESSED, False
     # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
-    if any(beside) and (not told.is_calm or told.first.is_above(limit, CALM_GUARD_ERROR)):
+    if any(guard) and (not evidence.is_calm or evidence.main.is_above(look.limit, rules.calm_error)):
         return Outcome.REGRESSED, True
-    good, vetoed = _good(told.first, limit, alpha, share), told.vetoes(limit)
-    return (None if vetoed and (good is Outcome.PASS or not told.is_calm) else good), False
+    may_be_worse = evidence.may_be_worse(look.limit, rules)
+    if evidence.main.is_better(look):
+        return (None if may_be_worse and not evidence.is_calm else Outcome.IMPROVED), False
+    if may_be_worse or not _seems_well(evidence.main, look, rules):
+        return None, False
+    return Outcome.PASS, False
 
 
-def _good(worse: Worse, limit: float, alpha: float, share: float) -> Outcome | None:
-    if worse.is_below(0.0, share * alpha) and worse.is_below(-limit, share * BOUND_ERROR):
-        return Outcome.IMPROVED
-    if worse.value <= limit and worse.is_below(_clear(limit), share * BOUND_ERROR):
-        return Outcome.PASS
-    return None
+def _seems_well(main: Difference, look: Threshold, rules: Rules) -> bool:
+    """Returns whether nothing but a guard speaks against a PASS."""
+    return main.worse <= look.limit and main.is_below(rules.paired_excluded.at(look.limit), look.bound_error)
 
 
-def _clear(limit: float) -> float:
-    """Returns the log ratio that a PASS excludes."""
-    return 2 * limit + CLEAR
+def _detectable(evidence: PairedEvidence, look: Threshold, rules: Rules) -> float:
+    """Returns the true worsening that this look would call REGRESSED with probability `Rules.power`."""
+    return _with_guard(
+        evidence, look, rules, lambda difference, threshold: difference.detectable(threshold, rules.power)
+    )
 
 
-def _least_shown(worse: Worse, limit: float, alpha: float, share: float) -> float:
-    """Returns the least observed worsening that is REGRESSED at this look."""
-    return max(worse.margin(share * alpha), limit + worse.margin(share * BOUND_ERROR))
+def smallest_seen(evidence: PairedEvidence, tolerance: float, alpha: float, rules: Rules = RULES) -> float:
+    """Returns the true worsening, as a log ratio, that the last look calls REGRESSED with probability `Rules.power`."""
+    return _detectable(evidence, _threshold(tolerance, alpha, rules).part(rules.looks[-1][1]), rules)
 
 
-def _detectable(told: Told, limit: float, alpha: float, share: float) -> float:
-    """Returns the true worsening that this look would call REGRESSED with probability `POWER`."""
-    seen = [_least_shown(worse, limit, alpha, part) + worse.margin(1 - POWER) for worse, part in told.parts(share)]
-    if not told.is_calm or len(seen) < 2:
-        return seen[0]
-    guard = limit + told.first.margin(CALM_GUARD_ERROR) + told.first.margin(1 - POWER)
-    return min(seen[0], max(seen[1], guard))
-
-
-def smallest_seen(told: Told, limit: float, alpha: float) -> float:
-    """Returns the true worsening, as a log ratio, that the last look would call REGRESSED with probability `POWER`."""
-    return _detectable(told, limit, alpha, LOOKS[-1][1])
-
-
-def time_to_see(told: Told, change: float, limit: float, alpha: float) -> float:
+def time_to_see(evidence: PairedEvidence, change: float, tolerance: float, alpha: float, rules: Rules = RULES) -> float:
     """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
-    needed = [
-        max(
-            (worse.margin(part * alpha) + worse.margin(1 - POWER)) / change,
-            (worse.margin(part * BOUND_ERROR) + worse.margin(1 - POWER)) / (change - limit),
-        )
-        for worse, part in told.parts(LOOKS[-1][1])
-    ]
-    if not told.is_calm or len(needed) < 2:
-        return needed[0] ** 2
-    guard = (told.first.margin(CALM_GUARD_ERROR) + told.first.margin(1 - POWER)) / (change - limit)
-    return min(needed[0], max(needed[1], guard)) ** 2
+
+    def times(difference: Difference, threshold: Threshold) -> float:
+        seen = difference.margin(1 - rules.power)
+        beyond_zero = (difference.margin(threshold.alpha) + seen) / change
+        return max(beyond_zero, (difference.margin(threshold.bound_error) + seen) / (change - threshold.limit)) ** 2
+
+    return _with_guard(evidence, _threshold(tolerance, alpha, rules).part(rules.looks[-1][1]), rules, times)
 
 
-def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> str:
-    for whose, value in (("the base", base), ("this side", now)):
+def _with_guard(
+    evidence: PairedEvidence, look: Threshold, rules: Rules, need: Callable[[Difference, Threshold], float]
+) -> float:
+    """Returns what it needs to be REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
+    needs = [need(difference, threshold) for difference, threshold in evidence.parts(look, rules)]
+    if not evidence.is_calm or len(needs) < 2:
+        return needs[0]
+    hardly = Threshold(limit=look.limit, alpha=rules.calm_error, bound_error=rules.calm_error)
+    return min(needs[0], max(needs[1], need(evidence.main, hardly)))
+
+
+def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, rules: Rules) -> Reason:
+    """Returns why pairs tell nothing of a metric; `base` and `now` are its levels."""
+    for side, value in (("base", base), ("now", now)):
         if not value:
-            return f"{metric.title} was 0 or not measured on {whose}, and a change from or to 0 has no ratio"
+            return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
     counts = [(pair.base.latency.count, pair.now.latency.count) for pair in pairs]
     if metric.percentile is None:
         told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     else:
         told = sum(min(requests) > 0 for requests in counts)
-    if metric.percentile is not None and told >= LEAST_PAIRS:
-        requests, needed = min(map(sum, zip(*counts, strict=True))), LEAST_PAIRS * metric.least_requests
-        few = f"{metric.title} needs {needed} requests a side, and there were {requests}"
-        bunched = (
-            f"{metric.title} cannot be told of {requests} requests a side, as"
-            f" {clustering(pairs, metric.percentile):.2g} slow ones come together"
-        )
-        return f"{few if requests < needed else bunched}: give it a longer max_duration, or gate a lower percentile"
-    return (
-        f"it takes {LEAST_PAIRS} pairs of boots with answers on both sides, and there were {told}: give it a longer"
-        " max_duration"
-    )
+    if metric.percentile is None or told < rules.least_pairs:
+        return Reason(kind=ReasonKind.PAIRS_FEW, count=told, needed=rules.least_pairs)
+    requests, needed = min(map(sum, zip(*counts, strict=True))), rules.least_pairs * metric.least_requests
+    if requests < needed:
+        return Reason(kind=ReasonKind.PAIRS_FEW_REQUESTS, metric=metric.name, count=requests, needed=needed)
+    together = clustering(pairs, metric.percentile)
+    return Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric=metric.name, count=requests, together=together)
 
 
-def _why_beside(told: Told, limit: float) -> str:
-    """Returns why it is REGRESSED, where what is judged first does not show it."""
-    if told.is_calm and told.beside is not None:
-        least = format_share(as_share(told.beside.low(BOUND_ERROR)))
-        return f"shown by the requests that do not wait together with many others: worse by at least {least}"
-    return _STALLS if told.first.value <= limit else ""
+def _why_by_guard(evidence: PairedEvidence, limit: float, rules: Rules) -> Reason | None:
+    """Returns why it is REGRESSED, where the guard shows it and `main` does not."""
+    if evidence.is_calm and evidence.guard is not None:
+        return Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(evidence.guard.low(rules.bound_error)))
+    return Reason(kind=ReasonKind.PAIRS_STALLS) if evidence.main.worse <= limit else None
 
 
 def _why_undecided(
-    metric: Metric, told: Told, limit: float, comparison: MetricComparison, pairs: Sequence[Pair]
-) -> str:
-    if told.beside is not None and told.vetoes(limit):
-        by = format_share(as_share(told.beside.value))
-        if told.is_calm:
-            what = f"not shown to be worse, but requests that do not wait together with many others may be, by {by}"
-        else:
-            what = f"the typical turn is not worse, but the total over all turns may be, by {by}"
-    elif told.first.value > limit:
-        what = f"may be worse by more than {format_share(comparison.tolerance)}, but the noise hides it"
-    else:
-        seen = format_share(comparison.detectable or 0.0)
-        what = f"only a worsening of {seen} could have been seen in the time there was"
-    return f"{what}: {_cliff(metric, pairs) or 'give it a longer max_duration, or a quieter machine'}"
+    evidence: PairedEvidence, look: Threshold, rules: Rules, detectable: float, jump: Jump | None
+) -> Reason:
+    guard = evidence.guard
+    if guard is not None and evidence.may_be_worse(look.limit, rules):
+        kind = ReasonKind.PAIRS_CALM_UNCLEAR if evidence.is_calm else ReasonKind.PAIRS_TOTAL_UNCLEAR
+        return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
+    if evidence.main.worse > look.limit:
+        return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
+    return Reason(kind=ReasonKind.PAIRS_UNSEEN, share=as_share(detectable), jump=jump)
 
 
-def _cliff(metric: Metric, pairs: Sequence[Pair]) -> str:
-    """Returns what to do about a percentile at which latency jumps, as at the share of requests that a pause hits."""
+def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
+    """Returns the percentiles, with their seconds, beside one at which latency jumps; None where it does not.
+
+    It jumps at the share of requests that a pause hits.
+    """
     if metric.percentile is None:
-        return ""
+        return None
     beside = (100 - metric.percentile) / 2
     latency = Histogram.merged(pair.base.latency for pair in pairs)
-    low, high = (latency.percentile_ns(metric.percentile + side * beside) / 1e6 for side in (-1, 1))
-    if low <= 0 or high / low < _CLIFF:
-        return ""
-    return (
-        f"latency jumps there, from {low:.3g} ms at p{metric.percentile - beside:g} to {high:.3g} ms at "
-        f"p{metric.percentile + beside:g}, and chance decides on which side it is: gate a percentile beside it"
+    before, after = (
+        (at, latency.percentile_ns(at) / 1e9) for at in (metric.percentile - beside, metric.percentile + beside)
     )
+    return (before, after) if before[1] > 0 and after[1] / before[1] >= _JUMP else None

@@ -10,8 +10,8 @@ By what
 Which are told apart
     Every two variants are compared as the gate compares a run with its baseline, with the same spread of boots, rounds
     and sessions; one boot cannot tell the spread of boots, and gets the gate's usual one. Each pair gets Bonferroni's
-    share of `ALPHA`, not only those with the best, as which one looks best is chance too: with 95 % confidence, no two
-    variants of a group that are alike are told apart, and all intervals hold.
+    share of `Rules.ranking_alpha`, not only those with the best, as which one looks best is chance too: with 95 %
+    confidence, no two variants of a group that are alike are told apart, and all intervals hold.
 
 The rank of a variant is 1 + the number of those that are better beyond doubt: the lower end of a simultaneous
 confidence interval for its true rank.
@@ -31,17 +31,12 @@ from itertools import combinations
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence, evidence_of
 from pytest_fileperf.judge.gate import difference_of
 from pytest_fileperf.judge.level import Level, level_of
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.measure.metrics import METRICS, Direction, Metric
+from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("ALPHA", "Place", "Ranking", "rank", "rank_runs")
-
-ALPHA = 0.05
-"""Highest probability that variants which are alike are told apart anywhere in a group."""
-
-LATENCIES_A_ROUND = 4
-"""A round that holds fewer mean latencies is not one of many alike."""
+__all__ = ("Place", "Ranking", "rank", "rank_runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +66,7 @@ class Ranking:
     """A name in `measure.metrics.METRICS`."""
     places: tuple[Place, ...]
     """One for each member, best first; those without a value come last."""
-    confidence: float = 1 - ALPHA
+    confidence: float = 1 - RULES.ranking_alpha
     """With which all ranks and intervals hold together."""
 
 
@@ -89,7 +84,7 @@ def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> Ranki
 def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
     """Returns the ranking of some sides by one metric."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
-    order = sorted(known, key=lambda at: known[at].mean, reverse=metric.direction is Direction.HIGHER)
+    order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
     ranks = {
         at: 1 + sum(abs(known[at].mean - known[other].mean) > margins[other, at] for other in order[:place])
@@ -118,7 +113,7 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
 
 def _comes_in_waves(recording: Recording) -> bool:
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
-    return shortest_ns < LATENCIES_A_ROUND * recording.latency().mean_ns()
+    return shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
 
 
 def _as_one_round(metric: Metric, boot: BootEvidence, value: float | None) -> BootEvidence:
@@ -130,12 +125,12 @@ def _margins(
 ) -> dict[tuple[int, int], float]:
     """Returns for each pair, the better one first, how far apart their logarithms must be to tell them apart."""
     pairs = list(combinations(order, 2))
-    confidence = 1 - ALPHA / 2 / max(1, len(pairs))  # of a bound on either side
+    error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
     margins = {}
     for better, other in pairs:
         both = levels[better], levels[other]
-        difference = difference_of(metric, sides[better], sides[other], both, sign=1.0)
-        margins[better, other] = difference.margin(confidence)
+        difference = difference_of(metric, sides[better], sides[other], both)
+        margins[better, other] = difference.margin(error)
     return margins
 
 

@@ -12,8 +12,8 @@ stall makes all connections wait at once, so some thousands of requests hold but
 uncertain as their number; that single requests take longer shows with a fraction of the load.
 
 What is expected of the shares in a pair: binomial, times how many slow requests come together (`clustering`), and what
-the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by `_PRIOR_DF`
-degrees of freedom, and may be less: pauses that come at equal distances differ less than by chance.
+the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by
+`Rules.ranks_prior_df` degrees of freedom, and may be less: pauses at equal distances differ less than by chance.
 """
 
 from __future__ import annotations
@@ -26,48 +26,41 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_fileperf.judge.difference import Difference, standard_errors
 from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, grouped
-from pytest_fileperf.judge.worse import LEAST_PAIRS, Worse, standard_errors
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("worse_by_ranks",)
+__all__ = ("difference_by_ranks",)
 
 _STEPS = 1000
 """Of a log ratio of 1: a latency is known to a thousandth."""
 _ROUNDING = 1e-9
-_PRIOR_DF = 4
-"""Weight of what is expected of the shares in a pair, as that of five pairs: less than of rates, as what is expected
-leans on more that is not known, and the spread may be less."""
-_TIMES = 5
-"""Neighbouring pairs share one percentile of base until about 15 slow requests, or as many bunches of them, lie above
-it: fewer say little about it, and all pairs have moments of their own."""
-_MOST_DEVIATIONS = 3.0
-"""So many deviations of a Poisson number above the usual one, and 1 more, are the most that chance has in a stretch."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """A normal distribution, in seven points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _WorseByRanks(Worse):
+class _RankDifference(Difference):
     """Its `error` is that of the lower bound, which a worsening is shown by; the upper one may be farther off."""
 
-    ratios: NDArray[np.float64]
-    """Log ratios to base's percentile, ascending: all at which `beyond` or its error changes."""
+    first: int
+    """The least ratio to base's percentile, in steps; the next ones follow step by step."""
     beyond: NDArray[np.float64]
-    """By how much more of now's requests take longer than that, than of base's than its percentile."""
+    """For each ratio by how much more of now's requests take longer than that, than of base's than its percentile."""
     beyond_error: NDArray[np.float64]
 
     def low(self, error: float) -> float:
         """Returns the ratio below which more of now's requests are slow than can be chance."""
-        return float(self.ratios[np.flatnonzero(~self._slower(error))[0]])
+        return (self.first + int(np.argmin(self._slower(error)))) / _STEPS
 
     def high(self, error: float) -> float:
         """Returns the ratio above which fewer of them are; infinite where there are too few requests to tell."""
-        last = np.flatnonzero(~self._faster(error))[-1]
-        return float(self.ratios[last + 1]) if last + 1 < len(self.ratios) else math.inf
+        above = int(np.argmin(self._faster(error)[::-1]))
+        return (self.first + self.beyond.size - above) / _STEPS if above else math.inf
 
     def is_above(self, limit: float, error: float) -> bool:
         return bool(self._slower(error)[self._at(limit)])
@@ -82,155 +75,197 @@ class _WorseByRanks(Worse):
         return self.beyond < -standard_errors(error, self.df) * self.beyond_error
 
     def _at(self, limit: float) -> int:
-        return max(0, int(np.searchsorted(self.ratios, limit, side="right")) - 1)
+        return min(max(0, math.floor(limit * _STEPS) - self.first), self.beyond.size - 1)
 
 
-def worse_by_ranks(
-    metric: Metric, pairs: Sequence[Pair], *, usual: float, error: float, calm: bool = False
-) -> Worse | None:
-    """Returns how much worse a percentile of now is; None where too few requests are slow to bound it at this `error`.
+def difference_by_ranks(
+    metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False, rules: Rules = RULES
+) -> Difference | None:
+    """Returns how much worse a percentile of now is; None where too few requests are slow to bound it.
 
-    `usual` is by how much the percentiles of two boots differ, as a log ratio. With `calm` it is told between stalls;
-    None too where there are no stretches of time.
+    `usual` is by how much the percentiles of two boots differ, as a log ratio. With `calm` only the slow requests
+    between stalls count; None too where there are no stretches of time.
     """
-    assert metric.percentile is not None
-    told = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
-    counts = np.array([[pair.base.latency.count, pair.now.latency.count] for pair in told], dtype=np.float64).T
-    if len(told) < LEAST_PAIRS or min(counts.sum(axis=1)) < LEAST_PAIRS * metric.least_requests:
+    pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
+    if not _is_enough(metric, pairs, calm=calm, rules=rules):
         return None
-    if calm and not all(side.stretches for pair in told for side in (pair.base, pair.now)):
-        return None
-    weights = 1 / (1 / counts).sum(axis=0)
-    weights /= weights.sum()
-    reach, together = 1 - metric.percentile / 100, clustering(told, metric.percentile)
-    groups = grouped(told, _TIMES * metric.least_requests * together) or [told]
-    most = partial(_most, reach=reach) if calm else None
-    if most is not None:
-        together = clustering(told, metric.percentile, most=most)
-    base_shares, now = _aligned(groups, weights, reach, together, most)
-    # Rows are pairs; columns are latencies, between which nothing changes.
-    steps, shifts = np.concatenate([side.steps for side in now]), np.rint(usual * _STEPS * _NODES).astype(np.int64)
-    least = steps.min() + shifts.min() - 1  # all of now's requests take longer
-    latencies = np.unique(np.concatenate([[least], *(steps + shift for shift in shifts)]))
-    now_shares = np.array([side.above(latencies) for side in now])
-    base_share, now_share = weights @ base_shares, weights @ now_shares
-    beyond = now_share - base_share
-    binomial = (base_share * (1 - base_share)) / counts[0][:, None] + (now_share * (1 - now_share)) / counts[1][:, None]
-    moved = _moved(latencies, now_share, shifts)
-    expected = weights**2 @ (together * binomial + moved)
-    spread = len(told) * (weights**2 @ (now_shares - base_shares - beyond) ** 2) / (len(told) - 1)
-    df = _PRIOR_DF + len(told) - 1
-    birge = (_PRIOR_DF + (len(told) - 1) * spread / expected) / df
-    # The luck of a boot that all pairs have in common is in each of them alike, and no number of pairs averages it out.
-    common = 0.0 if all(pair.base_boots_anew for pair in told) else moved / 2
-    worse = _WorseByRanks(
-        value=float(latencies[np.flatnonzero(beyond <= 0)[0]]) / _STEPS,
+    shares = _shares_of(metric, pairs, usual, calm=calm, rules=rules)
+    df = rules.ranks_prior_df + len(pairs) - 1
+    beyond = shares.beyond()
+    found = _RankDifference(
+        worse=(shares.first + int(np.argmax(beyond <= 0))) / _STEPS,
         error=0.0,
         df=df,
-        units=len(told),
-        ratios=latencies / _STEPS,
+        first=shares.first,
         beyond=beyond,
-        beyond_error=np.sqrt(birge * expected + common),
+        beyond_error=shares.error(rules.ranks_prior_df, boots_anew=all(pair.base_boots_anew for pair in pairs)),
     )
-    if not math.isfinite(worse.high(error)):
+    if not math.isfinite(found.high(rules.bound_error)):
         return None
-    return replace(worse, error=max(0.0, worse.value - worse.low(error)) / standard_errors(error, df))
+    error = max(0.0, found.worse - found.low(rules.bound_error)) / standard_errors(rules.bound_error, df)
+    return replace(found, error=error)
 
 
-def _aligned(
-    groups: Sequence[Sequence[Pair]],
-    weights: NDArray[np.float64],
-    reach: float,
-    together: float,
-    most: Callable[[float], float] | None,
-) -> tuple[NDArray[np.float64], list[_Latencies]]:
-    """Returns for each base the share above its percentile, as a column, and now's latencies as ratios to that.
-
-    As many of other requests lie above the percentile of a sample as above the middle between it and the next one.
-    """
-    now, shares, first = [], [], 0
-    for group in groups:
-        own = [_both_sides(pair) for pair in group]
-        of_base = [base for base, _ in own]
-        at, part = _percentile(of_base, weights[first : first + len(group)], reach)
-        if most is not None:
-            own = [_both_sides(pair, most) for pair in group]
-            of_base = [base for base, _ in own]
-        above, with_it = (np.array([base.above(np.array([step])) for base in of_base]) for step in (at, at - 1))
-        now += [replace(side, steps=side.steps - at) for _, side in own]
-        between = together / 2 / sum(pair.base.latency.count for pair in group)
-        shares.append(above + part * (with_it - above) + between)
-        first += len(group)
-    return np.concatenate(shares), now
+def _is_enough(metric: Metric, pairs: Sequence[Pair], *, calm: bool, rules: Rules) -> bool:
+    requests = [sum(getattr(pair, side).latency.count for pair in pairs) for side in ("base", "now")]
+    if len(pairs) < rules.least_pairs or min(requests) < rules.least_pairs * metric.least_requests:
+        return False
+    return not calm or all(side.stretches for pair in pairs for side in (pair.base, pair.now))
 
 
-def _most(requests: float, *, reach: float) -> float:
-    """Returns how many of a stretch's requests are slow by chance at most; of more, so many count."""
-    usual = reach * requests
-    return usual + _MOST_DEVIATIONS * math.sqrt(usual) + 1
-
-
-def _moved(steps: NDArray[np.int64], shares: NDArray[np.float64], shifts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the variance that the difference of two boots gives to the share above each step: `shares`, usually."""
-    padded = np.concatenate((shares[:1], shares))
-    moved = np.array([padded[np.searchsorted(steps, steps + shift, side="right")] for shift in shifts])
-    return np.asarray(_NODE_WEIGHTS @ (moved - _NODE_WEIGHTS @ moved) ** 2)
+# --- shares of slow requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Latencies:
-    """One side of a pair, in steps of a log ratio to what a request took in this pair, whichever the side.
+class _Shares:
+    """The shares of slow requests in each pair. Rows are pairs; columns are ratios to base's percentile."""
 
-    So a pair in which the machine was slow has its own measure, the same for both sides.
+    first: int
+    """The least ratio, in steps, than which all of now's requests take longer; the next ones follow step by step."""
+    counts: NDArray[np.float64]
+    """Requests of base and of now, by pairs."""
+    base: NDArray[np.float64]
+    """Of base's requests above its percentile, by pairs."""
+    now: NDArray[np.float64]
+    """Of now's requests above each ratio, by pairs."""
+    clustering: float
+    """How many slow requests come together."""
+    shifts: NDArray[np.int64]
+    """How far two boots usually lie apart, in steps: a normal distribution in as many points as `_NODES`."""
+
+    def beyond(self) -> NDArray[np.float64]:
+        """Returns by how much more of now's requests are slow, for each ratio."""
+        weights = _weights(self.counts)
+        return np.asarray(weights @ self.now - weights @ self.base)
+
+    def error(self, prior_df: float, *, boots_anew: bool) -> NDArray[np.float64]:
+        """Returns the standard error of `beyond`: of what is expected and of what the pairs show."""
+        weights = _weights(self.counts)
+        base, now = weights @ self.base, weights @ self.now
+        of_base, of_now = (weights**2 / self.counts).sum(axis=1)
+        binomial = base * (1 - base) * of_base + now * (1 - now) * of_now
+        moved = self._moved(now)
+        expected = self.clustering * binomial + (weights**2).sum() * moved
+        deviations = self.now - self.base[:, None] - (now - base)
+        squares = weights.size * (weights**2 @ (deviations * deviations))
+        # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
+        common = 0.0 if boots_anew else moved / 2
+        return np.asarray(np.sqrt((prior_df * expected + squares) / (prior_df + weights.size - 1) + common))
+
+    def _moved(self, now: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the variance that the difference of two boots gives to a pair's share above each ratio."""
+        places = np.arange(now.size) + self.shifts[:, None]
+        moved = now[np.minimum(np.maximum(places, 0), now.size - 1)]
+        return np.asarray(_NODE_WEIGHTS @ (moved - _NODE_WEIGHTS @ moved) ** 2)
+
+
+def _shares_of(metric: Metric, pairs: Sequence[Pair], usual: float, *, calm: bool, rules: Rules) -> _Shares:
+    """Returns the shares above ratios to base's percentile; some neighbouring pairs have one percentile in common.
+
+    As many of other requests lie above the percentile of a sample as above the middle between it and the next one.
+    """
+    assert metric.percentile is not None
+    reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
+    groups = grouped(pairs, rules.ranks_group * metric.least_requests * together) or [list(pairs)]
+    most = partial(rules.most_by_chance, reach) if calm else None
+    if most is not None:
+        together = clustering(pairs, metric.percentile, most=most)
+    base_shares, tails = [], []
+    for group in groups:
+        sides = [_tails(pair) for pair in group]
+        at, part = _percentile([base for base, _ in sides], _weights(_counts(group)), reach)
+        between = together / 2 / sum(pair.base.latency.count for pair in group)
+        for base, now in sides if most is None else [_tails(pair, most) for pair in group]:
+            above, with_it = base.above(np.array([at, at - 1]))
+            base_shares.append(above + part * (with_it - above) + between)
+            tails.append(replace(now, first=now.first - at))
+    shifts = np.rint(usual * _STEPS * _NODES).astype(np.int64)
+    ratios = np.arange(
+        min(tail.first for tail in tails) + shifts.min(), max(tail.last for tail in tails) + shifts.max() + 1
+    )
+    return _Shares(
+        first=int(ratios[0]),
+        counts=_counts(pairs),
+        base=np.array(base_shares),
+        now=np.array([tail.above(ratios) for tail in tails]),
+        clustering=together,
+        shifts=shifts,
+    )
+
+
+def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """Returns the requests of base and of now, by pairs."""
+    return np.array([[getattr(pair, side).latency.count for pair in pairs] for side in ("base", "now")], dtype=float)
+
+
+def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns how much each pair tells: as much as its requests, by their harmonic mean. The sum is 1."""
+    weights = 1 / (1 / counts).sum(axis=0)
+    return np.asarray(weights / weights.sum())
+
+
+def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
+    """Returns the step that a share `reach` of the weighted requests lies above, and which part of those at it counts.
+
+    Many requests may lie at it: of those, as many count as lying above as make up the share.
+    """
+    steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
+    shares = weights @ np.array([side.above(steps) for side in sides])
+    at = int(np.argmax(shares <= reach + _ROUNDING))
+    above, with_it = shares[at], shares[at - 1]
+    return int(steps[at]), float(np.clip((reach - above) / (with_it - above), 0.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tail:
+    """One side of a pair: which share of its requests took longer than each step.
+
+    Steps are of a log ratio to what a request took in this pair, whichever the side. So a pair in which the machine was
+    slow has its own measure, the same for both sides.
     """
 
-    steps: NDArray[np.int64]
-    """Ascending."""
-    beyond: NDArray[np.float64]
-    """Share of the requests that took longer than the first so many of `steps`; begins with that of all that count."""
+    first: int
+    """The step than which all requests take longer."""
+    shares: NDArray[np.float64]
+    """Above `first` and each step after it; of all requests that count at first, of none at last."""
+
+    @property
+    def last(self) -> int:
+        """The step than which no request takes longer."""
+        return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the share of the requests above each of the steps."""
-        return np.asarray(self.beyond[np.searchsorted(self.steps, steps, side="right")])
+        return np.asarray(self.shares[np.minimum(np.maximum(steps - self.first, 0), self.shares.size - 1)])
 
 
-def _both_sides(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Latencies, _Latencies]:
+def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
     """Returns base and now; with `most`, given the requests of a stretch, no more than so many of them count."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
-    paces = [float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)]
+    pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2
     base, now = (
-        _Latencies(
-            steps=np.rint(log - sum(paces) / 2).astype(np.int64),
-            beyond=_beyond(side.latency, side.stretches if most else (side.latency,), most),
-        )
+        _tail(np.rint(log - pace).astype(np.int64), _beyond(side.latency, side.stretches if most else [], most))
         for log, side in zip(logs, sides, strict=True)
     )
     return base, now
+
+
+def _tail(steps: NDArray[np.int64], beyond: NDArray[np.float64]) -> _Tail:
+    """Returns the shares above all steps, by the shares `beyond` the first so many of these `steps`, ascending."""
+    first = int(steps[0]) - 1
+    return _Tail(first=first, shares=beyond[np.bincount(steps - first).cumsum()])
 
 
 def _beyond(
     latency: Histogram, stretches: Sequence[Histogram], most: Callable[[float], float] | None
 ) -> NDArray[np.float64]:
     """Returns the share of the requests beyond the first so many of all steps, of each stretch no more than `most`."""
+    if most is None:
+        return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)
     rows = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
     columns = np.searchsorted(latency.steps, np.concatenate([stretch.steps for stretch in stretches]))
     hit = np.zeros((len(stretches), len(latency.steps) + 1))
     hit[rows, columns] = np.concatenate([stretch.counts for stretch in stretches])
-    beyond = hit[:, ::-1].cumsum(axis=1)[:, ::-1]
-    if most is not None:
-        beyond = np.minimum(beyond, [[most(stretch.count)] for stretch in stretches])
+    beyond = np.minimum(hit[:, ::-1].cumsum(axis=1)[:, ::-1], [[most(stretch.count)] for stretch in stretches])
     return np.asarray(beyond.sum(axis=0) / max(1, sum(stretch.count for stretch in stretches)))
-
-
-def _percentile(sides: Sequence[_Latencies], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
-    """Returns the step that a share `reach` of the weighted requests lies above, and which part of those at it counts.
-
-    Many requests may lie at it: of those, as many count as lying above as make up the share.
-    """
-    steps = np.unique(np.concatenate([side.steps for side in sides]))
-    weights = weights / weights.sum()
-    shares = weights @ np.array([side.above(steps) for side in sides])
-    at = steps[np.flatnonzero(shares <= reach + _ROUNDING)[0]]
-    above, with_it = (weights @ np.array([side.above(np.array([step])) for side in sides]) for step in (at, at - 1))
-    return int(at), float(np.clip((reach - above) / (with_it - above), 0.0, 1.0)[0])

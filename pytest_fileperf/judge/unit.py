@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, variance
 
+from pytest_fileperf.judge.difference import as_share
 from pytest_fileperf.judge.level import (
     HODGES_LEHMANN_COST,
     biweight,
@@ -34,16 +35,16 @@ from pytest_fileperf.judge.level import (
     quantile_variance,
 )
 from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import Direction, Metric
+from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("Change", "Unit", "as_share", "changes", "clustering", "grouped", "unit_of")
+__all__ = ("Change", "Unit", "changes", "clustering", "grouped", "unit_of")
 
 _NORMAL_90 = 1.6449
+"""Deviations of a normal distribution that an interval of 90 % has on each side."""
 _BIWEIGHT_COST = 1.1
 """Its variance over the mean's for normal values."""
-_FEW_CYCLES = 10
-"""Of fewer a median deviation says too little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,6 @@ class Change:
 
 def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     """Returns what each unit shows by itself, in order."""
-    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     found, first = [], 0
     # A cluster of requests that go together tells as much as one.
     groups = (
@@ -82,7 +82,7 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     )
     for group in groups:
         if (unit := unit_of(metric, group, total=False)) is not None:
-            ratio, margin = sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
+            ratio, margin = metric.worse_sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
             low, high = as_share(ratio - margin), as_share(ratio + margin)
             found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
         first += len(group)
@@ -109,27 +109,34 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
     return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
 
 
-def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> Unit | None:
+def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> Unit | None:
     """Returns what the pairs show; None where they cannot tell.
 
     Of a rate it takes one pair, and returns the typical ratio or that of the total.
     """
-    sign = 1.0 if metric.direction is Direction.LOWER else -1.0
     if metric.percentile is not None:
         ratio, variance = _of_percentile(metric.percentile, pairs)
-        return Unit(value=sign * ratio, variance=variance)
+        return Unit(value=metric.worse_sign * ratio, variance=variance)
     (pair,) = pairs
-    cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
-    if cycles and all(map(sum, zip(*cycles, strict=True))):
-        typical = _cycles(metric.name, pair.base.typical, pair.now.typical)
-        known = len(typical) == len(cycles) or (len(typical) > 1 and 2 * len(typical) >= len(cycles))
-        told = typical if known and not total else cycles
-        ratio, variance = _of_total(told) if total or len(told) == 1 else _of_cycles(told)
-        return Unit(value=sign * ratio, variance=variance, cycles=len(told))
-    runs = [side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now)]
-    if (total and not cycles) or min(runs) <= 0:
-        return None
-    return Unit(value=sign * math.log(runs[1] / runs[0]), variance=0.0)
+    counted = _cycles(metric.name, pair.base.turns, pair.now.turns)
+    if not counted or not all(map(sum, zip(*counted, strict=True))):
+        return None if total and not counted else _of_runs(metric, pair)
+    cycles = counted if total else _typical_cycles(metric.name, pair, counted)
+    ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(cycles, rules)
+    return Unit(value=metric.worse_sign * ratio, variance=variance, cycles=len(cycles))
+
+
+def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Returns the typical paces of both sides by cycles, or what was counted where fewer than half have such paces."""
+    typical = _cycles(name, pair.base.typical, pair.now.typical)
+    known = len(typical) == len(counted) or (len(typical) > 1 and 2 * len(typical) >= len(counted))
+    return typical if known else counted
+
+
+def _of_runs(metric: Metric, pair: Pair) -> Unit | None:
+    """Returns what the whole boots show, where turns cannot tell."""
+    base, now = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
+    return None if min(base, now) <= 0 else Unit(value=metric.worse_sign * math.log(now / base), variance=0.0)
 
 
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:
@@ -146,12 +153,12 @@ def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.log(sum(now) / sum(base)), _relative_variance(base) + _relative_variance(now)
 
 
-def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _of_cycles(cycles: Sequence[tuple[float, float]], rules: Rules) -> tuple[float, float]:
     """Returns the typical log ratio of a cycle, and its variance."""
     # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
-    if len(ratios) < _FEW_CYCLES:
+    if len(ratios) < rules.few_cycles:
         return hodges_lehmann(ratios), HODGES_LEHMANN_COST * variance(ratios) / len(ratios)
     middle = median(ratios)
     deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
@@ -172,8 +179,3 @@ def _relative_variance(values: Sequence[float]) -> float:
     if count < 2:
         return 0.0
     return math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count / mean**2
-
-
-def as_share(log: float) -> float:
-    """Returns a log ratio as a share; ratios that no float holds are cut off."""
-    return math.expm1(max(-700.0, min(log, 700.0)))

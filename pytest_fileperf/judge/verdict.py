@@ -107,7 +107,7 @@ class MetricComparison:
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs."""
-    reason: Reason | str | None = None
+    reason: Reason | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
     """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""

@@ -1,22 +1,20 @@
-"""The catalogue of metrics: each declares its unit, its direction and its usual noise once."""
+"""The catalogue of metrics: each declares its unit, its bad direction and its tolerances once.
+
+Settings read it too, so it imports nothing large: histograms and recordings are only its arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import Recording, Round
+if TYPE_CHECKING:
+    from pytest_fileperf.measure.histogram import Histogram
+    from pytest_fileperf.measure.recording import Recording, Round
 
-__all__ = ("METRICS", "Direction", "Metric", "Unit")
-
-
-class Direction(StrEnum):
-    """Which way is better."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
+__all__ = ("METRICS", "Metric", "Unit")
 
 
 class Unit(StrEnum):
@@ -37,7 +35,8 @@ class Metric:
     title: str
     """Column heading."""
     unit: Unit
-    direction: Direction
+    worse_sign: int = +1
+    """+1 where more is worse, -1 where less is."""
     of_round: Callable[[Round], float | None]
     """Its value in one round; None where the round cannot tell."""
     of_run: Callable[[Recording], float | None]
@@ -50,6 +49,11 @@ class Metric:
     """Fewer requests than this on one side cannot carry the metric."""
     percentile: float | None = None
     """For latency percentiles: which one."""
+
+    @property
+    def limit_key(self) -> str:
+        """The key of its absolute limit, on its bad side: `min_rps`, `max_p99`."""
+        return f"{'max' if self.worse_sign > 0 else 'min'}_{self.name}"
 
 
 def _rate(round_: Round) -> float | None:
@@ -72,7 +76,6 @@ def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric
         name=f"p{digits}",
         title=f"p{percent:g}",
         unit=Unit.SECONDS,
-        direction=Direction.LOWER,
         of_round=lambda round_: pick(round_.latency),
         of_run=lambda recording: pick(recording.latency()),
         tolerance=tolerance,
@@ -113,7 +116,7 @@ _ALL = (
         name="rps",
         title="requests/s",
         unit=Unit.PER_SECOND,
-        direction=Direction.HIGHER,
+        worse_sign=-1,
         of_round=_rate,
         of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
         tolerance=0.05,
@@ -123,7 +126,7 @@ _ALL = (
         name="throughput",
         title="bytes/s",
         unit=Unit.BYTES_PER_SECOND,
-        direction=Direction.HIGHER,
+        worse_sign=-1,
         of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
         of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
         tolerance=0.05,
@@ -139,7 +142,6 @@ _ALL = (
         name="mean",
         title="mean",
         unit=Unit.SECONDS,
-        direction=Direction.LOWER,
         of_round=lambda round_: _mean(round_.latency),
         of_run=lambda recording: _mean(recording.latency()),
     ),
@@ -147,7 +149,6 @@ _ALL = (
         name="latency",
         title="max",
         unit=Unit.SECONDS,
-        direction=Direction.LOWER,
         of_round=lambda round_: round_.latency.max_ns / 1e9 if round_.latency.count else None,
         of_run=lambda recording: histogram.max_ns / 1e9 if (histogram := recording.latency()).count else None,
     ),
@@ -155,7 +156,6 @@ _ALL = (
         name="cpu_per_request",
         title="server CPU/request",
         unit=Unit.SECONDS,
-        direction=Direction.LOWER,
         of_round=lambda round_: _cpu_per_request((round_,)),
         of_run=lambda recording: _cpu_per_request(recording.counted()),
         tolerance=0.05,
@@ -165,7 +165,6 @@ _ALL = (
         name="rss",
         title="server peak RSS",
         unit=Unit.BYTES,
-        direction=Direction.LOWER,
         of_round=lambda _: None,
         of_run=_peak_rss,
     ),
@@ -173,7 +172,6 @@ _ALL = (
         name="error_rate",
         title="error rate",
         unit=Unit.SHARE,
-        direction=Direction.LOWER,
         of_round=lambda round_: (
             round_.failed / (round_.requests + round_.failed) if round_.requests + round_.failed else None
         ),
@@ -182,4 +180,4 @@ _ALL = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
-"""All metrics by name. A limit is `min_` or `max_` and the name: `min_rps`, `max_p99`, `max_latency` (the maximum)."""
+"""All metrics by name."""

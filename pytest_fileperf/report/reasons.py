@@ -55,10 +55,10 @@ _SENTENCES: Mapping[ReasonKind, str] = {
 }
 
 
-def sentence(reason: Reason | str | None) -> str:
+def sentence(reason: Reason | None) -> str:
     """Returns the reason in words, without a full stop; empty for None."""
-    if reason is None or isinstance(reason, str):
-        return reason or ""
+    if reason is None:
+        return ""
     if reason.kind is ReasonKind.SINCE_BASELINE:
         return _since_baseline(reason)
     return _SENTENCES[reason.kind].format(

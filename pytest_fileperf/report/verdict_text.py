@@ -71,7 +71,7 @@ def failures_text(failures: Sequence[Failure], *, title: str, requests: int, all
     return "\n\n".join([_wrapped(head), "\n".join(lines)])
 
 
-def _reasons(reasons: Iterable[tuple[str, Reason | str | None]]) -> list[str]:
+def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
     """Returns a line for each reason, after the names that share it."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons:

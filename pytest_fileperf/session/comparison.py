@@ -18,7 +18,7 @@ from statistics import median
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
-from pytest_fileperf.judge.paired import worse_of
+from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
@@ -182,13 +182,13 @@ class Comparison:
 
     def _explained(self, servers: BothServers) -> Explanation:
         code_tree = self._base.code_tree
-        typical = worse_of(METRICS["cpu_per_request"], self._pairs)
+        typical = paired_difference(METRICS["cpu_per_request"], self._pairs)
         known = [
             turn["cpu_per_request"] for pair in self._pairs for turn in pair.base.turns if "cpu_per_request" in turn
         ]
         base_s = median(known) if known else None
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
-        now_s = None if base_s is None or typical is None else base_s * math.exp(typical.value)
+        now_s = None if base_s is None or typical is None else base_s * math.exp(typical.worse)
         sides = (
             Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
             Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),

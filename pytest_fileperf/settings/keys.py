@@ -8,31 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.servers import parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
-__all__ = ("KEYS", "LIMITS", "METRIC_NAMES", "unknown_keys")
-
-METRIC_NAMES = (
-    "rps",
-    "throughput",
-    "p50",
-    "p75",
-    "p90",
-    "p95",
-    "p99",
-    "p999",
-    "mean",
-    "latency",
-    "cpu_per_request",
-    "rss",
-    "error_rate",
-)
-"""The names in `measure.metrics.METRICS`, here without numpy; a test proves them equal."""
-
+__all__ = ("KEYS", "LIMITS", "unknown_keys")
 
 MOST_RATE = 1_000_000
 """Far beyond what a process can send, or count as dropped."""
@@ -219,12 +202,12 @@ def _gate(value: object) -> tuple[str, ...]:
     problems = _unknown_metrics(names)
     if problems:
         raise PlanError(*problems)
-    return tuple(name for name in METRIC_NAMES if name in names)
+    return tuple(name for name in METRICS if name in names)
 
 
 def _unknown_metrics(names: Iterable[object]) -> tuple[str, ...]:
-    unknown = [repr(name) for name in names if name not in METRIC_NAMES]
-    return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRIC_NAMES)}",) if unknown else ()
+    unknown = [repr(name) for name in names if name not in METRICS]
+    return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRICS)}",) if unknown else ()
 
 
 def _server(value: object) -> ServerSpec:
@@ -254,22 +237,17 @@ def _text(value: object) -> str:
     return value
 
 
-LIMITS: Mapping[str, Callable[[object], float]] = {
-    "min_rps": _number,
-    "min_throughput": _bytes_per_second,
-    "max_p50": _seconds,
-    "max_p75": _seconds,
-    "max_p90": _seconds,
-    "max_p95": _seconds,
-    "max_p99": _seconds,
-    "max_p999": _seconds,
-    "max_mean": _seconds,
-    "max_latency": _seconds,
-    "max_error_rate": _error_share,
-    "max_rss": _size_bytes,
-    "max_cpu_per_request": _seconds,
+_BY_UNIT: Mapping[Unit, Callable[[object], float]] = {
+    Unit.PER_SECOND: _number,
+    Unit.SECONDS: _seconds,
+    Unit.BYTES: _size_bytes,
+    Unit.BYTES_PER_SECOND: _bytes_per_second,
+    Unit.SHARE: _error_share,
 }
-"""Absolute limits, each with what parses it: `min_` or `max_`, whichever is the metric's bad side, and its name."""
+LIMITS: Mapping[str, Callable[[object], float]] = {
+    metric.limit_key: _BY_UNIT[metric.unit] for metric in METRICS.values()
+}
+"""Absolute limits, one of each metric, each with what parses it."""
 
 KEYS: Mapping[str, Callable[[object], object]] = {
     "connections": _count,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from judge.sides import MS, boot, side
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.judge.gate import SESSION_ALPHA, alpha_each, compare
+from pytest_fileperf.judge.gate import alpha_each, compare
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
@@ -243,8 +244,8 @@ def test_the_interval_holds_the_change_and_a_regression_lies_beyond_the_toleranc
 
 
 def test_more_gates_ask_for_more_evidence_of_each() -> None:
-    assert alpha_each(1) == alpha_each(0) == SESSION_ALPHA
-    assert alpha_each(40) == SESSION_ALPHA / 40
+    assert alpha_each(1) == alpha_each(0) == RULES.stored_alpha
+    assert alpha_each(40) == RULES.stored_alpha / 40
     now = side(1930, 1940, 1920)
     found = [
         compare(METRICS["rps"], base=BASE, now=now, tolerance=0.0, alpha=alpha_each(gates)).outcome

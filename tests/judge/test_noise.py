@@ -7,7 +7,8 @@ from judge.pairs import pair
 
 from pytest_fileperf.judge.noise import ASKED, noise_floor
 from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.paired import LOOKS, compare_pairs
+from pytest_fileperf.judge.paired import compare_pairs
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.metrics import METRICS
 
 RPS, P99 = METRICS["rps"], METRICS["p99"]
@@ -23,7 +24,7 @@ def pairs(spread: float, count: int = 9) -> list[Pair]:
 
 def test_the_smallest_worsening_is_that_of_the_last_look() -> None:
     floor = noise_floor(RPS, pairs(0.02), tolerance=0.015, alpha=ALPHA, seconds=60)
-    last = compare_pairs(RPS, pairs(0.02), tolerance=0.015, alpha=ALPHA, share=LOOKS[-1][1], last=True)
+    last = compare_pairs(RPS, pairs(0.02), tolerance=0.015, alpha=ALPHA, share=RULES.looks[-1][1])
     assert (floor.metric, floor.seconds) == ("rps", 60)
     assert floor.smallest == pytest.approx(last.detectable)
 

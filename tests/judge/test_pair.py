@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judge.pairs import pair
 
 from pytest_fileperf.judge.pair import pair_side
-from pytest_fileperf.judge.paired import worse_of
+from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.unit import changes
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
@@ -90,6 +90,6 @@ def test_pairs_that_are_judged_together_are_one_change() -> None:
 @given(st.lists(st.tuples(st.floats(10, 1e4), st.floats(10, 1e4)), min_size=3, max_size=8))
 def test_all_pairs_together_lie_among_them(rates: list[tuple[float, float]]) -> None:
     pairs = [pair([base], [now], requests=10) for base, now in rates]
-    together, each = worse_of(RPS, pairs), [change.value for change in changes(RPS, pairs)]
+    together, each = paired_difference(RPS, pairs), [change.value for change in changes(RPS, pairs)]
     assert together is not None
-    assert min(each) - 1e-9 <= math.exp(-together.value) - 1 <= max(each) + 1e-9
+    assert min(each) - 1e-9 <= math.exp(-together.worse) - 1 <= max(each) + 1e-9

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from judge.pairs import PairNoise
 
-from pytest_fileperf.judge.gate import CONTEST_ALPHA
 from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.paired import PAIR_SD_STABILISED
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 TESTS = 5
 GATES = {name: METRICS[name].paired_tolerance for name in ("rps", "p99")}
-ALPHA = CONTEST_ALPHA / (TESTS * len(GATES))
+ALPHA = RULES.paired_alpha / (TESTS * len(GATES))
 PAIR_S, LIMIT_S = 5.0, 60.0
 
 
@@ -58,7 +57,7 @@ def test_so_it_does_where_boots_are_not_stabilised() -> None:
 
 
 def test_so_it_does_where_boots_differ_by_twice_the_usual() -> None:
-    noise = PairNoise(boot_sd=2 * PAIR_SD_STABILISED)
+    noise = PairNoise(boot_sd=2 * RULES.pair_sd.stabilised)
     assert sessions_with_a_regression(40, noise, seed=34) <= 1
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from judge.pairs import stalling, swapped
 from judge.sides import MS, STABILISED
 
+from pytest_fileperf.judge.difference import Difference
 from pytest_fileperf.judge.pair import Pair, PairSide
-from pytest_fileperf.judge.ranks import worse_by_ranks
-from pytest_fileperf.judge.worse import Worse
+from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 
@@ -42,8 +42,8 @@ def pairs(made: Sequence[tuple[np.ndarray, np.ndarray]], *, boots_anew: bool = T
     ]
 
 
-def worse(made: Sequence[Pair], *, usual: float = 0.04, calm: bool = False) -> Worse:
-    found = worse_by_ranks(P99, made, usual=usual, error=0.05, calm=calm)
+def worse(made: Sequence[Pair], *, usual: float = 0.04, calm: bool = False) -> Difference:
+    found = difference_by_ranks(P99, made, usual=usual, calm=calm)
     assert found is not None
     return found
 
@@ -57,7 +57,7 @@ def smooth(ratio: float, *, count: int = 8, requests: int = 5000) -> list[Pair]:
 def test_the_interval_holds_the_ratio_by_which_all_latencies_differ(ratio: float) -> None:
     found = worse(smooth(ratio))
     assert found.low(0.05) < math.log(ratio) < found.high(0.05)
-    assert found.low(0.05) <= found.value <= found.high(0.05)
+    assert found.low(0.05) <= found.worse <= found.high(0.05)
     assert found.high(0.05) - found.low(0.05) < 0.2
 
 
@@ -88,9 +88,9 @@ def test_a_slow_moment_of_both_sides_changes_nothing() -> None:
 
 
 def test_fewer_than_three_pairs_or_too_few_requests_say_nothing() -> None:
-    assert worse_by_ranks(P99, smooth(4.0, count=2), usual=0.04, error=0.05) is None
-    assert worse_by_ranks(P99, smooth(4.0, requests=100), usual=0.04, error=0.05) is None
-    assert worse_by_ranks(P50, smooth(4.0, requests=100), usual=0.01, error=0.05) is not None
+    assert difference_by_ranks(P99, smooth(4.0, count=2), usual=0.04) is None
+    assert difference_by_ranks(P99, smooth(4.0, requests=100), usual=0.04) is None
+    assert difference_by_ranks(P50, smooth(4.0, requests=100), usual=0.01) is not None
 
 
 def test_where_slow_requests_come_all_at_once_in_one_pair_they_bound_nothing() -> None:
@@ -99,7 +99,7 @@ def test_where_slow_requests_come_all_at_once_in_one_pair_they_bound_nothing() -
     stretches = tuple(side(part).latency for part in (stopped[:100], stopped[100:200], stopped[200:]))
     made = pairs([(steady, steady)] * 3)
     paused = replace(made[0], base=replace(side(stopped), stretches=stretches))
-    assert worse_by_ranks(P99, [*made, paused], usual=0.04, error=0.05) is None
+    assert difference_by_ranks(P99, [*made, paused], usual=0.04) is None
 
 
 # --- between stalls
@@ -118,28 +118,28 @@ def test_more_stalls_are_found_by_all_requests() -> None:
 def test_without_stalls_both_say_the_same() -> None:
     made = stalling(stalls=0.0, base_stalls=0.0)
     calm, whole = worse(made, calm=True), worse(made)
-    bounds = [[found.value, found.low(0.05), found.high(0.05)] for found in (calm, whole)]
+    bounds = [[found.worse, found.low(0.05), found.high(0.05)] for found in (calm, whole)]
     assert bounds[0] == pytest.approx(bounds[1], abs=0.02)
 
 
 def test_what_is_between_stalls_needs_stretches_of_both_sides() -> None:
     whole = [replace(each, base=replace(each.base, stretches=())) for each in stalling()]
-    assert worse_by_ranks(P99, whole, usual=0.04, error=0.05, calm=True) is None
-    assert worse_by_ranks(P99, whole, usual=0.04, error=0.05) is not None
+    assert difference_by_ranks(P99, whole, usual=0.04, calm=True) is None
+    assert difference_by_ranks(P99, whole, usual=0.04) is not None
 
 
 def test_a_pair_without_answers_on_one_side_is_left_out() -> None:
     made = smooth(1.0)
     empty = pairs([(np.array([]), np.full(10, 5.0))])
-    assert worse([*made, *empty]).units == len(made)
+    assert worse([*made, *empty]).df == worse(made).df
 
 
 def test_requests_that_all_take_as_long_differ_by_what_boots_do() -> None:
     """Of 4 pairs: not by chance at 5 %, by chance at 1 in 10,000."""
     found = worse(pairs([(np.full(1000, 5.0), np.full(1000, 5.5))] * 4))
-    assert found.value == pytest.approx(math.log(1.1), abs=0.002)
-    assert found.low(0.05) == pytest.approx(found.value)
-    assert 0.03 < found.value - found.low(1e-4) < 0.1
+    assert found.worse == pytest.approx(math.log(1.1), abs=0.002)
+    assert found.low(0.05) == pytest.approx(found.worse)
+    assert 0.03 < found.worse - found.low(1e-4) < 0.1
 
 
 def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pairs() -> None:
@@ -152,7 +152,7 @@ def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pai
 def test_the_sides_the_other_way_round_are_as_much_better() -> None:
     made = smooth(1.5)
     one, other = worse(made), worse(swapped(made))
-    assert other.value == pytest.approx(-one.value, abs=0.02)
+    assert other.worse == pytest.approx(-one.worse, abs=0.02)
     assert other.high(0.001) < 0 < one.low(0.001)
 
 
@@ -169,9 +169,7 @@ def test_whatever_was_measured_bounds_are_in_order_and_no_number_is_missing(
     made: list[tuple[list[float], list[float]]], percent: float, usual: float
 ) -> None:
     metric = replace(P99, percentile=percent, least_requests=1)
-    found = worse_by_ranks(
-        metric, pairs([(np.array(base), np.array(now)) for base, now in made]), usual=usual, error=0.05
-    )
+    found = difference_by_ranks(metric, pairs([(np.array(base), np.array(now)) for base, now in made]), usual=usual)
     if found is None:
         return
     bounds = [found.low(0.001), found.low(0.05), found.high(0.05), found.high(0.001)]
@@ -205,7 +203,7 @@ def test_an_error_of_one_in_a_hundred_is_at_most_that(
     for _ in range(200):
         boots = np.exp(boot_sd * rng.standard_normal(5))
         made = pairs([(latencies(rng, requests), boot * latencies(rng, requests)) for boot in boots])
-        found = worse_by_ranks(P99, made, usual=usual, error=0.05)
+        found = difference_by_ranks(P99, made, usual=usual)
         wrong += found is not None and found.is_above(0.0, 0.01)
     assert wrong <= 6
 
@@ -216,6 +214,6 @@ def test_so_it_is_where_requests_stall_together(calm: bool) -> None:
     """Of 150 comparisons 1.5 are expected, and 5 are three deviations more."""
     wrong = 0
     for seed in range(150):
-        found = worse_by_ranks(P99, stalling(seed), usual=0.04, error=0.05, calm=calm)
+        found = difference_by_ranks(P99, stalling(seed), usual=0.04, calm=calm)
         wrong += found is not None and found.is_above(0.0, 0.01)
     assert wrong <= 5

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 
 SECOND = 1_000_000_000
@@ -118,7 +118,7 @@ def test_names_are_the_keys_and_percentiles_say_which_they_are() -> None:
 
 
 def test_more_is_better_for_rates_alone() -> None:
-    assert {name for name, metric in METRICS.items() if metric.direction is Direction.HIGHER} == {"rps", "throughput"}
+    assert {name for name, metric in METRICS.items() if metric.worse_sign < 0} == {"rps", "throughput"}
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.percentile is not None])

@@ -6,7 +6,7 @@ import math
 
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
-from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import STYLES, change_text, compared, interval_text, limit_text, sides_text, word_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.reasons import sentence
@@ -97,7 +97,7 @@ def _picture(comparison: MetricComparison) -> Markup:
     if not all(map(math.isfinite, (comparison.change, comparison.low, comparison.high))):
         return Markup("")
     # A rate may fall, and a duration grow, by a factor of 1 + tolerance.
-    lower_is_better = METRICS[comparison.metric].direction is Direction.LOWER
+    lower_is_better = METRICS[comparison.metric].worse_sign > 0
     edge = comparison.tolerance if lower_is_better else -comparison.tolerance / (1 + comparison.tolerance)
     reach = max(_VIEW_TOLERANCES * abs(edge), *(1.1 * abs(end) for end in (comparison.low, comparison.high)), 1e-9)
     low, now, high, edge = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pytest_fileperf.judge.groups import RankedGroup
 from pytest_fileperf.judge.ranking import Place
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.metrics import METRICS, Direction
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import Entry, link
@@ -62,7 +62,7 @@ def _group(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
 
 def _about(group: RankedGroup) -> str:
     metric = METRICS[group.ranking.metric]
-    way = "less is better" if metric.direction is Direction.LOWER else "more is better"
+    way = "less is better" if metric.worse_sign > 0 else "more is better"
     pace = " Where generator, network or rate set the pace, the server could do more, and the order says little."
     outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
     return f"Ranked by {metric.title}, {way}.{pace * outside}"

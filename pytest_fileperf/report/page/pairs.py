@@ -9,7 +9,7 @@ from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import MetricComparison
-from pytest_fileperf.measure.metrics import METRICS, Direction, Metric, Unit
+from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.report.page.drawing import (
     BAD,
     FIRST,
@@ -49,7 +49,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
         return None
     points = [(each.first + (each.pairs + 1) / 2, each.value) for each in found]
     together = any(each.pairs > 1 for each in found)
-    better = "lower" if metric.direction is Direction.LOWER else "higher"
+    better = "lower" if metric.worse_sign > 0 else "higher"
     return Chart(
         title=f"Change of {metric.title} by pair of boots",
         says=(
@@ -87,7 +87,7 @@ def _levels_of(metric: Metric, comparison: MetricComparison | None, end: float) 
         return
     if comparison.change is not None:
         yield level("all pairs", comparison.change, end, _PERCENT, FIRST)
-    lower = metric.direction is Direction.LOWER
+    lower = metric.worse_sign > 0
     edge = comparison.tolerance if lower else -comparison.tolerance / (1 + comparison.tolerance)
     yield level("tolerance", edge, end, _PERCENT, BAD)
 

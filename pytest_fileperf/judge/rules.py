@@ -1,0 +1,148 @@
+"""What shapes a verdict: every constant of the judge in one value, each with its reason or source.
+
+The judge and simulations of it take a `Rules`; nothing else varies what the judge says of the same evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pytest_fileperf.serve.stability import STABILISERS
+
+__all__ = ("RULES", "ExcludedLoss", "Rules", "UsualDeviation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsualDeviation:
+    """A usual standard deviation of log values, by how many of `STABILISERS` were held equal between boots."""
+
+    stabilised: float
+    partly: float
+    free: float
+
+    def given(self, held: Iterable[str]) -> float:
+        """Returns the deviation where these were held: all of them, some, or none."""
+        known = set(STABILISERS) & set(held)
+        return self.free if not known else self.stabilised if len(known) == len(STABILISERS) else self.partly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedLoss:
+    """The loss that a PASS excludes: so many tolerances and a constant, as log ratios."""
+
+    tolerances: float
+    more: float = 0.0
+
+    def at(self, limit: float) -> float:
+        """Returns the log ratio; `limit` is log(1 + tolerance)."""
+        return self.tolerances * limit + self.more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The constants of all comparisons. Deviations are of log values, errors are probabilities."""
+
+    # --- both kinds of comparison
+
+    bound_error: float = 0.05
+    """Error of one-sided bounds: to take a worsening that is tolerated for one that is not, and the other way round.
+    The interval shown has one bound on each side, so it holds the change with 90 %."""
+    power: float = 0.80
+    """Probability that goes with "could have been seen"; the usual convention."""
+
+    # --- stored baselines (`gate`)
+
+    stored_alpha: float = 0.05
+    """Highest probability that identical code regresses in any gate of a session, against stored baselines."""
+    stored_excluded: ExcludedLoss = ExcludedLoss(tolerances=3.0)
+    """PASS needs evidence that would have shown this loss: with 5 % on requests/s a usual machine shows 12 to 13 %."""
+    boot_sd: UsualDeviation = UsualDeviation(stabilised=0.01, partly=0.025, free=0.05)
+    """Of a boot's level. Measured: 0.3 to 1.0 % stabilised, 3.9 to 4.9 % as it comes; partly is between the two."""
+    boot_prior_df: int = 4
+    """Weight of `boot_sd`: as much as two sides of three boots bring themselves."""
+    round_sd: UsualDeviation = UsualDeviation(stabilised=0.03, partly=0.03, free=0.05)
+    """Of a round within its boot. Measured: 2.4 to 2.9 % stabilised, 4 to 5 % as it comes."""
+    round_prior_df: int = 4
+    """Weight of `round_sd`: little beside the 18 of two sides of three boots of four rounds."""
+    session_sd: float = 0.015
+    """Of a session's level. Measured: up to 4 % within a minute, which spread evenly is 1.2 %; hours are more."""
+    session_df: int = 30
+    """Weight of `session_sd`: found on one machine, so no certainty, yet more than a session can tell about itself."""
+    unrest: float = 12.0
+    """By more than this many times their usual variance boots do not differ by chance, but because the machine does."""
+
+    # --- sides that are measured in turn (`paired`)
+
+    paired_alpha: float = 0.01
+    """Highest probability that identical code regresses in any gate of a session, where sides are measured in turn."""
+    looks: tuple[tuple[float, float], ...] = (
+        (0.10, 0.10),
+        (0.15, 0.05),
+        (0.20, 0.05),
+        (0.30, 0.10),
+        (0.40, 0.10),
+        (0.55, 0.10),
+        (0.75, 0.15),
+        (1.0, 0.35),
+    )
+    """When to look at the evidence, as a share of the time there is, and which share of the error that look may use:
+    the last one most, as small changes can only be seen by then."""
+    paired_excluded: ExcludedLoss = ExcludedLoss(tolerances=2.0, more=0.02)
+    """PASS excludes this loss: 4.1 % with a tolerance of 1 %."""
+    total_share: float = 0.2
+    """Part of a gate's error that the total of a rate has; the typical ratio has the rest."""
+    calm_share: float = 0.5
+    """Part of a gate's error that a percentile between stalls has; that of all requests has the rest."""
+    calm_error: float = 0.2
+    """Error of taking a percentile of all requests for beyond the tolerance, where that between stalls is."""
+    hopeless_from: float = 0.5
+    """The share of the time before which no comparison is given up."""
+    hopeless_errors: float = 2.0
+    """So many standard errors the estimate may still move; what that does not decide is given up."""
+    least_pairs: int = 3
+    """Fewer pairs of boots say nothing about how much boots differ."""
+    pair_sd: UsualDeviation = UsualDeviation(stabilised=0.01, partly=0.035, free=0.07)
+    """Of the ratio of two boots of the same code; without stabilisation √2 times that of one boot's level."""
+    pair_prior_df: int = 8
+    """Weight of `pair_sd`, as that of nine pairs: how the spread of requests/s differed between 259 comparisons on one
+    kind of machine tells 7 to 20. Of memory it is taken over. It holds where boots differ by up to twice the usual."""
+    alone_prior_df: int = 1
+    """Weight of `pair_sd` where no cycles tell what is uncertain about a pair: some agree by chance and look exact."""
+    few_cycles: int = 10
+    """Of fewer cycles a median deviation says too little: they have the Hodges–Lehmann estimate and their variance. Of
+    as many or more it is the biweight, which in much noise finds 5 % in 63 % of GETs where Hodges–Lehmann finds 53."""
+    least_cycles: int = 3
+    """Fewer cycles do not tell what is uncertain about a pair: two may agree by chance."""
+    prior_cycles: int = 10
+    """Weight of what a pair's cycles usually deviate by, as that of so many: its own one to thirty say little."""
+
+    # --- percentiles of sides that are measured in turn (`ranks`)
+
+    ranks_prior_df: int = 4
+    """Weight of what is expected of the shares in a pair, as that of five pairs: less than of rates, as what is
+    expected leans on more that is not known, and the spread may be less."""
+    ranks_group: float = 5.0
+    """Neighbouring pairs share one percentile of base until they have so many times the least requests that it needs:
+    then about 15 slow ones, or as many bunches of them, lie above it. Fewer say little, and pairs have moments of their
+    own."""
+    calm_deviations: float = 3.0
+    """Between stalls, so many deviations of a Poisson number above the usual one, and 1 more, are the most slow
+    requests that chance has in a stretch of time."""
+
+    # --- groups of variants (`ranking`)
+
+    ranking_alpha: float = 0.05
+    """Highest probability that variants which are alike are told apart anywhere in a group."""
+    latencies_a_round: float = 4.0
+    """A round that holds fewer mean latencies is not one of many alike."""
+
+    def most_by_chance(self, share: float, requests: float) -> float:
+        """Returns how many of a stretch's requests are slow by chance at most, where usually this share is."""
+        usual = share * requests
+        return usual + self.calm_deviations * math.sqrt(usual) + 1
+
+
+RULES = Rules()
+"""What the gate uses."""
