@@ -39,13 +39,13 @@ class Environment:
     """Versions of the installed ones of `PACKAGES`."""
 
     @classmethod
-    def current(cls) -> Environment:
-        """Returns where this process runs."""
+    def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
+        """Returns where this process runs; `cpuinfo` is the file that names the processor."""
         machine = platform.machine()
         return cls(
             system=platform.system(),
             machine=machine,
-            cpu=_cpu_model(machine),
+            cpu=_cpu_model(machine, cpuinfo),
             cores=_usable_cores(),
             python=f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}",
             packages=_installed(),
@@ -108,12 +108,12 @@ def _shown(values: Mapping[str, object], key: str) -> str:
     return "none" if value is None else str(value)
 
 
-def _cpu_model(machine: str) -> str:
+def _cpu_model(machine: str, cpuinfo: Path) -> str:
     if platform.system() == "Windows":
         return platform.processor() or machine
     # Elsewhere `platform.processor()` would start `uname -p`, which knows no more than the machine's architecture.
     try:
-        text = CPUINFO.read_text(encoding="utf-8", errors="replace")
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return machine
     return _model_in(text) or machine
