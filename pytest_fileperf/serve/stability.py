@@ -53,9 +53,8 @@ def stabilising_env(boot: int, *, glibc: bool | None = None) -> dict[str, str]:
     by the same steps in boot number i of any two runs: further boots then average it out.
     """
     moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
-    return {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved} | (
-        _ALLOCATOR_ENV if (_is_glibc() if glibc is None else glibc) else {}
-    )
+    has_glibc = _is_glibc() if glibc is None else glibc
+    return {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved} | (_ALLOCATOR_ENV if has_glibc else {})
 
 
 def move_heap() -> None:
@@ -81,11 +80,12 @@ def stabilised_now() -> tuple[str, ...]:
 def stabilised_in(pid: int) -> tuple[str, ...]:
     """Returns which of `STABILISERS` hold in a process of any program, as far as that is seen from outside."""
     try:
-        env = _env_of(pid)
+        entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
         program = Path(f"/proc/{pid}/exe").readlink().name
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
+    env = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
     glibc = bool(_GLIBC.search(maps)) and not _OTHER_ALLOCATORS.search(maps)
     is_python = program.startswith("python")
     return held_by(env, is_python=is_python, addresses=_has_fixed_addresses(pid), glibc=glibc)
@@ -97,11 +97,6 @@ def held_by(env: Mapping[str, str], *, is_python: bool, addresses: bool, glibc: 
     replaced = "malloc" in env.get("LD_PRELOAD", "")  # jemalloc, tcmalloc and mimalloc read none of the variables
     allocator = glibc and not replaced and all(env.get(name) == value for name, value in _ALLOCATOR_ENV.items())
     return tuple(name for name, held in zip(STABILISERS, (seed, addresses, allocator), strict=True) if held)
-
-
-def _env_of(pid: int) -> dict[str, str]:
-    entries = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace").split("\0")
-    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
 def _has_fixed_addresses(process: int | str) -> bool:

@@ -49,6 +49,14 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
     return sum(known) if known and len(known) == len(sizes) else None
 
 
+def _reset_peak_rss(pid: int) -> bool:
+    try:
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # see proc_pid_clear_refs(5)
+    except OSError:
+        return False
+    return True
+
+
 if sys.platform == "linux":
 
     def _cpu_time_ns(pid: int) -> int | None:
@@ -56,13 +64,6 @@ if sys.platform == "linux":
             return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # what clock_getcpuclockid(3) returns
         except OSError:
             return None
-
-    def _reset_peak_rss(pid: int) -> bool:
-        try:
-            Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # see proc_pid_clear_refs(5)
-        except OSError:
-            return False
-        return True
 
     def _peak_rss_bytes(pid: int) -> int | None:
         try:
@@ -84,9 +85,6 @@ else:
         except psutil.Error:
             return None
         return round((times.user + times.system) * 1e9)
-
-    def _reset_peak_rss(pid: int) -> bool:
-        return False
 
     def _peak_rss_bytes(pid: int) -> int | None:
         import psutil

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -19,6 +18,23 @@ __all__ = ("MOST_CONNECTIONS", "read_queues")
 
 MOST_CONNECTIONS = 1_000
 """With more, the queues are not read: a connection costs 5 to 10 microseconds."""
+_SOCK_DIAG = 4
+"""NETLINK_SOCK_DIAG; all numbers are from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+_BY_FAMILY = 20
+_ERROR, _DONE = 2, 3
+_REQUEST_DUMP = 0x301
+_INFO = 2
+_MAY_HOLD_BYTES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8
+"""The states established, fin-wait 1 and 2, and close-wait."""
+_HEAD = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_PORTS = struct.Struct(">HH")
+_UNREAD = struct.Struct("=I")
+_MESSAGE_BYTES = 72
+_PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
+"""Offsets in a message, and in its tcp_info (which has it since Linux 4.6)."""
+_RECEIVE_BYTES = 1 << 16
+_PATIENCE_S = 0.2
 
 
 class _End(NamedTuple):
@@ -44,84 +60,62 @@ def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> Sock
     )
 
 
-if sys.platform == "linux":
-    _SOCK_DIAG = 4
-    """NETLINK_SOCK_DIAG; all numbers are from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
-    _BY_FAMILY = 20
-    _ERROR, _DONE = 2, 3
-    _REQUEST_DUMP = 0x301
-    _INFO = 2
-    _MAY_HOLD_BYTES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8
-    """The states established, fin-wait 1 and 2, and close-wait."""
-    _HEAD = struct.Struct("=IHHII")
-    _ATTRIBUTE = struct.Struct("=HH")
-    _PORTS = struct.Struct(">HH")
-    _UNREAD = struct.Struct("=I")
-    _MESSAGE_BYTES = 72
-    _PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
-    """Offsets in a message, and in its tcp_info (which has it since Linux 4.6)."""
-    _RECEIVE_BYTES = 1 << 16
-    _PATIENCE_S = 0.2
+def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
+    """Returns the queues of the connections to that port of this machine.
 
-    def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
-        """Returns the queues of the connections to that port of this machine.
-
-        None where the system does not tell, and where there are more connections than that.
-        """
-        server: dict[int, _End] = {}
-        client: dict[int, _End] = {}
-        try:
-            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as diag:
-                diag.settimeout(_PATIENCE_S)
-                for family in (socket.AF_INET, socket.AF_INET6):
-                    for ends, is_server in ((server, True), (client, False)):
-                        request = _request(family, port if is_server else 0, 0 if is_server else port)
-                        for own, other, end in _answers(diag, request):
-                            ends[other if is_server else own] = end
-                            if len(ends) > most_connections:
-                                return None
-                    if server.keys() & client.keys():
-                        break  # a question costs 0.2 ms, as the kernel goes through all connections
-        except OSError:
-            return None
-        return count_queues(server, client)
-
-    def _request(family: int, local: int, remote: int) -> bytes:
-        """Returns the question for all connections of these ports, 0 for any."""
-        body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
-        body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
-        return _HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body
-
-    def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, _End]]:
-        """Yields each connection's own port, the other end's port, and its own end."""
-        diag.send(request)
-        while True:
-            block = diag.recv(_RECEIVE_BYTES)
-            start = 0
-            while start < len(block):
-                length, kind, *_ = _HEAD.unpack_from(block, start)
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    raise OSError("the kernel has no socket diagnostics")
-                message = start + _HEAD.size
-                own, other = _PORTS.unpack_from(block, message + _PORTS_AT)
-                (unread,) = _UNREAD.unpack_from(block, message + _UNREAD_AT)
-                yield own, other, _End(unread, _unsent(block, message + _MESSAGE_BYTES, start + length))
-                start += length + 3 & ~3
-
-    def _unsent(block: bytes, start: int, end: int) -> int:
-        """Returns how many bytes wait to be sent, from the attributes in this part; 0 where it is not told."""
-        while start < end:
-            length, kind = _ATTRIBUTE.unpack_from(block, start)
-            if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:
-                (unsent,) = _UNREAD.unpack_from(block, start + _ATTRIBUTE.size + _NOTSENT_AT)
-                return int(unsent)
-            start += length + 3 & ~3
-        return 0
-
-else:
-
-    def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
-        """Returns None: only Linux tells."""
+    None where the system does not tell, and where there are more connections than that.
+    """
+    server: dict[int, _End] = {}
+    client: dict[int, _End] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as diag:
+            diag.settimeout(_PATIENCE_S)
+            for family in (socket.AF_INET, socket.AF_INET6):
+                for ends, is_server in ((server, True), (client, False)):
+                    request = _request(family, port if is_server else 0, 0 if is_server else port)
+                    for own, other, end in _answers(diag, request):
+                        ends[other if is_server else own] = end
+                        if len(ends) > most_connections:
+                            return None
+                if server.keys() & client.keys():
+                    break  # a question costs 0.2 ms, as the kernel goes through all connections
+    except (AttributeError, OSError):  # other systems have no such sockets
         return None
+    return count_queues(server, client)
+
+
+def _request(family: int, local: int, remote: int) -> bytes:
+    """Returns the question for all connections of these ports, 0 for any."""
+    body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
+    body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
+    return _HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body
+
+
+def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, _End]]:
+    """Yields each connection's own port, the other end's port, and its own end."""
+    diag.send(request)
+    while True:
+        block = diag.recv(_RECEIVE_BYTES)
+        start = 0
+        while start < len(block):
+            length, kind, *_ = _HEAD.unpack_from(block, start)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                raise OSError("the kernel has no socket diagnostics")
+            message = start + _HEAD.size
+            own, other = _PORTS.unpack_from(block, message + _PORTS_AT)
+            (unread,) = _UNREAD.unpack_from(block, message + _UNREAD_AT)
+            yield own, other, _End(unread, _unsent(block, message + _MESSAGE_BYTES, start + length))
+            start += length + 3 & ~3
+
+
+def _unsent(block: bytes, start: int, end: int) -> int:
+    """Returns how many bytes wait to be sent, from the attributes in this part; 0 where it is not told."""
+    while start < end:
+        length, kind = _ATTRIBUTE.unpack_from(block, start)
+        if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:
+            (unsent,) = _UNREAD.unpack_from(block, start + _ATTRIBUTE.size + _NOTSENT_AT)
+            return int(unsent)
+        start += length + 3 & ~3
+    return 0

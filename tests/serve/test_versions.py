@@ -368,7 +368,7 @@ def other(environment: Path, tmp_path: Path) -> CodeTree:
 @pytest.mark.usefixtures("trees")
 @posix
 @pytest.mark.parametrize("workers", [1, 2])
-def test_another_interpreter_serves_the_code_that_is_here_with_its_own_packages(
+def test_another_interpreter_serves_the_code_here_with_its_own_packages(
     workers: int, other: CodeTree, environment: Path, tmp_path: Path
 ) -> None:
     says = 'sys.prefix + " " + str("pytest" in sys.modules) + str(importlib.util.find_spec("fastapi"))'
