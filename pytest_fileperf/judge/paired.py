@@ -21,6 +21,9 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
     PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.paired_excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
+               Nor while a rate may lose by stalls: the upper bound of the total, at all of `Rules.bound_error`, must be
+               below 2 L + 3 % (`Rules.total_excluded`). A server that stalls now and then has the typical pace of one
+               that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -93,6 +96,12 @@ class PairedEvidence:
         """Returns whether the guard speaks against a PASS."""
         return self.guard is not None and self.guard.is_above(limit, rules.bound_error)
 
+    def may_lose(self, limit: float, rules: Rules) -> bool:
+        """Returns whether the total does not exclude a loss that a PASS excludes."""
+        if self.guard is None or self.is_calm:
+            return False
+        return not self.guard.is_below(rules.total_excluded.at(limit), rules.bound_error)
+
 
 def compare_pairs(
     metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, rules: Rules = RULES
@@ -147,8 +156,10 @@ def is_hopeless(
 
 def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
     """Returns whether errors that are `shrunk` let it PASS, if both sides turn out to be the same."""
-    main = evidence.main
+    main, total = evidence.main, None if evidence.is_calm else evidence.guard
     if evidence.may_be_worse(last.limit, rules):
+        return False
+    if total is not None and total.margin(rules.bound_error) * shrunk >= rules.total_excluded.at(last.limit):
         return False
     return (main.high(last.bound_error) - main.worse) * shrunk < rules.paired_excluded.at(last.limit)
 
@@ -214,7 +225,7 @@ def _outcome(evidence: PairedEvidence, look: Threshold, rules: Rules) -> tuple[O
     may_be_worse = evidence.may_be_worse(look.limit, rules)
     if evidence.main.is_better(look):
         return (None if may_be_worse and not evidence.is_calm else Outcome.IMPROVED), False
-    if may_be_worse or not _seems_well(evidence.main, look, rules):
+    if may_be_worse or evidence.may_lose(look.limit, rules) or not _seems_well(evidence.main, look, rules):
         return None, False
     return Outcome.PASS, False
 
@@ -293,6 +304,8 @@ def _why_undecided(
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
     if evidence.main.worse > look.limit:
         return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
+    if guard is not None and evidence.may_lose(look.limit, rules) and _seems_well(evidence.main, look, rules):
+        return Reason(kind=ReasonKind.PAIRS_TOTAL_UNSEEN, share=as_share(guard.high(rules.bound_error)), jump=jump)
     return Reason(kind=ReasonKind.PAIRS_UNSEEN, share=as_share(detectable), jump=jump)
 
 

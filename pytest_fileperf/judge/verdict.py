@@ -52,6 +52,7 @@ class ReasonKind(Enum):
     PAIRS_STALLS = auto()
     PAIRS_CALM_UNCLEAR = auto()
     PAIRS_TOTAL_UNCLEAR = auto()
+    PAIRS_TOTAL_UNSEEN = auto()
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
 

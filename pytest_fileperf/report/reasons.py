@@ -50,6 +50,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " may be, by {share}: {remedy}",
     ReasonKind.PAIRS_TOTAL_UNCLEAR: "the typical turn is not worse, but the total over all turns may be, by {share}:"
     " {remedy}",
+    ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
+    " by up to {share}: {remedy}",
     ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {remedy}",
     ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {remedy}",
 }

@@ -22,11 +22,12 @@ from pytest_fileperf.judge.paired import (
     smallest_seen,
     time_to_see,
 )
-from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.rules import RULES, ExcludedLoss
 from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.units import format_share
 
 RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))
 ALPHA = 0.001
@@ -156,6 +157,38 @@ def test_stalls_of_the_base_are_no_improvement() -> None:
 
 def test_stalls_of_both_sides_are_nobody_s() -> None:
     assert compared("rps", [pair(STALLED, STALLED)] * 12).outcome is Outcome.PASS
+
+
+def stalled_in_turn(stalls: int) -> list[Pair]:
+    """Returns pairs of the same typical pace: in every other one base stalls in so many turns of 100, else now does."""
+    steady, stalled = [1000.0] * 100, [1000.0] * (100 - stalls) + [100.0] * stalls
+    return [pair(steady, stalled), pair(stalled, steady)] * 3
+
+
+def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass() -> None:
+    """The typical turn is known to be the same, and the total not well enough."""
+    pairs = stalled_in_turn(12)
+    found, total = compared("rps", pairs), paired_difference(RPS, pairs, of_guard=True)
+    assert total is not None
+    assert total.worse == pytest.approx(0)
+    assert total.high(0.05) > 2 * math.log(1.01) + 0.03
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.change == pytest.approx(0)
+    up_to = format_share(math.expm1(total.high(0.05)))
+    assert sentence(found.reason).startswith(
+        f"the typical turn is not worse, but the total over all turns may be, by up to {up_to}: "
+    )
+
+
+def test_how_much_loss_a_pass_rules_out_is_a_rule() -> None:
+    lenient = replace(RULES, total_excluded=ExcludedLoss(tolerances=2.0, more=0.5))
+    found = compare_pairs(RPS, stalled_in_turn(12), tolerance=0.01, alpha=ALPHA, share=0.4, rules=lenient)
+    assert found.outcome is Outcome.PASS
+
+
+def test_a_total_that_no_time_left_will_settle_is_hopeless() -> None:
+    assert is_hopeless(RPS, stalled_in_turn(20), tolerance=0.01, alpha=ALPHA, at=0.9)
+    assert not is_hopeless(RPS, stalled_in_turn(5), tolerance=0.01, alpha=ALPHA, at=0.9)
 
 
 def typical(base: Sequence[float], now: Sequence[float], *, paced: int) -> Pair:
