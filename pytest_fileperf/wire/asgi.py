@@ -18,13 +18,13 @@ from typing import Any
 
 import httpx
 
+from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Lifespan, Message, ended
 
 __all__ = ("ASGIApp", "Lifespan", "StreamingASGITransport")
 
 _BLOCK_BYTES = 64 * 1024
 """Larger blocks of a request body reach the app in pieces of this size, about what a server reads from a socket."""
-_BODYLESS_STATUSES = frozenset((204, 304))
 _ERROR_BODY = b"Internal Server Error"
 _ERROR_HEADERS = (
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -240,7 +240,7 @@ class _Exchange(httpx.AsyncByteStream):
             raise OSError("the client has disconnected")
 
     def _on_start(self, message: Mapping[str, Any]) -> None:
-        if message["status"] in _BODYLESS_STATUSES:
+        if message["status"] in BODYLESS_STATUSES:
             self._discard = True
         if not self._discard:
             for name, value in message.get("headers", ()):

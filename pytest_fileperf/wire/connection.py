@@ -18,12 +18,12 @@ import httpx
 from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
 from pytest_fileperf.wire.framing import (
     CHUNKED,
-    HEAD_END,
     UNTIL_CLOSE,
     ChunkedReader,
     DisconnectedError,
     ResponseHead,
     checked_partial_head,
+    head_end,
 )
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
@@ -225,41 +225,20 @@ class Connection:
     def _take_head(self, received: int) -> None:
         if not self.first_byte_ns:
             self.first_byte_ns = self.ended_ns
+        data: bytes | bytearray = self._scratch.buffer
+        view = self._scratch.view
         if self._pending:
-            data = self._pending + bytes(self._scratch.view[:received])
-            stop = data.find(b"\r\n\r\n")
-            raw = data[: stop + 4]
-            rest = memoryview(data)
-        else:
-            stop = self._scratch.buffer.find(b"\r\n\r\n", 0, received)
-            rest = self._scratch.view[:received]
-            raw = bytes(rest[: stop + 4])
-        if stop < 0:
-            bare = HEAD_END.search(rest)
-            if bare is None:
-                self._pending = checked_partial_head(bytes(rest))
+            data = self._pending + bytes(view[:received])
+            view, received = memoryview(data), len(data)
+            self._pending = b""
+        start = 0
+        while (end := head_end(data, start, received)) > 0:
+            head = self._scratch.heads.get(bytes(view[start:end]))
+            if not head.informational:
+                self._begin_body(head, view[end:received])
                 return
-            raw = bytes(rest[: bare.end()])
-        self._pending = b""
-        head = self._scratch.heads.get(raw)
-        if head.informational:
-            if len(raw) < len(rest):
-                self._take_more_heads(bytes(rest[len(raw) :]))
-            return
-        self._begin_body(head, rest[len(raw) :])
-
-    def _take_more_heads(self, data: bytes) -> None:
-        """Takes what followed an informational response (100, 103) in the same read."""
-        end = HEAD_END.search(data)
-        if end is None:
-            self._pending = checked_partial_head(data)
-            return
-        head = self._scratch.heads.get(data[: end.end()])
-        rest = data[end.end() :]
-        if not head.informational:
-            self._begin_body(head, memoryview(rest))
-        elif rest:
-            self._take_more_heads(rest)
+            start = end
+        self._pending = checked_partial_head(bytes(view[start:received]))
 
     def _begin_body(self, head: ResponseHead, rest: memoryview) -> None:
         self._head = head

@@ -14,14 +14,15 @@ import httptools
 import httpx
 
 __all__ = (
+    "BODYLESS_STATUSES",
     "CHUNKED",
-    "HEAD_END",
     "UNTIL_CLOSE",
     "ChunkedReader",
     "DisconnectedError",
     "HeadCache",
     "ResponseHead",
     "checked_partial_head",
+    "head_end",
 )
 
 CHUNKED = -1
@@ -31,13 +32,10 @@ UNTIL_CLOSE = -2
 _MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, at the limit that httpx's own transport has."""
 
-HEAD_END = re.compile(rb"\n\r?\n")
-"""The end of a head whose lines may end in LF alone."""
-
 _CACHED_HEADS = 1024
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,19}")
-_BODYLESS_STATUSES = frozenset((204, 304))
+BODYLESS_STATUSES = frozenset((204, 304))
 
 
 class DisconnectedError(httpx.RemoteProtocolError):
@@ -132,6 +130,16 @@ def _parse_head_as_httpx_does(raw: bytes) -> ResponseHead:
     return _head(event.status_code, bytes(event.reason), event.http_version.decode(), headers)
 
 
+def head_end(data: bytes | bytearray, start: int, end: int) -> int:
+    """Returns where a head ends, blank line included, between two places of the data; 0 where it goes on after them.
+
+    Its lines may end in LF alone. The earliest end counts: a body may have another one.
+    """
+    blank = data.find(b"\n\r\n", start, end)
+    bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
+    return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0
+
+
 def checked_partial_head(data: bytes) -> bytes:
     """Returns the start of a head; raises httpx.RemoteProtocolError when it cannot become one."""
     if not data.startswith(b"HTTP/"[: len(data)]):
@@ -164,7 +172,7 @@ def _keeps_alive(version: str, headers: tuple[tuple[bytes, bytes], ...]) -> bool
 
 def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
     """Returns how the body ends (RFC 9112, section 6.3)."""
-    if status < 200 or status in _BODYLESS_STATUSES:
+    if status < 200 or status in BODYLESS_STATUSES:
         return 0
     if codings := _values(headers, b"transfer-encoding"):
         if codings != [b"chunked"]:

@@ -230,6 +230,11 @@ HEADS = (
         Answer(200, headers=((b"Content-Length", b"0"), (b"X", b"a b"))),
     ),
     once("lines ending in LF", HELLO.replace(b"\r\n", b"\n"), Answer(200, b"hello")),
+    once(
+        "lines ending in LF and blank lines in the body",
+        b"HTTP/1.1 200 OK\nContent-Length: 8\n\na\r\n\r\nb\n\n",
+        Answer(200, b"a\r\n\r\nb\n\n"),
+    ),
     once("200 headers", http("Content-Length: 0", *(f"X-{number}: {number}" for number in range(200))), Answer(200)),
     once("header of 60 kB", http("Content-Length: 0", "X: " + "x" * 60_000), Answer(200)),
     once("head of 200 kB", http("Content-Length: 0", *(f"X-{number}: {'x' * 1000}" for number in range(200))), BROKEN),
