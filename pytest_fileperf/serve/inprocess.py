@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
@@ -115,14 +116,9 @@ class InProcessLaunch:
 
     def ask_to_stop(self) -> None:
         """Asks the app to shut down, and does not wait for it."""
-        if self._loop is None or not self._thread.is_alive():
-            return
-        wake = self._end.set if self._end is not None else self._task.cancel if self._task is not None else None
-        if wake is not None:
-            try:
-                self._loop.call_soon_threadsafe(wake)
-            except RuntimeError:  # the loop closed in between
-                return
+        if self._loop is not None and self._task is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop closed in between
+                self._loop.call_soon_threadsafe(self._task.cancel if self._end is None else self._end.set)
 
     def stop(self) -> None:
         """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon."""

@@ -140,13 +140,13 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
     return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load: give one of them",)
 
 
-def _connections_of(given: Mapping[str, object]) -> int:
-    """Returns how many connections a load has where nobody said."""
+def _connections(given: Mapping[str, object]) -> object:
+    """Returns how many connections a load has: a ramp of connections says it, and hides what else does."""
     ramp = given.get("ramp")
     if isinstance(ramp, Ramp) and not ramp.of_rate:
         return max(1, math.floor(ramp.highest))
     is_open = isinstance(ramp, Ramp) or "rate" in given or "burst" in given
-    return DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS
+    return given.get("connections", DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS)
 
 
 def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
@@ -156,9 +156,7 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
         for key, value in given.items()
         if key not in LIMITS and key not in ("server", "workers", "tolerance")
     }
-    ramp = given.get("ramp")
-    if "connections" not in given or (isinstance(ramp, Ramp) and not ramp.of_rate):
-        changes["connections"] = _connections_of(given)
+    changes["connections"] = _connections(given)
     gate = given.get("gate", DEFAULT_GATE)
     tolerance = given.get("tolerance", {})
     if isinstance(tolerance, float) and isinstance(gate, tuple):
