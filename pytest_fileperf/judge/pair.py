@@ -9,7 +9,7 @@ from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Round
 
-__all__ = ("Pair", "PairSide", "pair_side")
+__all__ = ("Pair", "PairSide", "pair_side", "sides_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,12 @@ class Pair:
     """What was held equal between boots."""
     base_boots_anew: bool = True
     """Whether base is a boot of its own, and not the same one in every pair."""
+
+
+def sides_of(pairs: Iterable[Pair]) -> tuple[list[PairSide], list[PairSide]]:
+    """Returns base and now, each of all pairs."""
+    both = [(pair.base, pair.now) for pair in pairs]
+    return [base for base, _ in both], [now for _, now in both]
 
 
 def pair_side(rounds: Iterable[Round], peaks_bytes: Iterable[int]) -> PairSide:

@@ -38,7 +38,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
 from pytest_fileperf.judge.level import tail_factor
-from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.pair import Pair, PairSide, sides_of
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, unit_of
@@ -110,7 +110,7 @@ def compare_pairs(
 
     `alpha` is the gate's level over all looks, `share` the part that this look may use of it.
     """
-    base, now = (_level(metric, [getattr(pair, side) for pair in pairs]) for side in ("base", "now"))
+    base, now = (_level(metric, own) for own in sides_of(pairs))
     levels = MetricComparison(
         metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
     )

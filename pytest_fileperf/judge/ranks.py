@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import Difference, standard_errors
-from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.pair import Pair, sides_of
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.measure.histogram import Histogram, middle_of
@@ -107,7 +107,7 @@ def difference_by_ranks(
 
 
 def _is_enough(metric: Metric, pairs: Sequence[Pair], *, calm: bool, rules: Rules) -> bool:
-    requests = [sum(getattr(pair, side).latency.count for pair in pairs) for side in ("base", "now")]
+    requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
     if len(pairs) < rules.least_pairs or min(requests) < rules.least_pairs * metric.least_requests:
         return False
     return not calm or all(side.stretches for pair in pairs for side in (pair.base, pair.now))
@@ -195,7 +195,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], usual: float, *, calm: boo
 
 def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """Returns the requests of base and of now, by pairs."""
-    return np.array([[getattr(pair, side).latency.count for pair in pairs] for side in ("base", "now")], dtype=float)
+    return np.array([[side.latency.count for side in own] for own in sides_of(pairs)], dtype=float)
 
 
 def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:

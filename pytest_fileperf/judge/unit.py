@@ -34,7 +34,7 @@ from pytest_fileperf.judge.level import (
     hodges_lehmann,
     quantile_variance,
 )
-from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.pair import Pair, sides_of
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
@@ -141,7 +141,7 @@ def _of_runs(metric: Metric, pair: Pair) -> Unit | None:
 
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:
     """Returns the log ratio of the pooled percentiles, and its variance."""
-    base, now = (Histogram.merged(getattr(pair, side).latency for pair in pairs) for side in ("base", "now"))
+    base, now = (Histogram.merged(side.latency for side in own) for own in sides_of(pairs))
     together = clustering(pairs, percent)
     variance = sum(quantile_variance(side, percent, clustering=together) for side in (base, now))
     return math.log(now.percentile_ns(percent) / base.percentile_ns(percent)), variance
