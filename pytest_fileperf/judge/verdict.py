@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
+
+from pytest_fileperf.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from pytest_fileperf.measure.busy import Busy
@@ -112,6 +115,11 @@ class MetricComparison:
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
     """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""
+
+    @property
+    def edge(self) -> float:
+        """The change that is worse by the tolerance: of 5 %, 0.05 for a duration and -0.0476 for a rate."""
+        return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

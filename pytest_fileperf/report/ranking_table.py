@@ -16,10 +16,17 @@ from pytest_fileperf.judge.ranking import Place
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import STYLES
 from pytest_fileperf.report.grid import Grid, grid_of
 from pytest_fileperf.report.remarks import note_lines
-from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, Table, metric_text, row_names, table_of
+from pytest_fileperf.report.table import (
+    LEAST_NAME_CELLS,
+    Column,
+    Table,
+    metric_column,
+    outcome_column,
+    row_names,
+    table_of,
+)
 from pytest_fileperf.report.text import Style, amount, cells, flow, pad, plain
 
 __all__ = ("OUTSIDE", "grid_lines", "group_lines", "limited_by", "member_names", "rank_text", "ratio_texts", "share")
@@ -87,12 +94,7 @@ def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
     values = tuple("-" if place.value is None else amount(place.value, by.unit) for place in group.ranking.places)
     ranked = Column(heading=by.title, texts=values, right=True)
     rest = [
-        Column(
-            heading=METRICS[name].title,
-            texts=tuple(metric_text(name, result) for result in results),
-            right=True,
-            least_name_cells=_READABLE_NAME_CELLS + at,
-        )
+        metric_column(name, results, _READABLE_NAME_CELLS + at)
         for at, name in enumerate(_PERCENTILES)
         if name != by.name
     ]
@@ -101,10 +103,8 @@ def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
     kinds = [result.measurement.limit.kind.value if result.measurement.requests else "-" for result in results]
     if len({*kinds} - {"-"}) > 1:
         columns.append(Column(heading=_LIMITED_BY, texts=tuple(kinds), least_name_cells=LEAST_NAME_CELLS))
-    standings = [result.standing for result in results]
-    if set(standings) != {Standing.UNGATED}:
-        texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
-        columns.append(Column(heading="outcome", texts=texts, styles=styles))
+    if {result.standing for result in results} != {Standing.UNGATED}:
+        columns.append(outcome_column(results))
     return columns
 
 

@@ -7,9 +7,19 @@ from dataclasses import dataclass, replace
 
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.details import STYLES
 from pytest_fileperf.report.text import Style, amount, cells, paint, plain, shorten
 
-__all__ = ("LEAST_NAME_CELLS", "Column", "Table", "metric_text", "row_names", "table_of")
+__all__ = (
+    "LEAST_NAME_CELLS",
+    "Column",
+    "Table",
+    "metric_column",
+    "metric_text",
+    "outcome_column",
+    "row_names",
+    "table_of",
+)
 
 LEAST_NAME_CELLS = 12
 _GAP = "  "
@@ -124,3 +134,16 @@ def metric_text(name: str, result: Result) -> str:
         return "-"
     few = metric.percentile is not None and result.measurement.requests < metric.least_requests
     return "~" * few + amount(value, metric.unit)
+
+
+def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -> Column:
+    """Returns the column of a metric of the whole runs."""
+    texts = tuple(metric_text(name, result) for result in results)
+    return Column(heading=METRICS[name].title, texts=texts, right=True, least_name_cells=least_name_cells)
+
+
+def outcome_column(results: Sequence[Result]) -> Column:
+    """Returns the column of the standings."""
+    standings = [result.standing for result in results]
+    texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
+    return Column(heading="outcome", texts=texts, styles=styles)

@@ -19,7 +19,6 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import STYLES, compared, figure_lines, notes, reasons, setting, word_of
 from pytest_fileperf.report.ranking_table import group_lines, limited_by, member_names
 from pytest_fileperf.report.remarks import (
@@ -32,7 +31,7 @@ from pytest_fileperf.report.remarks import (
     note_lines,
     reason_lines,
 )
-from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_text, row_names, table_of
+from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_column, outcome_column, row_names, table_of
 from pytest_fileperf.report.text import Style, flow, plain, words
 from pytest_fileperf.units import format_count
 
@@ -156,23 +155,13 @@ def _table(results: Sequence[Result], said: _Said, *, width: int, colour: bool, 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
     """Returns the columns of a row; errors and outcome are always shown."""
-
-    def of_metric(name: str, least_name_cells: int) -> Column:
-        texts = tuple(metric_text(name, result) for result in results)
-        return Column(heading=METRICS[name].title, texts=texts, right=True, least_name_cells=least_name_cells)
-
-    more = [of_metric(name, _NAME_CELLS_BEFORE_MORE) for name in _MORE_METRICS]
+    more = [metric_column(name, results, _NAME_CELLS_BEFORE_MORE) for name in _MORE_METRICS]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
-    standings = [result.standing for result in results]
     return [
-        *(of_metric(name, LEAST_NAME_CELLS) for name in _FIRST_METRICS),
+        *(metric_column(name, results, LEAST_NAME_CELLS) for name in _FIRST_METRICS),
         *(column for column in more if set(column.texts) != {"-"}),
         Column(heading="errors", texts=errors, right=True),
-        Column(
-            heading="outcome",
-            texts=tuple(each.value for each in standings),
-            styles=tuple(STYLES[each] for each in standings),
-        ),
+        outcome_column(results),
     ]
 
 

@@ -169,3 +169,9 @@ def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:
 
 def test_a_saturated_generator_still_regresses() -> None:
     assert judged(now=SLOW, saturated=True).outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize("metric,edge", [("rps", -0.2), ("p99", 0.25)])
+def test_a_tolerance_ends_at_a_factor_of_the_worse_value(metric: str, edge: float) -> None:
+    comparison = MetricComparison(metric=metric, outcome=Outcome.PASS, tolerance=0.25)
+    assert comparison.edge == pytest.approx(edge)

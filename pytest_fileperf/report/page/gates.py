@@ -96,14 +96,11 @@ def _picture(comparison: MetricComparison) -> Markup:
         return Markup("")
     if not all(map(math.isfinite, (comparison.change, comparison.low, comparison.high))):
         return Markup("")
-    # A rate may fall, and a duration grow, by a factor of 1 + tolerance.
-    lower_is_better = METRICS[comparison.metric].worse_sign > 0
-    edge = comparison.tolerance if lower_is_better else -comparison.tolerance / (1 + comparison.tolerance)
-    reach = max(_VIEW_TOLERANCES * abs(edge), *(1.1 * abs(end) for end in (comparison.low, comparison.high)), 1e-9)
+    reach = max(_VIEW_TOLERANCES * abs(comparison.edge), 1.1 * abs(comparison.low), 1.1 * abs(comparison.high), 1e-9)
     low, now, high, edge = (
-        _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, edge)
+        _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, comparison.edge)
     )
-    worse_from, worse_to = (edge, 2 * _HALF) if lower_is_better else (0.0, edge)
+    worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)
     said = f"{change_text(comparison)} {interval_text(comparison)}"
     return element(
         "svg",

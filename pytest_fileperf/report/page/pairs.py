@@ -67,7 +67,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
                 error_y=_error_bars(found),
             ),
             level("no change", 0.0, len(pairs) + 1, _PERCENT, QUIET),
-            *_levels_of(metric, comparison, len(pairs) + 1),
+            *_levels_of(comparison, len(pairs) + 1),
         ),
         layout=_layout(pairs, _PERCENT),
     )
@@ -82,14 +82,12 @@ def _error_bars(found: Sequence[Change]) -> dict[str, object]:
     return {"type": "data", "color": FIRST, "thickness": 1.5, "width": 3, **bars}
 
 
-def _levels_of(metric: Metric, comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
+def _levels_of(comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
     if comparison is None:
         return
     if comparison.change is not None:
         yield level("all pairs", comparison.change, end, _PERCENT, FIRST)
-    lower = metric.worse_sign > 0
-    edge = comparison.tolerance if lower else -comparison.tolerance / (1 + comparison.tolerance)
-    yield level("tolerance", edge, end, _PERCENT, BAD)
+    yield level("tolerance", comparison.edge, end, _PERCENT, BAD)
 
 
 def _rates(pairs: Sequence[Pair]) -> Chart:
