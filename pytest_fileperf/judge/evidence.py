@@ -21,16 +21,16 @@ class BootEvidence:
     """One boot of the server: the unit that comparisons count."""
 
     rounds: tuple[Mapping[str, float], ...]
-    """For each round the metrics it can tell, by name, in SI units. A percentile needs its least number of requests."""
+    """For each round the known metrics, by name, in SI units. A percentile needs its least number of requests."""
     latency: Histogram
     """Nanoseconds of all successful requests of the boot, drain included."""
     requests: int
     """Their number."""
     runs: Mapping[str, float] = field(default_factory=dict)
-    """Metrics that only a whole run can tell, such as `rss`."""
+    """Metrics that are known only of a whole run, such as `rss`."""
 
     def to_json(self) -> dict[str, object]:
-        """Returns it as JSON values: a list of round values per metric, `null` where a round could not tell."""
+        """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
         names = sorted({name for values in self.rounds for name in values})
         return {
             "latency": self.latency.encode(),
@@ -99,11 +99,11 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         recording, boots=(boot,), rounds=tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
     )
     rounds = tuple(_values_of(round_) for round_ in own.measured())
-    # A rate that is 0 in every round is told by the run: all ended in the drain.
-    told = {name for values in rounds for name, value in values.items() if value}
+    # A rate that is 0 in every round is known from the run: all ended in the drain.
+    known = {name for values in rounds for name, value in values.items() if value}
     runs = {}
     for name, metric in METRICS.items():
-        value = metric.of_run(own) if metric.percentile is None and name not in told else None
+        value = metric.of_run(own) if metric.percentile is None and name not in known else None
         if value:
             runs[name] = value
     latency = own.latency()

@@ -59,7 +59,7 @@ class Level:
 
     @property
     def value(self) -> float:
-        """The same in the metric's unit."""
+        """The side's level in the metric's unit."""
         return math.exp(self.mean)
 
 
@@ -91,9 +91,9 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
     if not logs:
         value = boot.runs.get(metric.name, 0.0)
         return math.log(value) if value > 0 else None
-    told = [values[metric.name] for values in boot.rounds if metric.name in values]
+    known = [values[metric.name] for values in boot.rounds if metric.name in values]
     # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
-    return hodges_lehmann(logs) if len(logs) == len(told) else math.log(fmean(told))
+    return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

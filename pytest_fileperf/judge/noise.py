@@ -24,7 +24,7 @@ class NoiseFloor:
     seconds: float
     """The time that the comparison had."""
     smallest: float | None
-    """The smallest worsening, as a share, that would have shown; None where there was too little to tell."""
+    """The smallest worsening, as a share, that would have shown; None where there was too little."""
     seconds_for: Mapping[float, float]
     """For each change in `ASKED` the time that it needs, by the square root law."""
 

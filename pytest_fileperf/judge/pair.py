@@ -17,15 +17,15 @@ class PairSide:
     """One side of a pair."""
 
     turns: tuple[Mapping[str, float], ...]
-    """For each turn the metrics it can tell, by name, in SI units; turn i of both sides are cycle i."""
+    """For each turn the metrics that are known of it, by name, in SI units. Turn i of both sides make cycle i."""
     latency: Histogram
     """Nanoseconds of all successful requests of the boot."""
     stretches: tuple[Histogram, ...] = ()
-    """The same by turns: each with the handover before it, the last one with what was in flight when it ended."""
+    """`latency` by turns: each with the handover before it, the last one with what was in flight when it ended."""
     typical: tuple[Mapping[str, float], ...] = ()
-    """The same of rates, by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
+    """The rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
     runs: Mapping[str, float]
-    """Metrics that only the whole boot can tell, such as `rss`."""
+    """Metrics that are known only of the whole boot, such as `rss`."""
 
     def levels(self, name: str) -> list[float]:
         """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""

@@ -12,7 +12,7 @@ Evidence
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
     clinical trials", Biometrika 70 (1983) 659–663): each look may use its `share` of them, and no more. Adding up
-    the shares bounds the error whatever the looks have in common (Bonferroni), so the shares need no model either.
+    the shares bounds the error, however much the looks have in common (Bonferroni), so the shares need no model either.
 
 Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `Rules.bound_error` above L.
@@ -21,9 +21,9 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
     PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.paired_excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
-               Nor while a rate may lose by stalls: the upper bound of the total, at all of `Rules.bound_error`, must be
-               below 2 L + 3 % (`Rules.total_excluded`). A server that stalls now and then has the typical pace of one
-               that does not.
+               Of a rate, the total has to exclude a loss by stalls too: its upper bound, at all of
+               `Rules.bound_error`, is below 2 L + 3 % (`Rules.total_excluded`). A server that stalls now and then has
+               the typical pace of one that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -61,7 +61,7 @@ __all__ = (
 Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 _JUMP = 1.7
-"""Ratio of two latencies close to each other in rank that is told as a jump."""
+"""Two latencies close to each other in rank with such a ratio are named as a jump."""
 
 
 def share_of_looks(before: float, now: float, rules: Rules = RULES) -> float:
@@ -76,7 +76,7 @@ def share_of_looks(before: float, now: float, rules: Rules = RULES) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedEvidence:
-    """What pairs tell of a metric."""
+    """How much worse now is by some pairs, and by a guard beside it."""
 
     main: Difference
     """Of a rate by the typical turns, of a percentile by all requests."""
@@ -178,7 +178,7 @@ def _may_differ(evidence: PairedEvidence, last: Threshold, shrunk: float, rules:
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair], rules: Rules = RULES) -> PairedEvidence | None:
-    """Returns what the pairs tell; None where it is too little."""
+    """Returns what the pairs show; None where it is too little."""
     if (main := paired_difference(metric, pairs, rules=rules)) is None:
         return None
     guard = paired_difference(metric, pairs, of_guard=True, rules=rules)
@@ -188,7 +188,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair], rules: Rules = RULES)
 def paired_difference(
     metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False, rules: Rules = RULES
 ) -> Difference | None:
-    """Returns how much worse now is, by `PairedEvidence.main` or its `guard`; None where too little tells."""
+    """Returns how much worse now is, by `PairedEvidence.main` or its `guard`; None where pairs show too little."""
     usual = rules.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard, rules=rules)
@@ -270,17 +270,17 @@ def _with_guard(
 
 
 def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, rules: Rules) -> Reason:
-    """Returns why pairs tell nothing of a metric; `base` and `now` are its levels."""
+    """Returns why pairs show nothing of a metric; `base` and `now` are its levels."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
     counts = [(pair.base.latency.count, pair.now.latency.count) for pair in pairs]
     if metric.percentile is None:
-        told = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
+        usable = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     else:
-        told = sum(min(requests) > 0 for requests in counts)
-    if metric.percentile is None or told < rules.least_pairs:
-        return Reason(kind=ReasonKind.PAIRS_FEW, count=told, needed=rules.least_pairs)
+        usable = sum(min(requests) > 0 for requests in counts)
+    if metric.percentile is None or usable < rules.least_pairs:
+        return Reason(kind=ReasonKind.PAIRS_FEW, count=usable, needed=rules.least_pairs)
     requests, needed = min(map(sum, zip(*counts, strict=True))), rules.least_pairs * metric.least_requests
     if requests < needed:
         return Reason(kind=ReasonKind.PAIRS_FEW_REQUESTS, metric=metric.name, count=requests, needed=needed)

@@ -4,7 +4,7 @@ By what
     Requests per second, as the gate knows them: the robust location of the rounds, over the boots. In an open loop, and
     in a burst, what was due hangs together over all of its time, so the whole run is a single round: its successful
     requests over attack and wait. That is the order in which the work was done. So it is where rounds are hardly longer
-    than latencies: answers to many connections come in waves, and such a round shows which it caught.
+    than latencies: answers to many connections come in waves, and a short round shows which it caught.
     Where every variant is an open loop that got what it asked for, rates say nothing, and the least p50 is the best.
 
 Which are told apart

@@ -1,4 +1,4 @@
-"""How much worse a latency percentile is than base's, told by the share of requests that take longer.
+"""How much worse a latency percentile is than base's, by the share of requests that take longer.
 
 For any ratio r, the share of now's requests that take longer than r times base's percentile is compared with the share
 of base's that take longer than the percentile itself, in each pair of boots. The r at which the two cannot be told
@@ -7,9 +7,9 @@ apart are the interval (Woodruff, "Confidence intervals for medians and other po
 the requests that a pause hits, as anywhere; a percentile's value is chance there, and an interval around it is as wide
 as the jump.
 
-*Between stalls* the same is told of fewer: of a stretch of time, a turn, no more slow requests count than chance has. A
-stall makes all connections wait at once, so some thousands of requests hold but a few of them, and a percentile is as
-uncertain as their number; that single requests take longer shows with a fraction of the load.
+*Between stalls* fewer slow requests count: in a stretch of time, a turn, no more of them than chance has. A stall makes
+all connections wait at once, so thousands of requests hold only a few stalls, and a percentile is as uncertain as their
+number. That single requests take longer shows with a fraction of the load.
 
 What is expected of the shares in a pair: binomial, times how many slow requests come together (`clustering`), and what
 the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by

@@ -1,4 +1,4 @@
-"""Looks at the evidence of a comparison as it comes in, and says when it is enough. Pure: is told the time."""
+"""Looks at the evidence of a comparison as it comes in, and says when it is enough. Pure: the time is an argument."""
 
 from __future__ import annotations
 

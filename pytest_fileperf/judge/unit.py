@@ -55,7 +55,7 @@ class Unit:
     variance: float
     """Of the value, by what is seen within the pair."""
     cycles: int = 0
-    """How many cycles of alternating turns there are to tell `variance`: fewer than three do not, 0 is by no cycles."""
+    """How many cycles of alternating turns `variance` comes from: fewer than three say nothing of it; 0 is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Change:
 def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     """Returns what each unit shows by itself, in order."""
     found, first = [], 0
-    # A cluster of requests that go together tells as much as one.
+    # Requests that are slow together say as much as one.
     groups = (
         [[pair] for pair in pairs]
         if metric.percentile is None
@@ -110,7 +110,7 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
 
 
 def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> Unit | None:
-    """Returns what the pairs show; None where they cannot tell.
+    """Returns what the pairs show; None where they show nothing.
 
     Of a rate it takes one pair, and returns the typical ratio or that of the total.
     """
@@ -134,7 +134,7 @@ def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -
 
 
 def _of_runs(metric: Metric, pair: Pair) -> Unit | None:
-    """Returns what the whole boots show, where turns cannot tell."""
+    """Returns what the whole boots show, where turns show nothing."""
     base, now = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
     return None if min(base, now) <= 0 else Unit(value=metric.worse_sign * math.log(now / base), variance=0.0)
 
@@ -168,7 +168,7 @@ def _of_cycles(cycles: Sequence[tuple[float, float]], rules: Rules) -> tuple[flo
 def _cycles(
     name: str, base: Sequence[Mapping[str, float]], now: Sequence[Mapping[str, float]]
 ) -> list[tuple[float, float]]:
-    """Returns the metric's value on both sides in each cycle that can tell it."""
+    """Returns the metric's value on both sides in each cycle that has it."""
     both = zip(base, now, strict=True)
     return [(of_base[name], of_now[name]) for of_base, of_now in both if name in of_base and name in of_now]
 

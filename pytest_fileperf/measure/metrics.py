@@ -38,13 +38,13 @@ class Metric:
     worse_sign: int = +1
     """+1 where more is worse, -1 where less is."""
     of_round: Callable[[Round], float | None]
-    """Its value in one round; None where the round cannot tell."""
+    """Its value in one round; None where it is not known of a round."""
     of_run: Callable[[Recording], float | None]
     """Its value over the whole run; None where it was not measured."""
     tolerance: float = 0.10
     """The change against a stored baseline, as a share, that a gate lets pass when the test names none."""
     paired_tolerance: float = 0.05
-    """The same where both sides are measured in turn, which is far more exact."""
+    """The tolerance where both sides are measured in turn, which is far more exact."""
     least_requests: int = 1
     """Fewer requests than this on one side cannot carry the metric."""
     percentile: float | None = None
