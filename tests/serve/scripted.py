@@ -90,8 +90,8 @@ def scripted() -> Iterator[Scripted]:
         try:
             found = Scripted(process)
             found.read("here")
-            with closing(ThreadWatch(found.pid)) as watch:  # it has said so, and may not wait for orders yet
-                until(lambda: watch.observe().places[:1] != (RUNNING,))
+            with closing(ThreadWatch(found.pid)) as watch:  # it has said so, and its threads may not wait yet
+                until(lambda: RUNNING not in watch.observe().places)
             yield found
         finally:
             process.kill()
