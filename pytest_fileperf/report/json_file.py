@@ -123,10 +123,7 @@ def _ranking(group: RankedGroup) -> dict[str, object]:
     return {
         "group": group.title,
         "unit": METRICS[ranking.metric].unit,
-        "places": {
-            "nodeid": nodeids,
-            **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high"),
-        },
+        "places": {"nodeid": nodeids, **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high")},
         **named(ranking, "metric", "confidence"),
     }
 

@@ -16,19 +16,7 @@ from wcwidth import iter_graphemes, wcswidth
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
-__all__ = (
-    "Style",
-    "amount",
-    "cells",
-    "exact",
-    "flow",
-    "pad",
-    "paint",
-    "plain",
-    "quantity",
-    "shorten",
-    "words",
-)
+__all__ = ("Style", "amount", "cells", "exact", "flow", "pad", "paint", "plain", "quantity", "shorten", "words")
 
 _JOINER = "\u200d"
 _ELLIPSIS = "…"

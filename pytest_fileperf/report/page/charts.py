@@ -28,6 +28,7 @@ from pytest_fileperf.report.page.drawing import (
     band,
     level,
     line,
+    marks,
     scale_for,
     timeline_of,
 )
@@ -148,8 +149,7 @@ def _lead_times(recording: Recording) -> Chart | None:
         mean = [(due_ns / 1e9, mean_ns / 1e9) for due_ns, mean_ns in zip(leads.due_ns, leads.mean_ns, strict=True)]
         slowest = [(due_ns / 1e9, max_ns / 1e9) for due_ns, max_ns in zip(leads.due_ns, leads.max_ns, strict=True)]
         if single:
-            marker = {"color": FIRST, "size": 5}
-            traces.append(line("request", mean, scale, FIRST, mode="markers", marker=marker, showlegend=named))
+            traces.append(marks("request", mean, scale, FIRST, size=5, showlegend=named))
         else:
             traces.append(line("slowest", slowest, scale, SECOND, width=1, showlegend=named))
             traces.append(line("mean", mean, scale, FIRST, showlegend=named))
@@ -186,15 +186,15 @@ def _coarser(leads: LeadTimes) -> LeadTimes:
 def _rates(result: Result, timeline: Timeline) -> Chart:
     scale = Scale(name="/s")
     rounds = _drawn_rounds(result.recording)
-    marks = [_marks("requests/s", rounds, METRICS["rps"].of_round, timeline, scale, FIRST)]
+    traces = [_round_marks("requests/s", rounds, METRICS["rps"].of_round, timeline, scale, FIRST)]
     if result.measurement.errors:
-        marks.append(_marks("failed/s", rounds, _failed_per_second, timeline, scale, BAD))
+        traces.append(_round_marks("failed/s", rounds, _failed_per_second, timeline, scale, BAD))
     drained = any(round_.phase is Phase.DRAIN for round_ in rounds)
     ended = " The last mark is what was in flight at the end." * drained
     return Chart(
         title="Requests per second over time",
         says=f"Each mark is a round, each shade a boot of the server.{ended}",
-        traces=(*marks, *_due(result, timeline, scale), *_references("rps", result, timeline, scale, FIRST)),
+        traces=(*traces, *_due(result, timeline, scale), *_references("rps", result, timeline, scale, FIRST)),
         layout=timeline.layout(yaxis=scale.axis()),
     )
 
@@ -208,7 +208,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     for name, colour in (("p50", FIRST), ("p99", SECOND)):
         metric = METRICS[name]
         sure = [round_.requests >= metric.least_requests for round_ in rounds]
-        traces.append(_marks(name, rounds, metric.of_round, timeline, scale, colour, sure=sure))
+        traces.append(_round_marks(name, rounds, metric.of_round, timeline, scale, colour, sure=sure))
         traces += _references(name, result, timeline, scale, colour)
     few = any(round_.requests < METRICS["p99"].least_requests for round_ in rounds)
     return Chart(
@@ -219,7 +219,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     )
 
 
-def _marks(
+def _round_marks(
     name: str,
     rounds: Sequence[Round],
     value: Callable[[Round], float | None],
@@ -233,15 +233,9 @@ def _marks(
     middles = [timeline.seconds((round_.started_ns + round_.ended_ns) / 2) for round_ in rounds]
     halves = [round(round_.duration_ns / 2e9, 3) for round_ in rounds]
     symbols = ["circle" if certain else "circle-open" for certain in sure] or "circle"
-    return line(
-        name,
-        [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)],
-        scale,
-        colour,
-        mode="markers",
-        marker={"color": colour, "size": 7, "symbol": symbols},
-        error_x={"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0},
-    )
+    points = [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)]
+    lengths = {"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0}
+    return marks(name, points, scale, colour, symbol=symbols, error_x=lengths)
 
 
 def _failed_per_second(round_: Round) -> float | None:

@@ -30,6 +30,7 @@ __all__ = (
     "band",
     "level",
     "line",
+    "marks",
     "scale_for",
     "thinned",
     "timeline_of",
@@ -113,6 +114,14 @@ def line(
         "hovertemplate": f"%{{y:,.4~r}}{scale.suffix}",
         **changes,
     }
+
+
+def marks(
+    name: str, points: Points, scale: Scale, colour: str, *, size: int = 7, symbol: object = "circle", **changes: object
+) -> Trace:
+    """Returns a mark for each point; `changes` are plotly's own attributes of a trace."""
+    marker = {"color": colour, "size": size, "symbol": symbol}
+    return {**line(name, points, scale, colour), "mode": "markers", "marker": marker, **changes}
 
 
 def level(name: str, value: float, end_s: float, scale: Scale, colour: str) -> Trace:

@@ -20,7 +20,7 @@ from pytest_fileperf.report.page.drawing import (
     Scale,
     Trace,
     level,
-    line,
+    marks,
     scale_for,
 )
 
@@ -57,15 +57,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
             f"{', or of some together' * together}, with what is uncertain within it."
         ),
         traces=(
-            line(
-                "pair",
-                points,
-                _PERCENT,
-                FIRST,
-                mode="markers",
-                marker={"color": FIRST, "size": 7},
-                error_y=_error_bars(found),
-            ),
+            marks("pair", points, _PERCENT, FIRST, error_y=_error_bars(found)),
             level("no change", 0.0, len(pairs) + 1, _PERCENT, QUIET),
             *_levels_of(comparison, len(pairs) + 1),
         ),
@@ -130,17 +122,8 @@ def _both_sides(
     """Returns a mark for each boot; those of base are hollow."""
     base: Points = [(number, value(pair.base)) for number, pair in enumerate(pairs, 1)]
     now: Points = [(number, value(pair.now)) for number, pair in enumerate(pairs, 1)]
-    return tuple(
-        line(
-            f"{name}{side}",
-            points,
-            scale,
-            colour,
-            mode="markers",
-            marker={"color": colour, "size": 8, "symbol": symbol},
-        )
-        for side, points, symbol in (("base", base, "circle-open"), ("now", now, "circle"))
-    )
+    sides = (("base", base, "circle-open"), ("now", now, "circle"))
+    return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=symbol) for side, points, symbol in sides)
 
 
 def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:

@@ -50,12 +50,7 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
     )
     if sum(len(boot.samples) for boot in boots) < LEAST_SAMPLES:
         return ()
-    made = (
-        _cpu(boots, timeline),
-        _memory(result, boots, timeline),
-        _threads(boots, timeline),
-        _files(boots, timeline),
-    )
+    made = (_cpu(boots, timeline), _memory(result, boots, timeline), _threads(boots, timeline), _files(boots, timeline))
     return tuple(chart for chart in made if chart is not None)
 
 

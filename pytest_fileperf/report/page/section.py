@@ -100,11 +100,7 @@ def _figure(chart: Chart, number: int) -> Markup:
 
 def _latencies(run: Measurement) -> Markup:
     """Returns a row for each latency that was measured, with its distribution."""
-    timed = (
-        ("latency", run.latency),
-        ("service time", run.service),
-        ("first byte", run.ttfb),
-    )
+    timed = (("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb))
     rows = [
         element(
             "tr",
