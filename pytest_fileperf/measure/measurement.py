@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -140,10 +141,9 @@ def measurement_of(recording: Recording) -> Measurement:
     errors = sum(round_.failed for round_ in recording.rounds)
     failures = recording.failures()
     kinds = {failure.kind: failure.count for failure in failures}
-    statuses: dict[int, int] = {}
+    statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
-        for status, count in round_.statuses:
-            statuses[status] = statuses.get(status, 0) + count
+        statuses.update(dict(round_.statuses))
     counted = recording.counted()
     counted_seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     in_counted = sum(round_.requests for round_ in counted)

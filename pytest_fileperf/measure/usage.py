@@ -99,17 +99,15 @@ class Span:
         known = self.boot.worker_pids
         return [
             tuple(process for process in sample.server if not known or process.pid in known)
-            for sample in self.boot.samples
-            if self.start_ns <= sample.at_ns <= self.end_ns
+            for sample in self._samples()
         ]
 
     def queues(self) -> list[SocketQueues]:
         """Returns the looks at the sockets."""
-        return [
-            sample.queues
-            for sample in self.boot.samples
-            if sample.queues is not None and self.start_ns <= sample.at_ns <= self.end_ns
-        ]
+        return [sample.queues for sample in self._samples() if sample.queues is not None]
+
+    def _samples(self) -> Iterator[Sample]:
+        return (sample for sample in self.boot.samples if self.start_ns <= sample.at_ns <= self.end_ns)
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
         """Returns by how much a value that only grows did so per nanosecond; None where that is not known.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
@@ -66,11 +66,6 @@ class Alternation:
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
     """For each cycle of the warm-up, whose turn is first; the cycles share its time. The first turn also warms up the
     machine and the generator, so several cycles are fairer than one."""
-    _starts: tuple[tuple[int, ...], tuple[int, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        starts = _starts(self.firsts, self.turn_ns, self.measured_from_ns)
-        object.__setattr__(self, "_starts", starts)
 
     @property
     def measured_from_ns(self) -> int:
@@ -89,26 +84,22 @@ class Alternation:
 
     def pacing(self, side: Side) -> Turns:
         """Returns when one side sends."""
-        warm_ns = self._warm_turn_ns
-        warm = _starts(self.warm_firsts, warm_ns, 0)[side] if warm_ns else ()
+        warm_ns, turn_ns = self._warm_turn_ns, self.turn_ns
+        warm = _starts(self.warm_firsts, side, warm_ns) if warm_ns else []
         edges = [at for start in warm for at in (start, start + warm_ns)]
-        return Turns(edges=(*edges, *(at for start in self._starts[side] for at in (start, start + self.turn_ns))))
+        starts = (self.measured_from_ns + start for start in _starts(self.firsts, side, turn_ns))
+        return Turns(edges=(*edges, *(at for start in starts for at in (start, start + turn_ns))))
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
         """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
-        zero = self.measured_from_ns
-        return tuple((start + self.handover_ns - zero, start + self.turn_ns - zero) for start in self._starts[side])
+        starts = _starts(self.firsts, side, self.turn_ns)
+        return tuple((start + self.handover_ns, start + self.turn_ns) for start in starts)
 
     @property
     def _warm_turn_ns(self) -> int:
         return self.warmup_ns // len(self.warm_firsts)
 
 
-def _starts(firsts: Sequence[Side], turn_ns: int, begin_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns when the turns of both sides begin."""
-    starts: tuple[list[int], list[int]] = ([], [])
-    for cycle, first in enumerate(firsts):
-        cycle_ns = begin_ns + 2 * cycle * turn_ns
-        starts[first].append(cycle_ns)
-        starts[1 - first].append(cycle_ns + turn_ns)
-    return tuple(starts[Side.BASE]), tuple(starts[Side.NOW])
+def _starts(firsts: Sequence[Side], side: Side, turn_ns: int) -> list[int]:
+    """Returns when the turns of a side begin, since the first cycle did."""
+    return [(2 * cycle + (first != side)) * turn_ns for cycle, first in enumerate(firsts)]

@@ -11,8 +11,7 @@ from uuid import uuid4
 import httpx
 
 from pytest_fileperf.plan.payload import Payload
-from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.segment import FileSegment
+from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 __all__ = ("LoadClient", "SegmentStream", "WireRequest", "asks_for_close", "compile_request", "head_of")
 

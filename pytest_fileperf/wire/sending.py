@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import httpx
 
-from pytest_fileperf.wire.segment import FileSegment
+from pytest_fileperf.wire.payload_files import FileSegment
 
 __all__ = ("NOT_NOW", "Sender")
 
@@ -83,7 +83,7 @@ class Sender:
         Owner and sender hold each other. Only the garbage collector would free them, and it is off during a load.
         """
         self._pieces.clear()
-        self._on_failure = _nobody_hears
+        self._on_failure = lambda _: None
         self._stop_waiting()
 
     def _go_on(self) -> None:
@@ -135,7 +135,3 @@ class Sender:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-
-def _nobody_hears(error: httpx.TransportError) -> None:
-    """Takes the failures that happen after the end."""
