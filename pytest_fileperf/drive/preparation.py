@@ -148,10 +148,7 @@ def _client_slot(
 
 
 def _journey_call(journey: Journey) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    async def call(client: LoadClient, _: Sent) -> None:
-        await journey.function(client)
-
-    return call
+    return lambda client, _: journey.function(client)
 
 
 def _build_arguments(operation: Operation) -> dict[str, object]:

@@ -158,12 +158,7 @@ class Histogram:
             payload.init_counts(_COUNTS_SIZE)
         except (IndexError, OverflowError, MemoryError, ValueError) as error:
             raise ValueError(f"its counts are damaged: {error}") from error
-        counts = np.ctypeslib.as_array(payload.counts).astype(np.int64)
-        return cls._of_counts(counts)
-
-    @classmethod
-    def _of_counts(cls, all_counts: NDArray[np.int64]) -> Histogram:
-        """Returns the histogram of a counts array indexed by step, its values taken for the middle of their steps."""
+        all_counts = np.ctypeslib.as_array(payload.counts).astype(np.int64)  # by step
         steps = np.flatnonzero(all_counts).astype(np.int64)
         if steps.size == 0:
             return EMPTY

@@ -257,12 +257,8 @@ class Recorder:
         self.last_end_ns = ended_ns
         if due_ns is not None and due_ns < self._measured_from_ns:
             return
-        seen = self._failures.get(kind)
-        self._failures[kind] = (
-            Failure(kind=kind, count=count, example=example)
-            if seen is None
-            else replace(seen, count=seen.count + count)
-        )
+        seen = self._failures.get(kind, Failure(kind=kind, count=0, example=example))
+        self._failures[kind] = replace(seen, count=seen.count + count)
         if status is not None:
             self._statuses[status] = self._statuses.get(status, 0) + count
         if self._index >= 0:

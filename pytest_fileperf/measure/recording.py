@@ -197,7 +197,5 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
-        merged[failure.kind] = (
-            failure if seen is None else Failure(kind=seen.kind, count=seen.count + failure.count, example=seen.example)
-        )
+        merged[failure.kind] = failure if seen is None else replace(seen, count=seen.count + failure.count)
     return tuple(sorted(merged.values(), key=lambda failure: (-failure.count, failure.kind)))
