@@ -28,15 +28,15 @@ async def test_verbs(afileperf):
 
 
 @pytest.mark.everywhere
-def test_under_anyio(project: pytest.Pytester, run_load: Run) -> None:
+def test_under_anyio(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark=f"@pytest.mark.anyio\n{ON_ASYNCIO}"))
-    run_load("--fileperf-smoke").assert_outcomes(passed=1)
+    run_apart("--fileperf-smoke").assert_outcomes(passed=1)
 
 
 @pytest.mark.everywhere
-def test_under_pytest_asyncio(project: pytest.Pytester, run_load: Run) -> None:
+def test_under_pytest_asyncio(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark="@pytest.mark.asyncio"))
-    run_load("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)
+    run_apart("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)
 
 
 def test_the_test_s_own_loop_goes_on(project: pytest.Pytester, run_load: Run) -> None:
