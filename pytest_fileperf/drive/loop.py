@@ -54,9 +54,9 @@ class LoadLoop:
         self._pacing = pacing
         self._recorder = recorder
         self.timeout_ns = timeout_ns
-        """From when a piece of work was begun; as long may it wait for a slot before."""
+        """A piece of work may take this long; before it begins, it may wait as long for a slot."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
-        """What is said of a piece of work that took longer."""
+        """The message about a piece of work that took longer."""
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0

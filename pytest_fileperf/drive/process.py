@@ -27,7 +27,7 @@ __all__ = ("Generator",)
 _CHECK_S = 0.25
 """How often the server is looked after while waiting for the generator."""
 _GRACE_S = 30.0
-"""A generator that is silent for this long past the end of its run and every time limit is ended."""
+"""A generator is ended when it says nothing for this long after the end of its run and every time limit."""
 _END_S = 5.0
 _LOG_LINES = 30
 

@@ -20,10 +20,10 @@ __all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
 
 _EXCERPT_BYTES = 300
 STALE_NS = 1_000_000_000
-"""A connection that has rested for this long is not used again: servers close idle ones (gunicorn after 2 s, uvicorn
-after 5 s), and a busy one may do so although the next request is there already."""
+"""A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
+uvicorn after 5 s), and a busy server may close one although the next request is there already."""
 _RECONNECT_PAUSE_S = 0.05
-"""A server that refuses connections is asked again after this, not in a busy loop."""
+"""Time before a server that refused a connection is asked again: not in a busy loop."""
 
 
 class ReplaySlot:

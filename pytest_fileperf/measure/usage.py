@@ -16,9 +16,9 @@ from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQ
 __all__ = ("CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
 
 _NEARLY_ALL = 0.95
-"""Of a full pool's threads: one of forty may be on its way to its next piece of work."""
+"""Share of busy threads that makes a pool full: one of forty may be on its way to its next piece of work."""
 _STALLED_SHARE = 0.10
-"""Less of the time in which something waited for storage is the machine's own writing of logs."""
+"""Share of the time in which something waits for storage; less is the machine's own writing of logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
