@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_fileperf.plan.pacing import (
-    Burst,
-    ClosedLoop,
-    ConnectionRamp,
-    ConstantRate,
-    FixedCount,
-    Pacing,
-    RateRamp,
-    Stage,
-)
+from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, Pacing, RateRamp, Stage
 
 __all__ = ("LoadPlan", "Ramp")
 
@@ -83,7 +74,7 @@ class LoadPlan:
     def pacing(self) -> Pacing:
         """Returns the pacing that makes this load."""
         if self.requests is not None:
-            return FixedCount(requests=self.requests, duration_ns=self.duration_ns)
+            return ClosedLoop(requests=self.requests, duration_ns=self.duration_ns)
         if self.burst is not None:
             return Burst(requests=self.burst)
         if self.rate is not None:

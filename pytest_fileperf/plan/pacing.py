@@ -7,12 +7,13 @@ asked less. *Open loop*: requests are due at given instants, however slow the se
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import ClassVar, Protocol
 
-__all__ = ("Burst", "ClosedLoop", "ConnectionRamp", "ConstantRate", "FixedCount", "Pacing", "RateRamp", "Stage")
+__all__ = ("Burst", "ClosedLoop", "ConnectionRamp", "ConstantRate", "Pacing", "RateRamp", "Stage")
 
 _SECOND_NS = 1_000_000_000
 
@@ -36,31 +37,17 @@ class Pacing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """Each connection sends again at once, until the time is over."""
+    """Each connection sends again at once, until the time is over or a number of requests have been started."""
 
     open_loop: ClassVar[bool] = False
     slots_rest: ClassVar[bool] = False
     duration_ns: int
-    """Warm-up and rounds together."""
+    """Warm-up and rounds together; with `requests` the longest time that they may take: every load ends by itself."""
+    requests: int = sys.maxsize
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now, or None when the time is over."""
-        return elapsed_ns if elapsed_ns < self.duration_ns else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedCount:
-    """Each connection sends again at once, until a number of requests have been started or the time is over."""
-
-    open_loop: ClassVar[bool] = False
-    slots_rest: ClassVar[bool] = False
-    requests: int
-    duration_ns: int
-    """The longest the load may go on: every load ends by itself."""
-
-    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now, or None when the count or the time is used up."""
-        return elapsed_ns if started < self.requests and elapsed_ns < self.duration_ns else None
+        """Returns now, or None when the time or the number is used up."""
+        return elapsed_ns if elapsed_ns < self.duration_ns and started < self.requests else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,7 @@ class _Exchange(httpx.AsyncByteStream):
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the next part of the request; after the last one it waits until the response is over, and returns that."""
+        """Returns the next part of the request; after the last one it waits, and returns that the response is over."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:

@@ -317,7 +317,7 @@ def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
 # --- in a process of its own
 
 
-def test_a_generator_alternates_and_makes_other_stints_too(shared: Generator, urls: tuple[str, str]) -> None:
+def test_a_generator_alternates_and_makes_other_runs_too(shared: Generator, urls: tuple[str, str]) -> None:
     first, second = generated(shared, urls), generated(shared, urls, planned=plan(Side.NOW))
     assert [[len(turns(result)) for result in pair] for pair in (first, second)] == [[2, 2], [1, 1]]
     assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, FixedCount, Pacing, Stage
+from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, Pacing, Stage
 
 MS = 1_000_000
 
@@ -80,7 +80,7 @@ def run(pacing: Pacing, slot_count: int) -> tuple[list[int], list[FakeSlot]]:
 
 @pytest.mark.parametrize("slot_count", [1, 3, 40])
 def test_a_fixed_count_starts_exactly_so_many(slot_count: int) -> None:
-    starts, slots = run(FixedCount(requests=25, duration_ns=10_000 * MS), slot_count)
+    starts, slots = run(ClosedLoop(requests=25, duration_ns=10_000 * MS), slot_count)
 
     assert len(starts) == 25
     assert all(slot.most_at_once <= 1 for slot in slots)
@@ -111,7 +111,7 @@ def test_an_open_loop_uses_as_few_slots_as_it_can_and_says_when_work_was_due() -
 
 
 def test_a_closed_loop_says_nothing_of_when_work_was_due() -> None:
-    _, slots = run(FixedCount(requests=4, duration_ns=1000 * MS), 2)
+    _, slots = run(ClosedLoop(requests=4, duration_ns=1000 * MS), 2)
 
     assert [slot.dues for slot in slots] == [[None, None], [None, None]]
 

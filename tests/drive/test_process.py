@@ -70,7 +70,7 @@ def children() -> set[int]:
 
 
 @pytest.mark.everywhere
-def test_a_stint_in_its_own_process(shared: Generator, url: str) -> None:
+def test_a_run_in_its_own_process(shared: Generator, url: str) -> None:
     result = run(shared, url)
 
     assert sum(r.requests for r in result.rounds) == 10
@@ -85,7 +85,7 @@ def test_reads_the_cpu_time_of_the_processes_it_is_given(shared: Generator, url:
     assert result.rounds[0].server_cpu_ns > 0
 
 
-def test_serves_many_stints_with_one_process(shared: Generator, url: str) -> None:
+def test_serves_many_runs_with_one_process(shared: Generator, url: str) -> None:
     run(shared, url)
     before = children()
     run(shared, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
@@ -115,7 +115,7 @@ def test_what_a_journey_prints_does_not_disturb(shared: Generator, url: str) -> 
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing is pinned here")
-def test_the_cores_of_one_stint_are_not_those_of_the_next(shared: Generator, url: str) -> None:
+def test_the_cores_of_one_run_are_not_those_of_the_next(shared: Generator, url: str) -> None:
     everywhere = os.sched_getaffinity(0)
     one = frozenset(sorted(everywhere)[:1])
 
@@ -169,7 +169,7 @@ def test_more_connections_than_open_files_are_refused(url: str) -> None:
         run(generator, url, plan=counted(2 * hard, connections=2 * hard))
 
 
-def test_a_generator_that_is_killed_says_so_and_the_next_stint_has_a_new_one(url: str) -> None:
+def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(url: str) -> None:
     async def dies(client: httpx.AsyncClient) -> None:
         print("last words", file=sys.stderr, flush=True)
         os._exit(7)
@@ -181,7 +181,7 @@ def test_a_generator_that_is_killed_says_so_and_the_next_stint_has_a_new_one(url
         assert sum(r.requests for r in run(generator, url).rounds) == 10
 
 
-def test_a_check_that_raises_ends_the_stint_and_the_process(url: str) -> None:
+def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
     class DiedError(Exception):
         pass
 

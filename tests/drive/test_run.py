@@ -415,7 +415,7 @@ class TestEngine:
             run(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
 
 
-def test_recordings_are_made_of_stints() -> None:
+def test_recordings_are_made_of_runs() -> None:
     result = run(hello, GET, counted(10))
     recording = Recording(rounds=result.rounds, boots=(), connections=1, engine=result.engine)
 

@@ -12,7 +12,6 @@ from pytest_fileperf.plan.pacing import (
     ClosedLoop,
     ConnectionRamp,
     ConstantRate,
-    FixedCount,
     Pacing,
     RateRamp,
     Stage,
@@ -39,10 +38,10 @@ PAUSE = stages((1, 2), (0, 0), (1, 0), (0, 2), (1, 2))
         (ClosedLoop(duration_ns=SECOND), SECOND - 1, 3, SECOND - 1),
         (ClosedLoop(duration_ns=SECOND), SECOND, 3, None),
         (ClosedLoop(duration_ns=0), 0, 0, None),
-        (FixedCount(requests=3, duration_ns=SECOND), 0, 0, 0),
-        (FixedCount(requests=3, duration_ns=SECOND), 7, 2, 7),
-        (FixedCount(requests=3, duration_ns=SECOND), 7, 3, None),
-        (FixedCount(requests=3, duration_ns=SECOND), SECOND, 0, None),
+        (ClosedLoop(requests=3, duration_ns=SECOND), 0, 0, 0),
+        (ClosedLoop(requests=3, duration_ns=SECOND), 7, 2, 7),
+        (ClosedLoop(requests=3, duration_ns=SECOND), 7, 3, None),
+        (ClosedLoop(requests=3, duration_ns=SECOND), SECOND, 0, None),
         (Burst(requests=3), 0, 0, 0),
         (Burst(requests=3), 100 * SECOND, 2, 0),
         (Burst(requests=3), 0, 3, None),
@@ -96,7 +95,7 @@ def test_a_ramp_of_connections_lets_so_many_work(elapsed_ns: int, busy: int, due
 
 @given(st.integers(0, 50), st.integers(1, 1000))
 def test_a_fixed_count_starts_exactly_that_many(requests: int, step_ns: int) -> None:
-    pacing = FixedCount(requests=requests, duration_ns=SECOND)
+    pacing = ClosedLoop(requests=requests, duration_ns=SECOND)
     started = 0
     while pacing.due(started * step_ns, started, 0) is not None:
         started += 1
@@ -155,7 +154,7 @@ CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
     "load,pacing,longest_ns",
     [
         (plan(), ClosedLoop(duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
-        (plan(requests=10), FixedCount(requests=10, duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
+        (plan(requests=10), ClosedLoop(requests=10, duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
         (plan(burst=10), Burst(requests=10), 127 * SECOND // 2),
         (plan(rate=2.5), ConstantRate(rate=2.5, duration_ns=7 * SECOND // 2), 127 * SECOND // 2),
         (plan(ramp=RATES), RateRamp(stages=UP_AND_DOWN), 127 * SECOND // 2),
