@@ -19,8 +19,8 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 __all__ = ("run_alternating",)
 
 _LEAST_PACE = 16
-"""The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole bunches
-of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
+"""The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
+bunches of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
 _CUT_BEFORE_NS = 3_000_000
 _LEAST_SLEEP_S = 0.001
 """Timers of event loops are good to a millisecond. A side's CPU time is read before its own next turn can be in it."""
