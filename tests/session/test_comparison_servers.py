@@ -43,11 +43,11 @@ TITLE = "main (1a2b3c4)"
 GET = Operation(method="GET", url="/")
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 QUICK = Settings(
-    app="compared_app:app", connections=2, max_duration_ns=8_000 * MS, timeout_ns=5_000 * MS, gate=("rps",)
+    app="compared_app:app", connections=2, max_duration_ns=20_000 * MS, timeout_ns=5_000 * MS, gate=("rps",)
 )
 PACE = Pace(
-    first_pair_ns=300 * MS,
-    pair_ns=300 * MS,
+    first_pair_ns=600 * MS,
+    pair_ns=600 * MS,
     warmup_ns=50 * MS,
     probe_ns=100 * MS,
     limiting_ns=200 * MS,
@@ -74,7 +74,7 @@ def source(code: str) -> str:
 
 PLAIN = source("app = answer")
 SLOW_AND_LARGE = source(
-    "async def app(scope, receive, send): await answer(scope, receive, send, sleep_s=0.005, body=b'y' * 5000)"
+    "async def app(scope, receive, send): await answer(scope, receive, send, sleep_s=0.01, body=b'y' * 5000)"
 )
 DYING = source(
     """
@@ -139,12 +139,14 @@ def test_the_same_code_is_measured_in_turn_on_two_servers_a_pair(trees: Trees, t
 
     (comparison,) = result.verdict.comparisons
     assert comparison.outcome is not Outcome.REGRESSED
-    assert (comparison.pairs, comparison.change is None) == (3, False)
+    assert comparison.change is not None
+    assert comparison.pairs == len(result.pairs) >= 3
     assert result.base is not None
     for recording in (result.recording, result.base):
-        assert [boot.index for boot in recording.boots] == [0, 1, 2]
+        assert [boot.index for boot in recording.boots] == list(range(len(result.pairs)))
         assert all(boot.worker_pids and boot.peak_rss_bytes for boot in recording.boots)
-        assert all(round_.requests and not round_.failed for round_ in recording.measured())
+        assert {round_.boot for round_ in recording.measured() if round_.requests} == set(range(len(result.pairs)))
+        assert recording.failures() == ()
         assert {round_.phase for round_ in recording.rounds} >= {Phase.ROUND, Phase.HANDOVER}
     assert len(result.recording.measured()) == len(result.base.measured())
     pids = [pid for recording in (result.recording, result.base) for boot in recording.boots for pid in boot.pids]
