@@ -99,9 +99,8 @@ def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:
 
 
 def _idle_edges(plan: Alternation, side: Side) -> list[int]:
-    """Returns when each turn of the other side begins, and a little before it ends, up to this side's last turn."""
-    last_ns = plan.rounds(side)[-1][0]
-    turns = [(start, end) for start, end in plan.rounds(Side(1 - side)) if end < last_ns]
+    """Returns when each turn of the other side begins, and a little before it ends."""
+    turns = plan.rounds(Side(1 - side))
     return [at_ns for start, end in turns for at_ns in (start, max(start, end - _CUT_BEFORE_NS))]
 
 

@@ -74,7 +74,7 @@ def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
         if round_.phase is Phase.ROUND:
             found.append(Histogram.merged((handover, round_.latency)))
         elif found:
-            found[-1] = Histogram.merged((found[-1], round_.latency))
+            found[-1] = Histogram.merged((found[-1], handover, round_.latency))
         handover = EMPTY
     return tuple(found)
 

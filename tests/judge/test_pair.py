@@ -42,15 +42,16 @@ def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> 
     rounds = [
         round_of(phase, requests)
         for phase, requests in (
-            (Phase.HANDOVER, 7), (Phase.ROUND, 100), (Phase.HANDOVER, 3), (Phase.ROUND, 200), (Phase.DRAIN, 1),
+            (Phase.HANDOVER, 7), (Phase.ROUND, 100), (Phase.HANDOVER, 1), (Phase.HANDOVER, 2), (Phase.ROUND, 200),
+            (Phase.HANDOVER, 4), (Phase.DRAIN, 1),
         )
     ]  # fmt: skip
     side = pair_side(rounds, [10, 30, 20])
     assert [turn["rps"] for turn in side.turns] == [2000, 4000]
     assert [turn["cpu_per_request"] for turn in side.turns] == pytest.approx([0.001, 0.001])
     assert all("p99" not in turn for turn in side.turns)
-    assert side.latency.count == 311
-    assert [stretch.count for stretch in side.stretches] == [107, 204]
+    assert side.latency.count == 315
+    assert [stretch.count for stretch in side.stretches] == [107, 208]
     assert side.runs == {"rss": 30.0}
 
 
