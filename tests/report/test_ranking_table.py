@@ -75,9 +75,13 @@ def test_no_line_is_too_wide_and_colour_changes_nothing_else(session: str, width
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
 
 
+WITHOUT_PERCENT = st.characters(codec="utf-8", exclude_characters="%")
+"""A row's last percent sign ends its column."""
+
+
 @given(
     title=st.text(min_size=1, max_size=60),
-    names=st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=2, unique=True),
+    names=st.lists(st.text(WITHOUT_PERCENT, min_size=1, max_size=60), min_size=2, max_size=2, unique=True),
     width=st.integers(40, 120),
 )
 def test_no_text_breaks_the_columns(title: str, names: list[str], width: int) -> None:
