@@ -22,7 +22,7 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
     PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.paired_excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
                Of a rate, the total has to exclude a loss by stalls too: its upper bound, at all of
-               `Rules.bound_error`, is below 2 L + 3 % (`Rules.total_excluded`). A server that stalls now and then has
+               `Rules.bound_error`, is below 2 L + 5 % (`Rules.total_excluded`). A server that stalls now and then has
                the typical pace of one that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """

@@ -91,9 +91,10 @@ class Rules:
     the last one most, as small changes can only be seen by then."""
     paired_excluded: ExcludedLoss = ExcludedLoss(tolerances=2.0, more=0.02)
     """PASS excludes this loss: 4.1 % with a tolerance of 1 %."""
-    total_excluded: ExcludedLoss = ExcludedLoss(tolerances=2.0, more=0.03)
-    """PASS of a rate excludes this loss in the total over all turns too: 5.1 % with 1 %. The total holds all of the
-    machine's stalls, so it is known less exactly than the typical pace."""
+    total_excluded: ExcludedLoss = ExcludedLoss(tolerances=2.0, more=0.05)
+    """PASS of a rate excludes this loss in the total over all turns too: 7.2 % with 1 %. The total holds all of the
+    machine's stalls, so it is known less exactly than the typical pace: in much noise, identical code was PASS in 68 %
+    without this rule and in 67 % with it, and would be in 60 % with 3 in place of 5 %."""
     total_share: float = 0.2
     """Part of a gate's error that the total of a rate has; the typical ratio has the rest."""
     calm_share: float = 0.5
