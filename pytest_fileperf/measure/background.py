@@ -48,16 +48,12 @@ def _share(own: Recording, other: Recording) -> float | None:
     known = [round_ for round_ in own.rounds if round_.server_cpu_ns is not None]
     turns = [round_ for round_ in known if round_.phase is Phase.ROUND]
     idle = [round_ for round_ in known if round_.phase is Phase.HANDOVER and is_in_a_turn(round_)]
-    idle_ns, answers = sum(round_.duration_ns for round_ in idle), _answers(turns)
+    idle_ns = sum(round_.duration_ns for round_ in idle)
+    (turns_cpu_ns, answers), (idle_cpu_ns, late) = _cpu_and_answers(turns), _cpu_and_answers(idle)
     if idle_ns == 0 or answers == 0:
         return None
-    late_ns = _answers(idle) * _cpu_ns(turns) / answers
-    return max(0.0, (_cpu_ns(idle) - late_ns) / idle_ns)
+    return max(0.0, (idle_cpu_ns - late * turns_cpu_ns / answers) / idle_ns)
 
 
-def _answers(rounds: list[Round]) -> int:
-    return sum(round_.requests + round_.failed for round_ in rounds)
-
-
-def _cpu_ns(rounds: list[Round]) -> int:
-    return sum(round_.server_cpu_ns or 0 for round_ in rounds)
+def _cpu_and_answers(rounds: list[Round]) -> tuple[int, int]:
+    return sum(each.server_cpu_ns or 0 for each in rounds), sum(each.requests + each.failed for each in rounds)

@@ -165,7 +165,10 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     whole_s = now.cost - base.cost
     if not (base.samples and now.samples) or whole_s <= max(GREW * base.cost, _noise_s(base, now)):
         return ()
-    base_places, now_places = _places(base, base_root), _places(now, now_root)
+    base_places, now_places = (
+        {frame: place_of(frame, root) for stack in side.stacks for frame in stack}
+        for side, root in ((base, base_root), (now, now_root))
+    )
     lines = {place: frame.line for places in (base_places, now_places) for frame, place in places.items()}
     whole = left = _Sides(base=_Side.of(base, base_places), now=_Side.of(now, now_places))
     named: list[FunctionGrowth] = []
@@ -195,10 +198,6 @@ def _named(
         now_self_s=now.own_counts()[place] * now.per_sample_s,
         callee=None if callee is None else Frame(function=callee.function, file=callee.file, line=lines[callee]),
     )
-
-
-def _places(profile: Profile, root: Path | None) -> dict[Frame, CodePlace]:
-    return {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
 
 
 def _noise_s(base: Profile, now: Profile) -> float:

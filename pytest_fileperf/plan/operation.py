@@ -26,8 +26,6 @@ REQUEST_ARGUMENTS = (
     "extensions",
 )
 """The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
-
-
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 
 

@@ -28,11 +28,6 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
     def __init__(self, segments: tuple[bytes | FileSegment, ...]) -> None:
         self.segments = segments
 
-    @property
-    def size_bytes(self) -> int:
-        """Length of the whole body."""
-        return sum(_size(segment) for segment in self.segments)
-
     def __iter__(self) -> Iterator[bytes]:
         for segment in self.segments:
             if isinstance(segment, bytes):
@@ -178,7 +173,7 @@ def _fill(request: httpx.Request, placeholders: dict[bytes, Payload], files: Pay
     segments.append(rest)
     body = SegmentStream(tuple(segment for segment in segments if _size(segment)))
     headers = request.headers.copy()
-    headers["Content-Length"] = str(body.size_bytes)
+    headers["Content-Length"] = str(sum(map(_size, body.segments)))
     return httpx.Request(request.method, request.url, headers=headers, stream=body, extensions=dict(request.extensions))
 
 
