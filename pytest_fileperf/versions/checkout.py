@@ -15,7 +15,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.loopback import url_problem
@@ -105,9 +104,7 @@ class Checkout:
         self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
         return replace(against.code_tree, there=tree)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

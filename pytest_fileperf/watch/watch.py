@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic_ns, sleep, thread_time_ns
-from types import TracebackType
 from typing import Self
 
 from pytest_fileperf.watch.machine import core_times
@@ -105,9 +104,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

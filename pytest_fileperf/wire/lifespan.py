@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from types import TracebackType
 from typing import Any, Self
 
 from pytest_fileperf.errors import ServerStartError
@@ -60,9 +59,7 @@ class Lifespan:
             _log.info("the app has no lifespan (%s: %s)", type(error).__name__, error)
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         try:
             if not self._task.done():
