@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,7 +182,7 @@ def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
         timeout_ns=TIMEOUT_S * 1_000_000_000,
     )
 
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         (result,) = generator.run(
             operation,
             plan,

@@ -33,7 +33,7 @@ from pytest_fileperf.judge.level import excess_of
 from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.sequence import Sequential
-from pytest_fileperf.judge.unit import Unit, unit_of
+from pytest_fileperf.judge.unit import PairValue, unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.session.planning import USUAL_PACE
@@ -160,9 +160,9 @@ def simulated(
 
 def judge_units_once() -> None:
     """Makes each unit be worked out once."""
-    known: dict[tuple[object, ...], Unit | None] = {}
+    known: dict[tuple[object, ...], PairValue | None] = {}
 
-    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> Unit | None:
+    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> PairValue | None:
         key = (metric.name, total, *map(id, pairs))
         if key not in known:
             known[key] = unit_of(metric, pairs, total=total, rules=rules)

@@ -22,6 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def session(condition: str) -> dict[str, object]:
     began_s = time.monotonic()
     loader = Loader()
     try:
-        with burning(condition == "busy"), ServerPool() as pool:
+        with burning(condition == "busy"), closing(ServerPool()) as pool:
             yardsticks = pool.boots(YARDSTICK, None, BOOTS, cores[0])
             apps = pool.boots(Uvicorn(), app_spec("app:app"), BOOTS, cores[0])
             boots: dict[str, list[list[list[float]]]] = {name: [] for name in WORK}

@@ -119,7 +119,7 @@ def format_rate(per_second: float) -> str:
 
 def format_share(share: float) -> str:
     """Returns a share in as few digits as tell it, at most three: `5 %`, `0.113 %`, `0 %`."""
-    return f"{share * 100:.3g} %" if share < 10 else f"{share * 100:,.0f} %"
+    return f"{share * 100:.3g} %" if share < 9.995 else f"{share * 100:,.0f} %"
 
 
 def format_change(share: float, *, unit: bool = True) -> str:

@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +24,7 @@ import httpx
 from pytest_fileperf.drive.alternating import run_alternating
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
-from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError
+from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.watch.cpu import cpu_times_ns
@@ -45,7 +46,7 @@ def main() -> None:
     threading.Thread(target=_read_all, args=(commands, jobs, setup.scratch), daemon=True).start()
     sys.path[:] = setup.path
     anywhere = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
-    with PayloadFiles(Path(setup.scratch)) as files:
+    with closing(PayloadFiles(Path(setup.scratch))) as files:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
@@ -84,8 +85,10 @@ def _answer(
         work = pickle.loads(job.work)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_made(job, work, files, lambda progress: write_message(answers, progress)))
-    except FilePerfError as error:
+    except (FileLimitError, PlanError) as error:
         return error
+    except FilePerfError as error:  # a subclass may not survive the way to the test process
+        return LoadError(str(error))
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         return httpx.ConnectError(str(error))
     except Exception:  # the rim of the process: the test process shows it

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import IO, Self
+from typing import IO
 
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
 from pytest_fileperf.drive.preparation import Target
@@ -33,19 +33,13 @@ _LOG_LINES = 30
 
 
 class Generator:
-    """A generator process; a context manager. It starts with the first run and serves any number of them."""
+    """A generator process. It starts with the first run and serves any number of them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._log: IO[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     @property
     def pid(self) -> int | None:
@@ -156,7 +150,10 @@ class Generator:
 
     def _died(self) -> str:
         process = self._process
-        code = process.wait(_END_S) if process is not None else None
+        try:
+            code = process.wait(_END_S) if process is not None else None
+        except subprocess.TimeoutExpired:
+            return f"the load generator sent something that is no message{self._log_tail()}"
         return f"the load generator's process ended with exit code {code}{self._log_tail()}"
 
     def _log_tail(self) -> str:
@@ -175,9 +172,9 @@ def _environment() -> dict[str, str]:
 
 
 def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> None:
-    """Passes messages on, then one None when the process has ended."""
+    """Passes messages on, then one None when no more can be read."""
     assert stdout is not None
-    with suppress(OSError, ValueError):  # closed while it was read
+    with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
         while (message := read_message(stdout)) is not None:
             answers.put(message)
     answers.put(None)

@@ -1,1 +1,1 @@
-"""Judges measurements: limits, stored baselines, statistics and verdicts. Pure but for the baseline store."""
+"""Judges measurements: limits, stored baselines, statistics and verdicts. Pure, except the baseline store."""

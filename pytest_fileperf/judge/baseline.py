@@ -89,7 +89,7 @@ class BaselineStore:
         Raises BaselineError, naming the file, when a file it reads is damaged, too new or not readable.
         """
         own = self.path_of(module, environment)
-        foreign: list[ForeignProfile] = []
+        profiles: list[ForeignProfile] = []
         others = sorted(path for path in self.directory.glob(f"*/{_file_name(module)}") if path != own)
         for path in (own, *others):
             stored = _read(path)
@@ -98,8 +98,8 @@ class BaselineStore:
             differences = environment.differences(stored.environment)
             if not differences:
                 return _entry(path, key, stored.tests[key])
-            foreign.append(ForeignProfile(profile=path.parent.name, differences=differences))
-        return min(foreign, key=lambda other: len(other.differences), default=None)
+            profiles.append(ForeignProfile(profile=path.parent.name, differences=differences))
+        return min(profiles, key=lambda other: len(other.differences), default=None)
 
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()

@@ -84,6 +84,8 @@ class PairedEvidence:
     """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
     is_calm: bool
     """Whether `guard` is between stalls."""
+    is_rate: bool
+    """Whether `guard` is the total of a rate."""
 
     def parts(self, threshold: Threshold, rules: Rules) -> list[tuple[Difference, Threshold]]:
         """Returns `main`, and `guard` if there is one, each with its part of the errors."""
@@ -98,7 +100,7 @@ class PairedEvidence:
 
     def may_lose(self, limit: float, rules: Rules) -> bool:
         """Returns whether the total does not exclude a loss that a PASS excludes."""
-        if self.guard is None or self.is_calm:
+        if self.guard is None or not self.is_rate:
             return False
         return not self.guard.is_below(rules.total_excluded.at(limit), rules.bound_error)
 
@@ -156,7 +158,7 @@ def is_hopeless(
 
 def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
     """Returns whether errors that are `shrunk` let it PASS, if both sides turn out to be the same."""
-    main, total = evidence.main, None if evidence.is_calm else evidence.guard
+    main, total = evidence.main, evidence.guard if evidence.is_rate else None
     if evidence.may_be_worse(last.limit, rules):
         return False
     if total is not None and total.margin(rules.bound_error) * shrunk >= rules.total_excluded.at(last.limit):
@@ -182,7 +184,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair], rules: Rules = RULES)
     if (main := paired_difference(metric, pairs, rules=rules)) is None:
         return None
     guard = paired_difference(metric, pairs, of_guard=True, rules=rules)
-    return PairedEvidence(main=main, guard=guard, is_calm=metric.percentile is not None)
+    return PairedEvidence(main=main, guard=guard, is_calm=metric.percentile is not None, is_rate=metric.worse_sign < 0)
 
 
 def paired_difference(
@@ -299,10 +301,11 @@ def _why_undecided(
     evidence: PairedEvidence, look: Threshold, rules: Rules, detectable: float, jump: Jump | None
 ) -> Reason:
     guard = evidence.guard
-    if guard is not None and evidence.may_be_worse(look.limit, rules):
+    is_worse = evidence.main.worse > look.limit
+    if guard is not None and evidence.may_be_worse(look.limit, rules) and (evidence.is_calm or not is_worse):
         kind = ReasonKind.PAIRS_CALM_UNCLEAR if evidence.is_calm else ReasonKind.PAIRS_TOTAL_UNCLEAR
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
-    if evidence.main.worse > look.limit:
+    if is_worse:
         return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
     if guard is not None and evidence.may_lose(look.limit, rules) and _seems_well(evidence.main, look, rules):
         return Reason(kind=ReasonKind.PAIRS_TOTAL_UNSEEN, share=as_share(guard.high(rules.bound_error)), jump=jump)

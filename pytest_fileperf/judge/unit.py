@@ -39,7 +39,7 @@ from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("Change", "Unit", "changes", "clustering", "grouped", "unit_of")
+__all__ = ("Change", "PairValue", "changes", "clustering", "grouped", "unit_of")
 
 _NORMAL_90 = 1.6449
 """Deviations of a normal distribution that an interval of 90 % has on each side."""
@@ -48,7 +48,7 @@ _BIWEIGHT_COST = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class PairValue:
     """How much worse now is, as a log ratio, by one pair of boots or some together."""
 
     value: float
@@ -109,21 +109,21 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
     return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
 
 
-def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> Unit | None:
+def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> PairValue | None:
     """Returns what the pairs show; None where they show nothing.
 
     Of a rate it takes one pair, and returns the typical ratio or that of the total.
     """
     if metric.percentile is not None:
         ratio, variance = _of_percentile(metric.percentile, pairs)
-        return Unit(value=metric.worse_sign * ratio, variance=variance)
+        return PairValue(value=metric.worse_sign * ratio, variance=variance)
     (pair,) = pairs
     counted = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not counted or not all(map(sum, zip(*counted, strict=True))):
         return None if total and not counted else _of_runs(metric, pair)
     cycles = counted if total else _typical_cycles(metric.name, pair, counted)
     ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(cycles, rules)
-    return Unit(value=metric.worse_sign * ratio, variance=variance, cycles=len(cycles))
+    return PairValue(value=metric.worse_sign * ratio, variance=variance, cycles=len(cycles))
 
 
 def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -133,10 +133,10 @@ def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -
     return typical if known else counted
 
 
-def _of_runs(metric: Metric, pair: Pair) -> Unit | None:
+def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
     """Returns what the whole boots show, where turns show nothing."""
     base, now = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
-    return None if min(base, now) <= 0 else Unit(value=metric.worse_sign * math.log(now / base), variance=0.0)
+    return None if min(base, now) <= 0 else PairValue(value=metric.worse_sign * math.log(now / base), variance=0.0)
 
 
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:

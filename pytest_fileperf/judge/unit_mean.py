@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import Difference
 from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.judge.unit import Unit
+from pytest_fileperf.judge.unit import PairValue
 
 __all__ = ("mean_difference",)
 
 
-def mean_difference(units: Sequence[Unit], *, usual: float, boots_anew: bool, rules: Rules = RULES) -> Difference:
+def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool, rules: Rules = RULES) -> Difference:
     """Returns the weighted mean of units; `usual` is by how much two boots differ, as a log ratio."""
     values = np.array([unit.value for unit in units])
     alone = _tell_nothing_by_themselves(units, rules)
@@ -44,14 +44,14 @@ def mean_difference(units: Sequence[Unit], *, usual: float, boots_anew: bool, ru
     return Difference(worse=worse, error=math.sqrt(birge / weights.sum() + common), df=df)
 
 
-def _tell_nothing_by_themselves(units: Sequence[Unit], rules: Rules) -> bool:
+def _tell_nothing_by_themselves(units: Sequence[PairValue], rules: Rules) -> bool:
     """Returns whether some units have too few cycles, and fewer than two have enough to tell what is usual."""
     cycles = [unit.cycles for unit in units]
     few = any(0 < count < rules.least_cycles for count in cycles)
     return few and sum(count >= rules.least_cycles for count in cycles) < 2
 
 
-def _moderated(units: Sequence[Unit], rules: Rules) -> NDArray[np.float64]:
+def _moderated(units: Sequence[PairValue], rules: Rules) -> NDArray[np.float64]:
     """Returns their variances; where cycles told them, as if `prior_cycles` more had deviated as the units' do."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= rules.least_cycles, cycles > 0

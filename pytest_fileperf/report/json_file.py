@@ -37,7 +37,7 @@ Series have a list a column, a list of plain values is on one line.
         generator      cpu_per_request (s), cpu_share (of its core), saturated
         busy           share of the time in which others had a core that was wanted: by server, by generator, and what
                        the host of a virtual machine had of the greater of them (host)
-      rounds[]        boot, index, phase (round; handover: between the turns of two sides, in no rate; drain: what
+      rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
                       was in flight at the end, in a rate of open loops only),
                       duration, requests, failed, rps, typical_rps (by the median time in which as many answers
                       came as there are connections; null out of turns), p50, p99, mean, bytes_sent, bytes_received,
@@ -89,7 +89,7 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Recording, Round
+from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
@@ -158,7 +158,11 @@ def _result(result: Result) -> dict[str, object]:
 
 def _measured(recording: Recording) -> dict[str, object]:
     return {
-        "rounds": [_round(round_) for round_ in recording.rounds],
+        "rounds": [
+            _round(round_)
+            for round_ in recording.rounds
+            if round_.phase is not Phase.HANDOVER or round_.requests or round_.failed
+        ],
         "boots": [_boot(boot, recording) for boot in recording.boots],
     }
 

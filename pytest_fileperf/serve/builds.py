@@ -52,7 +52,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
         directory = process.make_directory()
-        whole = code_tree.env(base_env(spec), asked=dict(spec.env))
+        whole = code_tree.env(base_env(spec), given=dict(spec.env))
         env = {name: value for name, value in whole.items() if PORT not in value}  # there is no port yet
         process.start(supervised(words, spec, run_directory=directory, env=env, code_tree=code_tree))
         returncode = _wait(process, timeout_s)

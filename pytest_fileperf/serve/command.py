@@ -62,7 +62,7 @@ class CommandProgram:
         """
         require_posix()
         self.builds.ensure(self.spec, self.code_tree)
-        env = self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env))
+        env = self.code_tree.env(base_env(self.spec, boot=self.boot), given=dict(self.spec.env))
         env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return supervised(

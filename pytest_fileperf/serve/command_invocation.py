@@ -60,8 +60,8 @@ def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Code
     directory = _working_directory(spec, code_tree)
     program = Path(_find_program(words[0].replace(PYTHON, code_tree.interpreter), directory, env.get("PATH")))
     if code_tree.there is not None:
-        asked = dict(spec.env)
-        mapped = (*words, *(code_tree.word(value) for value in asked.values())) != (*spec.command, *asked.values())
+        given = dict(spec.env)
+        mapped = (*words, *(code_tree.word(value) for value in given.values())) != (*spec.command, *given.values())
         if mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
         advice = f"let it run in the tree (cwd is {directory}), or name the paths of its code in full"

@@ -70,7 +70,7 @@ def prepare(
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
     """Raises PlanError, with what to do, where the other side of a comparison cannot run this."""
     if problem := _why_only_here(spec, app):
-        raise PlanError(f"{title} cannot be compared with: {problem}", where=type(spec).__name__)
+        raise PlanError(f"this cannot be compared with {title}: {problem}", where=type(spec).__name__)
 
 
 def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
 
 from pytest_fileperf.errors import ServerDiedError
 from pytest_fileperf.serve.app import AppSpec
@@ -24,7 +23,7 @@ class _Boot:
 
 
 class ServerPool:
-    """Keeps the boots of each spec and app. A context manager: leaving it ends every server."""
+    """Keeps the boots of each spec and app. Whoever made it closes it, which ends every server."""
 
     def __init__(self, prepare: Callable[..., Launch] = prepare) -> None:
         """`prepare` returns the launch of one boot."""
@@ -32,12 +31,6 @@ class ServerPool:
         self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
         self._apps: list[AppSpec] = []  # keeps app objects alive, so that their ids stay their own
         self.builds = Builds()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def boots(
         self, spec: ServerSpec, app: AppSpec | None, count: int, cores: frozenset[int] | None

@@ -198,9 +198,10 @@ class Program(Protocol):
 class ProcessLaunch:
     """One boot of a program. It is made anew, with another port, where another program takes its port."""
 
+    _program: Program
+
     def __init__(self, make_program: Callable[[], Program]) -> None:
         self._make_program = make_program
-        self._program = make_program()
         self._process = ServerProcess()
         self._patience_s = _UNREADY_PATIENCE_S
 
@@ -210,6 +211,7 @@ class ProcessLaunch:
         Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where a
         build fails, its files cannot be written, or the process cannot be started.
         """
+        self._program = self._make_program()
         try:
             self._process.start(self._program.prepare(self._process.make_directory()))
         except OSError as error:
@@ -223,7 +225,7 @@ class ProcessLaunch:
             with suppress(PortTakenError):
                 return self._answering()
             self.stop()
-            self._program, self._process = self._make_program(), ServerProcess()
+            self._process = ServerProcess()
             self.start()
         return self._answering()
 

@@ -66,7 +66,7 @@ class AsgiProgram:
         command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
-            env=self.code_tree.env(base_env(self.spec, boot=self.boot), asked=dict(self.spec.env)),
+            env=self.code_tree.env(base_env(self.spec, boot=self.boot), given=dict(self.spec.env)),
             cwd=self.code_tree.cwd(),
         )
 

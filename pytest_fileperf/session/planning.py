@@ -1,4 +1,4 @@
-"""From settings to plans: what to boot, the load of each boot, and what it is called. Pure: chance is passed in."""
+"""From settings to plans: what to boot, the load of each boot, and what it is called. Chance is passed in."""
 
 from __future__ import annotations
 

@@ -153,7 +153,10 @@ class OtherVersion:
         return Measured(result=found)
 
     def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
-        """Returns what the gates have found, as far as both sides can be trusted; NEW where one side was absent."""
+        """Returns what the gates have found, as far as both sides can be trusted; NEW where one side was absent.
+
+        What they used of the session's error is taken off its budget.
+        """
         result = measured.result
         if measured.absent is not None:
             reason = Reason(kind=ReasonKind.ABSENT, text=measured.absent.what)

@@ -33,7 +33,7 @@ class Base:
     """`origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`."""
     code_tree: CodeTree = HERE
     url: Url | None = None
-    """A server that runs already, in place of a code_tree."""
+    """A server that runs already, in place of code that is booted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

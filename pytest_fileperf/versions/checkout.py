@@ -245,7 +245,7 @@ def _interpreter(name: str, cwd: Path, patience_s: float) -> CodeTree:
 def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, int, str]:
     """Returns an interpreter's version, and where its environment is. Raises PlanError where it does not tell."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
-    env = code_tree.env(os.environ, asked={})
+    env = code_tree.env(os.environ, given={})
     try:
         done = subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience_s, text=True, check=True

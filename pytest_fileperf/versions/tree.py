@@ -89,7 +89,7 @@ class CodeTree:
         code = (*(str(self.path(path)) for path in paths if not is_of_the_interpreter(path)), *found)
         return (None, *code) if self.there is None else (*code, None)
 
-    def env(self, env: Mapping[str, str], *, asked: Mapping[str, str]) -> dict[str, str]:
+    def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment variables of this side's processes for those of the test run.
 
         What the user asked for stays, with its paths mapped. PYTHONPATH leads to the code of this side, also to that of
@@ -103,7 +103,7 @@ class CodeTree:
         if self.python is not None:
             programs = str(Path(self.python).parent)
             result["PATH"] = os.pathsep.join((programs, *filter(None, [result.get("PATH")])))
-        result |= {name: self.word(value) for name, value in asked.items()}
+        result |= {name: self.word(value) for name, value in given.items()}
         if self.there is not None:
             editable = (*_listed_by_editable_installs(), *_found_by_editable_installs())
             named = result.get("PYTHONPATH", "").split(os.pathsep)

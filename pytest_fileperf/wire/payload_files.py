@@ -39,7 +39,7 @@ class FileSegment:
 
 
 class PayloadFiles:
-    """The sendable form of each payload, made once. A context manager.
+    """The sendable form of each payload, made once. Whoever made it closes it.
 
     Large generated payloads live in a temporary directory until it is closed, or collected.
     """
@@ -66,12 +66,6 @@ class PayloadFiles:
         if self._directory is not None:
             self._directory.cleanup()
             self._directory = None
-
-    def __enter__(self) -> PayloadFiles:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def _make(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         if content.size_bytes <= IN_MEMORY_BYTES:

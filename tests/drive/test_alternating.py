@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import groupby
 from pathlib import Path
 from time import monotonic_ns
@@ -73,7 +73,7 @@ def alternated(
     tell: Callable[[RunProgress], None] = lambda _: None,
 ) -> Pair:
     """Loads two servers from this process."""
-    with PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
             run_alternating(work, planned or plan(), targets(urls), files=files, server_cpu=(dict, dict), progress=tell)
         )
@@ -87,7 +87,7 @@ def urls() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Generator]:
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         yield generator
 
 
@@ -155,7 +155,7 @@ def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str,
 def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, str], firsts: tuple[Side, ...]) -> None:
     """A server that uses a tenth of a core all the time, and one that uses none."""
     planned = plan(*firsts)
-    with PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         results = runner.run(
             run_alternating(
                 GET,
@@ -374,7 +374,7 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
     def stop(*_: object) -> None:
         raise error
 
-    with Generator() as generator, pytest.raises(error):
+    with closing(Generator()) as generator, pytest.raises(error):
         generated(generator, urls, planned=plan(*[Side.BASE] * 200), **{where: stop})  # type: ignore[arg-type]
 
     assert children() == before
@@ -386,7 +386,7 @@ def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
     def stop(_: RunProgress) -> None:
         raise KeyboardInterrupt
 
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         with pytest.raises(KeyboardInterrupt):
             generated(generator, urls, planned=plan(*[Side.BASE] * 200), tell=stop)
         assert all(map(good, generated(generator, urls)))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -45,7 +45,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Generator]:
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         yield generator
 
 
@@ -135,13 +135,13 @@ def test_modules_of_the_working_directory_do_not_hide_the_standard_library_s(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         assert sum(r.requests for r in run(generator, url).rounds) == 10
 
 
 def test_a_request_larger_than_the_pipes_reaches_the_generator(url: str) -> None:
     work = Operation(method="POST", url="/", arguments={"content": bytes(20 << 20)})
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         assert sum(r.bytes_sent for r in run(generator, url, work, counted(2)).rounds) == 2 * (20 << 20)
 
 
@@ -157,7 +157,7 @@ def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator,
 
 
 def test_no_server_is_a_connect_error(url: str) -> None:
-    with Generator() as generator, pytest.raises(httpx.ConnectError):
+    with closing(Generator()) as generator, pytest.raises(httpx.ConnectError):
         run(generator, "http://127.0.0.1:9")
 
 
@@ -165,7 +165,7 @@ def test_more_connections_than_open_files_are_refused(url: str) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         hard = 1 << 20
-    with Generator() as generator, pytest.raises(FileLimitError, match="ulimit -n"):
+    with closing(Generator()) as generator, pytest.raises(FileLimitError, match="ulimit -n"):
         run(generator, url, plan=counted(2 * hard, connections=2 * hard))
 
 
@@ -174,7 +174,7 @@ def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(url: 
         print("last words", file=sys.stderr, flush=True)
         os._exit(7)
 
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         with pytest.raises(GeneratorError, match="exit code 7") as raised:
             run(generator, url, Journey(name="dies", function=dies))
         assert "last words" in str(raised.value)
@@ -190,7 +190,7 @@ def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
 
     before = children()
     plan = LoadPlan(connections=2, warmup_ns=0, round_ns=30_000 * MS, rounds=1, timeout_ns=5000 * MS)
-    with Generator() as generator, pytest.raises(DiedError):
+    with closing(Generator()) as generator, pytest.raises(DiedError):
         run(generator, url, plan=plan, check=check)
 
     assert children() == before
@@ -199,7 +199,7 @@ def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
 def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = children()
-    with Generator() as generator:
+    with closing(Generator()) as generator:
         run(generator, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
         assert list(tmp_path.iterdir())
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic_ns
 
@@ -47,7 +48,11 @@ def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> Load
 def run(
     handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[RunProgress], None] | None = None
 ) -> RunResult:
-    with scripted(handler) as url, PayloadFiles() as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with (
+        scripted(handler) as url,
+        closing(PayloadFiles()) as files,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
         return runner.run(
             run_load(
                 work,
@@ -269,7 +274,7 @@ def test_requests_for_which_there_was_no_time_are_failures() -> None:
 
 
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    with PayloadFiles() as files, pytest.raises(httpx.ConnectError):
+    with closing(PayloadFiles()) as files, pytest.raises(httpx.ConnectError):
         asyncio.run(
             run_load(
                 GET,

@@ -180,6 +180,18 @@ def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass() -> None:
     )
 
 
+def test_only_a_rate_has_to_rule_out_a_loss_in_the_total() -> None:
+    """The sum of durations is no total that a server may lose."""
+    pairs = stalled_in_turn(20)
+    evidence = {name: paired_evidence(METRICS[name], pairs) for name in ("rps", "p99")}
+    assert {name: found.may_lose(math.log(1.01), RULES) for name, found in evidence.items() if found is not None} == {
+        "rps": True,
+        "p99": False,
+    }
+    assert evidence["rps"] is not None
+    assert not replace(evidence["rps"], is_rate=False).may_lose(math.log(1.01), RULES)
+
+
 def test_how_much_loss_a_pass_rules_out_is_a_rule() -> None:
     lenient = replace(RULES, total_excluded=ExcludedLoss(tolerances=2.0, more=0.5))
     found = compare_pairs(RPS, stalled_in_turn(20), tolerance=0.01, alpha=ALPHA, share=0.4, rules=lenient)

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -338,7 +339,7 @@ def building(script: str) -> tuple[str, ...]:
 def test_a_build_is_made_once_before_the_first_boot(tmp_path: Path) -> None:
     build = building(f"import shutil; shutil.copy({PROGRAM!r}, 'server.py'); open('built', 'a').write('x')")
     spec = Command(["{python}", "server.py", "--port={port}"], cwd=tmp_path, build=build)
-    with ServerPool() as pool:
+    with closing(ServerPool()) as pool:
         servers = pool.boots(spec, None, 2, None)
         assert len({facts(server)["pid"] for server in servers}) == 2
         pool.boots(spec, None, 3, None)
@@ -354,7 +355,7 @@ def test_a_build_has_the_environment_of_the_program_but_no_port(boot: Boot, tmp_
 def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_path: Path) -> None:
     script = f"open({str(tmp_path / 'tried')!r}, 'a').write('x'); print('undefined: main'); raise SystemExit(2)"
     spec = Command(SERVER, build=building(script), title="tiny")
-    with ServerPool() as pool:
+    with closing(ServerPool()) as pool:
         for _ in range(2):
             with pytest.raises(ServerStartError, match=r"the build of tiny \(`.*`\) failed with exit code 2") as caught:
                 pool.boots(spec, None, 2, None)

@@ -23,11 +23,12 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 PROGRAM = ("{python}", str(Path(__file__).with_name("program.py")), "--port={port}")
 STARTER = """
 import sys, time
+from contextlib import closing
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Command, Gunicorn, Uvicorn
-with ServerPool() as pool:
+with closing(ServerPool()) as pool:
     for spec, app in {servers}:
         (server,) = pool.boots(spec, app_spec(app), 1, None)
         print(*server.pids, flush=True)

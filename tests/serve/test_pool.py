@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -24,7 +25,7 @@ PROGRAM = Command(("{python}", str(Path(__file__).with_name("program.py")), "--p
 
 @pytest.fixture
 def pool() -> Iterator[ServerPool]:
-    with ServerPool() as pool:
+    with closing(ServerPool()) as pool:
         yield pool
 
 
@@ -61,7 +62,7 @@ def test_close_ends_everything_and_can_be_repeated() -> None:
 
 @posix
 def test_servers_that_do_not_end_are_waited_for_side_by_side_and_killed() -> None:
-    with ServerPool() as pool:
+    with closing(ServerPool()) as pool:
         servers = pool.boots(Uvicorn(stop_timeout_s=2), AppSpec("serve.apps:stubborn"), 3, None)
         pids = [pid for server in servers for pid in server.pids]
         started = time.monotonic()

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -470,7 +470,7 @@ def test_a_command_that_another_interpreter_does_not_change_is_refused(other: Co
 
 
 def test_a_pool_and_a_launcher_need_no_code_tree(trees: CodeTree) -> None:
-    with ServerPool() as pool:
+    with closing(ServerPool()) as pool:
         (server,) = pool.boots(Uvicorn(), APP, 1, None)
         assert httpx.get(server.url, trust_env=False).text.startswith("new")
     starting: Launch = prepare(Uvicorn(), APP, boot=0, cores=None, builds=Builds())

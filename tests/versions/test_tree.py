@@ -168,7 +168,7 @@ def test_pythonpath_leads_to_the_code_of_the_other_tree(
     (packages / "editable.pth").write_text(f"import sys\n{tmp_path / 'here'}\n")
     monkeypatch.setattr(site, "USER_SITE", str(packages))
     given = {"PYTHONPATH": os.pathsep.join(("lib", str(tmp_path / "here" / "src"))), "A": "1"}
-    env = trees.env(given, asked={})
+    env = trees.env(given, given={})
     assert env == {
         "PYTHONPATH": os.pathsep.join(("lib", str(tmp_path / "base" / "src"), str(tmp_path / "base"))),
         "A": "1",
@@ -177,7 +177,7 @@ def test_pythonpath_leads_to_the_code_of_the_other_tree(
 
 def test_variables_the_user_asked_for_are_mapped_and_stay(trees: CodeTree, tmp_path: Path) -> None:
     asked = {"CONFIG": str(tmp_path / "here" / "src" / "app.py")}
-    env = trees.env({"OTHER": asked["CONFIG"], "PWD": "/", **asked}, asked=asked)
+    env = trees.env({"OTHER": asked["CONFIG"], "PWD": "/", **asked}, given=asked)
     assert env["CONFIG"] == str(tmp_path / "base" / "src" / "app.py")
     assert env["OTHER"] == asked["CONFIG"]
     assert env["PWD"] == str(tmp_path / "base")
@@ -185,13 +185,13 @@ def test_variables_the_user_asked_for_are_mapped_and_stay(trees: CodeTree, tmp_p
 
 def test_another_interpreter_takes_nothing_that_is_meant_for_this_one() -> None:
     given = {"PYTHONHOME": "/a", "PYTHONPATH": "/b", "VIRTUAL_ENV": "/c", "PYTHONHASHSEED": "1", "PATH": "/usr/bin"}
-    env = CodeTree(python=PYTHON).env(given, asked={"PYTHONPATH": "/b"})
+    env = CodeTree(python=PYTHON).env(given, given={"PYTHONPATH": "/b"})
     programs = str(Path(PYTHON).parent)
     assert env == {"PYTHONHASHSEED": "1", "PATH": os.pathsep.join((programs, "/usr/bin")), "PYTHONPATH": "/b"}
 
 
 def test_the_environment_here_is_as_it_is() -> None:
-    assert HERE.env({"PWD": "/nowhere"}, asked={}) == {"PWD": "/nowhere"}
+    assert HERE.env({"PWD": "/nowhere"}, given={}) == {"PWD": "/nowhere"}
 
 
 def test_a_file_that_is_linked_to_this_tree_is_not_of_the_other_one(trees: CodeTree, tmp_path: Path) -> None:

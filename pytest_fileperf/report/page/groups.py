@@ -10,7 +10,7 @@ from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.grid import grid_of
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.page.overview import Entry, link
+from pytest_fileperf.report.page.overview import PageEntry, link
 from pytest_fileperf.report.ranking_table import OUTSIDE, member_names, rank_text, ratio_texts
 from pytest_fileperf.report.text import amount, plain
 from pytest_fileperf.units import format_share
@@ -18,7 +18,7 @@ from pytest_fileperf.units import format_share
 __all__ = ("group_sections",)
 
 
-def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, Entry]) -> Markup:
+def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, PageEntry]) -> Markup:
     """Returns a section for each group; `entries` has the entry of each result under its `id`."""
     if not groups:
         return Markup("")
@@ -31,7 +31,7 @@ def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, Entry]) 
     return element("section", element("h2", "Groups"), element("p", says, class_="quiet"), *shown)
 
 
-def _group(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
+def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
     metric = METRICS[group.ranking.metric]
     places = group.ranking.places
     longest = max(_reach(place, places[0].value) for place in places)
@@ -84,7 +84,7 @@ def _bar(place: Place, best: float | None, longest: float) -> Markup:
     return element("div", *parts, class_="bar")
 
 
-def _grid(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
+def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
     """Returns the grid, with better cells in warmer colours; empty where the members make no grid."""
     grid = grid_of(group.results)
     if grid is None:
@@ -100,7 +100,7 @@ def _grid(group: RankedGroup, entries: Mapping[int, Entry]) -> Markup:
     return table(("", *(f">{plain(column)}" for column in grid.columns)), rows, class_="grid")
 
 
-def _cell(group: RankedGroup, place: Place, entries: Mapping[int, Entry]) -> Markup:
+def _cell(group: RankedGroup, place: Place, entries: Mapping[int, PageEntry]) -> Markup:
     result = group.results[place.member]
     if place.value is None or not place.ratio:
         return element("td", "-", class_="number")

@@ -15,13 +15,13 @@ from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.table import metric_text, row_names
 from pytest_fileperf.report.text import plain
 
-__all__ = ("Entry", "entries_of", "link", "overview")
+__all__ = ("PageEntry", "entries_of", "link", "overview")
 
 _METRICS = ("rps", "p50", "p99")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class PageEntry:
     """A result with its place on the page."""
 
     result: Result
@@ -32,23 +32,23 @@ class Entry:
     """The title of the ranked group it is in; empty for none."""
 
 
-def entries_of(record: SessionRecord) -> tuple[Entry, ...]:
+def entries_of(record: SessionRecord) -> tuple[PageEntry, ...]:
     """Returns all results in the order of the page: first those in no ranked group, then each group, best first."""
     names = {id(result): name for result, name in zip(record.results, row_names(record.results), strict=True)}
     placed = [(result, "") for result in record.alone]
     placed += [(result, plain(group.title)) for group in record.groups for result, _ in group.ordered()]
     return tuple(
-        Entry(result=result, name=names[id(result)], anchor=f"test-{number}", group=group)
+        PageEntry(result=result, name=names[id(result)], anchor=f"test-{number}", group=group)
         for number, (result, group) in enumerate(placed, 1)
     )
 
 
-def link(entry: Entry, name: str = "") -> Markup:
+def link(entry: PageEntry, name: str = "") -> Markup:
     """Returns a link to the section of a test, by its name or another one."""
     return element("a", name or entry.name, class_="name", href=f"#{entry.anchor}")
 
 
-def overview(entries: Sequence[Entry]) -> Markup:
+def overview(entries: Sequence[PageEntry]) -> Markup:
     """Returns the table."""
     headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
     rows: list[Markup] = []
@@ -63,7 +63,7 @@ def overview(entries: Sequence[Entry]) -> Markup:
     return element("section", element("h2", "Results"), table(headings, rows, class_="overview"), foot, id="results")
 
 
-def _rows(entry: Entry, columns: int) -> list[Markup]:
+def _rows(entry: PageEntry, columns: int) -> list[Markup]:
     result = entry.result
     cells = [
         element("td", link(entry), element("div", plain(result.work), class_="quiet")),

@@ -22,7 +22,7 @@ from pytest_fileperf.report.details import (
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.page.overview import Entry
+from pytest_fileperf.report.page.overview import PageEntry
 from pytest_fileperf.report.text import amount, plain
 
 __all__ = ("facts_list", "section")
@@ -32,7 +32,7 @@ _EXAMPLE_LENGTH = 4_000
 _SHOWN_ELSEWHERE = ("work", "latency", "service", "ttfb", "failures", "limits", "limited by")
 
 
-def section(entry: Entry, charts: Sequence[Chart], first_chart: int) -> Markup:
+def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Markup:
     """Returns the section; `first_chart` is the number of its first chart on the page."""
     result = entry.result
     return element(
