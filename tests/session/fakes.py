@@ -57,6 +57,10 @@ class App:
     stays: bool = False
     """It cannot be moved to other cores."""
     dies_when_moved: bool = False
+    background: float = 0.0
+    """Share of a core that it uses while the other version has its turn."""
+    client_cpu_ns: int = CPU_NS // 5
+    """CPU that a request costs the generator."""
 
 
 class Clock:
@@ -228,6 +232,7 @@ class Loads:
         begun_ns = round(self.clock() * 1e9) + plan.measured_from_ns
         made = []
         for side, server in zip(Side, servers, strict=True):
+            assert isinstance(server, Server)
             rounds: list[Round] = []
             for starts_ns, ends_ns in plan.rounds(side):
                 handover_ns = plan.handover_ns
@@ -237,6 +242,12 @@ class Loads:
                 ):
                     count = self._fitting(server, plan.connections, long_ns)
                     rounds.append(self._round(server, work, len(rounds), phase, begun_ns + start_ns, long_ns, count))
+            for starts_ns, ends_ns in plan.rounds(Side(1 - side)):
+                idle_ns = ends_ns - starts_ns
+                idle = self._round(server, work, len(rounds), Phase.HANDOVER, begun_ns + starts_ns, idle_ns, 0)
+                rounds.append(replace(idle, server_cpu_ns=round(idle_ns * server.app.background)))
+            in_order = sorted(rounds, key=lambda round_: round_.started_ns)
+            rounds = [replace(round_, index=place) for place, round_ in enumerate(in_order)]
             made.append((server, rounds))
         base, now = (self._ended(server, index, rounds, plan.duration_ns // 2, tell) for server, rounds in made)
         return base, now
@@ -274,7 +285,7 @@ class Loads:
             statuses=tuple((status, many) for status, many in ((200, good), (404, count - good)) if many),
             failures=failed,
             server_cpu_ns=count * CPU_NS,
-            client_cpu_ns=count * CPU_NS // 5,
+            client_cpu_ns=count * server.app.client_cpu_ns,
             typical_rps=good / long_ns * 1e9 if phase is Phase.ROUND and good else None,
         )
 

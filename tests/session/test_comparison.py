@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result, Standing, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Operation
@@ -34,7 +35,7 @@ from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.session.planning import comparison_plan
 from pytest_fileperf.session.reference import OtherVersion
-from pytest_fileperf.session.rig import Task
+from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.resolve import Settings
@@ -192,11 +193,14 @@ def test_chance_says_whose_turn_is_first(compare: Compare) -> None:
 
 
 def test_sessions_have_other_numbers_of_boots_whatever_tests_seed(compare: Compare) -> None:
-    numbers = []
-    for seed in (1, 2):
+    numbers = [compare.session(seed=seed).measure(RPS).host.booted[0].boot for seed in (1, 2)]
+    assert numbers[0] != numbers[1]
+    chances = []
+    for _ in range(2):
         random.seed(0)  # as plugins and fixtures do before each test
-        numbers.append([booted.boot for booted in compare.session(seed=seed).measure(RPS).host.booted])
-    assert numbers[0][0] != numbers[1][0]
+        with closing(Rig()) as rig:
+            chances.append(rig.chance.random())
+    assert chances[0] != chances[1]
 
 
 # --- what is judged
@@ -212,6 +216,23 @@ def test_slower_code_regresses_and_says_against_what(compare: Compare) -> None:
     assert "--fileperf-update" not in str(compared.failed)
     assert compared.result.explanation is not None
     assert not compare.baselines.exists()
+
+
+@pytest.mark.parametrize("busy, whose", [(Side.BASE, "the base"), (Side.NOW, "the code here")])
+def test_a_regression_says_which_side_worked_in_the_others_turns(busy: Side, whose: str, compare: Compare) -> None:
+    base, now = (replace(app, background=0.3 * (side is busy)) for side, app in zip(Side, (PLAIN, SLOW), strict=True))
+    failed = compare(base, now, RPS).failed
+    assert isinstance(failed, RegressionError)
+    assert f"{whose} used 30 % of a core while the other side had its turn" in str(failed)
+
+
+def test_a_generator_at_its_limit_shows_no_equal_code(compare: Compare) -> None:
+    busy = App(client_cpu_ns=MS)
+    compared = compare(busy, busy, replace(RPS, tolerances={"rps": 4.0}))
+    assert compared.result.measurement.saturated
+    assert compared.only.outcome is Outcome.INCONCLUSIVE
+    assert compared.only.reason is not None
+    assert compared.only.reason.kind is ReasonKind.SATURATED
 
 
 def test_faster_code_does_not_regress(compare: Compare) -> None:

@@ -23,6 +23,7 @@ from pytest_fileperf.settings.resolve import Settings
 MS = 1_000_000
 
 
+GET = Operation(method="GET", url="/")
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 QUICK = Settings(app="serve.apps:app", connections=1, duration_ns=300 * MS, rounds=6, warmup_ns=0, gate=("rps",))
 
@@ -31,7 +32,7 @@ def run(baselines: Path, update: str | None, settings: Settings = QUICK) -> Resu
     """Measures once, on fake servers; returns the result also where the verdict fails."""
     with Session(SessionOptions(baselines=baselines, update=update), rig_of(Host())[0]) as session:
         with suppress(PerformanceError):
-            session.measure(Operation(method="GET", url="/"), settings, TEST)
+            session.measure(GET, settings, TEST)
         return session.results[0]
 
 
@@ -71,11 +72,31 @@ def test_a_run_with_a_broken_limit_is_not_stored(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.json"))
 
 
+def test_a_regression_that_was_stored_does_not_fail(tmp_path: Path) -> None:
+    run(tmp_path, "new")
+    make_baseline_faster(tmp_path)
+    with Session(SessionOptions(baselines=tmp_path, update="all"), rig_of(Host())[0]) as session:
+        session.measure(GET, QUICK, TEST)
+        assert session.results[0].verdict.outcome is Outcome.REGRESSED
+
+
+def test_what_a_limit_has_judged_may_be_new_in_ci(tmp_path: Path) -> None:
+    with Session(SessionOptions(baselines=tmp_path, ci=True), rig_of(Host())[0]) as session:
+        session.measure(GET, replace(QUICK, limits={"min_rps": 1.0}), TEST)
+        assert session.results[0].verdict.outcome is Outcome.NEW
+
+
+def test_a_smoke_run_judges_no_limits(tmp_path: Path) -> None:
+    with Session(SessionOptions(baselines=tmp_path, smoke=True), rig_of(Host())[0]) as session:
+        session.measure(GET, replace(QUICK, limits={"min_rps": 1e12}), TEST)
+        assert session.results[0].verdict.limits == ()
+
+
 def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / Environment.current().profile).symlink_to(tmp_path / "missing" / "directory")
     with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         with pytest.raises(BaselineError, match="cannot be written"):
-            session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+            session.measure(GET, QUICK, TEST)
 
         assert [result.baseline_written for result in session.results] == [False]
 
@@ -89,7 +110,7 @@ def test_a_damaged_baseline_is_told_before_anything_is_booted(tmp_path: Path) ->
         Session(SessionOptions(baselines=tmp_path), rig_of(host)[0]) as session,
         pytest.raises(BaselineError, match="not JSON"),
     ):
-        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+        session.measure(GET, QUICK, TEST)
     assert host.booted == []
 
 
@@ -107,7 +128,7 @@ def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) ->
     with Session(
         SessionOptions(baselines=tmp_path, update="new"), replace(rig, loads=Removing(loads.clock))
     ) as session:
-        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+        session.measure(GET, QUICK, TEST)
         (result,) = session.results
     assert result.verdict.outcome is Outcome.PASS
     assert not result.baseline_written
@@ -117,7 +138,7 @@ def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) ->
 def test_boots_are_loaded_in_an_order_of_chance_and_their_rounds_stand_in_order(tmp_path: Path) -> None:
     rig, loads, sink = rig_of(Host(), seed=3)
     with Session(SessionOptions(baselines=tmp_path), rig) as session:
-        session.measure(Operation(method="GET", url="/"), QUICK, TEST)
+        session.measure(GET, QUICK, TEST)
         (result,) = session.results
     assert [(round_.boot, round_.index) for round_ in result.recording.rounds] == [
         (0, 0),
