@@ -70,7 +70,12 @@ def tree_of(module: Path) -> ast.Module:
     return ast.parse(module.read_text(encoding="utf-8"))
 
 
-def imports_of(module: Path) -> Iterator[tuple[str, str | None]]:
+@cache
+def imports_of(module: Path) -> tuple[tuple[str, str | None], ...]:
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: Path) -> Iterator[tuple[str, str | None]]:
     """Yields (module, name or None) for every import, those inside functions too."""
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -19,9 +20,14 @@ def boot(*values: float, metric: str = "rps", requests: int = 5000, latency_ms: 
     """A boot with these round values, every request as slow as the other."""
     return BootEvidence(
         rounds=tuple({metric: value} for value in values),
-        latency=Histogram.of([latency_ms * MS] * requests),
+        latency=alike(latency_ms, requests),
         requests=requests,
     )
+
+
+@cache
+def alike(latency_ms: int, requests: int) -> Histogram:
+    return Histogram.of([latency_ms * MS] * requests)
 
 
 def side(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge.pairs import pair, stalling, swapped
 from judge.sides import STABILISED
@@ -448,6 +448,7 @@ MANY_PAIRS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(MANY_PAIRS)
 def test_swapping_the_sides_turns_the_answer_round(pairs: list[Pair]) -> None:
     one, other = paired_difference(RPS, pairs), paired_difference(RPS, swapped(pairs))
@@ -457,6 +458,7 @@ def test_swapping_the_sides_turns_the_answer_round(pairs: list[Pair]) -> None:
     assert other.error == pytest.approx(one.error)
 
 
+@settings(max_examples=50)
 @given(MANY_PAIRS, st.sampled_from([share for _, share in RULES.looks]))
 def test_no_outcome_and_its_opposite_at_once(pairs: list[Pair], share: float) -> None:
     one, other = compared("rps", pairs, share=share), compared("rps", swapped(pairs), share=share)
@@ -464,6 +466,7 @@ def test_no_outcome_and_its_opposite_at_once(pairs: list[Pair], share: float) ->
     assert not (one.outcome is Outcome.PASS and other.outcome is Outcome.IMPROVED and one.change == 0)
 
 
+@settings(max_examples=50)
 @given(MANY_PAIRS, st.floats(0.01, 100))
 def test_how_fast_both_sides_are_does_not_matter(pairs: list[Pair], factor: float) -> None:
     def scaled(each: Pair) -> Pair:
@@ -477,6 +480,7 @@ def test_how_fast_both_sides_are_does_not_matter(pairs: list[Pair], factor: floa
     assert other.error == pytest.approx(one.error)
 
 
+@settings(max_examples=50)
 @given(MANY_PAIRS, st.randoms(use_true_random=False))
 def test_the_order_of_pairs_does_not_matter_to_a_rate(pairs: list[Pair], chance: object) -> None:
     shuffled = sorted(pairs, key=lambda each: chance.random())  # type: ignore[attr-defined]
@@ -487,6 +491,7 @@ def test_the_order_of_pairs_does_not_matter_to_a_rate(pairs: list[Pair], chance:
     assert other.error == pytest.approx(one.error)
 
 
+@settings(max_examples=50)
 @given(MANY_PAIRS)
 def test_the_interval_holds_the_change_and_comparisons_are_finite(pairs: list[Pair]) -> None:
     found = compared("rps", pairs)

@@ -233,7 +233,7 @@ def test_threads_and_files_are_drawn_where_they_change() -> None:
 
 
 def test_data_does_not_grow_with_the_length_of_a_run() -> None:
-    recorded = watched(recording(requests=30, boots=2, rounds=2000), looks=5000, growing=1)
+    recorded = watched(recording(requests=30, boots=2, rounds=3 * MOST_POINTS), looks=3 * MOST_POINTS, growing=1)
     charts = charts_of(result(recorded=recorded))
     assert len(charts) == 7
     for chart in charts:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.recordings import open_loop, watched
 from report.samples import (
@@ -463,6 +463,7 @@ def test_characters_that_files_cannot_hold_or_that_turn_text_round_are_left_out(
     assert tree.first("pre").text == "a\ufffdb\ufffdc\ufffdde\nf\tg"
 
 
+@settings(max_examples=40)
 @given(st.recursive(st.text(), lambda item: st.lists(item) | st.dictionaries(st.text(), item)))
 def test_data_comes_out_as_it_went_in(value: object) -> None:
     block = tree_of(data_block(value).text).first("script")

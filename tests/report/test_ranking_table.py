@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.samples import CONCURRENCY, SERVER_CPU, result
 from report.variants import bursts, form_uploads, gated, kept_up, stacks, steady, uploads
@@ -79,6 +79,7 @@ WITHOUT_PERCENT = st.characters(codec="utf-8", exclude_characters="%")
 """A row's last percent sign ends its column."""
 
 
+@settings(max_examples=30)
 @given(
     title=st.text(min_size=1, max_size=60),
     names=st.lists(st.text(WITHOUT_PERCENT, min_size=1, max_size=60), min_size=2, max_size=2, unique=True),

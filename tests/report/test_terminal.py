@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.samples import (
     CPU_REGRESSED,
@@ -82,6 +82,7 @@ def test_colour_changes_nothing_else(width: int, verbosity: int) -> None:
     )
 
 
+@settings(max_examples=30)
 @given(
     name=st.text(min_size=1, max_size=200),
     label=st.none() | st.text(max_size=80),
