@@ -208,12 +208,13 @@ def test_an_error_of_one_in_a_hundred_is_at_most_that(
     assert wrong <= 6
 
 
-@pytest.mark.parametrize("calm", [True, False])
 @pytest.mark.once
-def test_so_it_is_where_requests_stall_together(calm: bool) -> None:
-    """Of 150 comparisons 1.5 are expected, and 5 are three deviations more."""
-    wrong = 0
+def test_so_it_is_where_requests_stall_together() -> None:
+    """Of 150 comparisons 1.5 are expected, and 5 are three deviations more: between stalls and with them."""
+    wrong = {True: 0, False: 0}
     for seed in range(150):
-        found = difference_by_ranks(P99, stalling(seed), usual=0.04, calm=calm)
-        wrong += found is not None and found.is_above(0.0, 0.01)
-    assert wrong <= 5
+        made = stalling(seed)
+        for calm in wrong:
+            found = difference_by_ranks(P99, made, usual=0.04, calm=calm)
+            wrong[calm] += found is not None and found.is_above(0.0, 0.01)
+    assert max(wrong.values()) <= 5, wrong
