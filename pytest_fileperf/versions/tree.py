@@ -168,7 +168,8 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
     All of its virtual environment counts, programs too, where that lies below the given top of a tree.
     """
     path = _absolute(path)
-    if any(path.is_relative_to(directory) for directory in _directories_of_the_interpreter()):
+    directories = _directories_of_the_interpreter(sys.prefix, site.getusersitepackages())
+    if any(path.is_relative_to(directory) for directory in directories):
         return True
     environment = Path(sys.prefix)
     return top is not None and top in environment.parents and path.is_relative_to(environment)
@@ -185,7 +186,8 @@ def _is_of(path: Path, tree: Path, other: Path) -> bool:
 
 
 @cache
-def _directories_of_the_interpreter() -> tuple[Path, ...]:
+def _directories_of_the_interpreter(_prefix: str, _user_packages: str) -> tuple[Path, ...]:
+    """Returns the directories of this Python. The arguments are what a program may set, so that it is known anew."""
     library = sysconfig.get_paths()
     archive = Path(library["stdlib"]).with_name(f"python{sys.version_info.major}{sys.version_info.minor}.zip")
     found = {archive, Path(library["stdlib"]), Path(library["platstdlib"]), *_package_directories()}
