@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plugin.options import (
-    MEASURING_FIXTURES,
-    Options,
-    is_load_test,
-    marker_keys,
-    read_options,
-    runs_in_ci,
-)
+from pytest_fileperf.plugin.invocation import Options, read_options
+from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.settings.resolve import Settings, resolve
@@ -122,6 +116,9 @@ class Active:
                 ci=runs_in_ci(),
                 gates=max(1, self._gates),
                 against=self._base(),
+                confirm=self.options.confirm,
+                base_packages=self.options.base_packages,
+                keeps_trees=self.options.keeps_trees,
                 aa=self.options.aa,
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,

@@ -15,7 +15,7 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.plugin.options import Options
+from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.document import RunFacts, results_html

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.plugin.options import Options
+from pytest_fileperf.plugin.invocation import Options
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.result import Result

@@ -50,6 +50,13 @@ class SessionOptions:
     """Another version to compare with, instead of with stored baselines."""
     profile: bool = False
     """Say which functions cost CPU, after each measurement."""
+    confirm: str = "auto"
+    """Whether the code of a stored baseline is measured again: where stored figures cannot decide (`auto`), `always`,
+    or `never`."""
+    base_packages: str = "now"
+    """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
+    keeps_trees: bool = True
+    """Uncommitted code that a baseline is stored of is kept in the repository."""
     aa: bool = False
     """Compare the code with itself, to see what a gate could see; nothing is judged."""
     commit: Callable[[], Mapping[str, object] | None] = lambda: None

@@ -61,6 +61,8 @@ def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pyte
         "--fileperf-max-duration=9s",
         "--fileperf-server=inprocess",
         "--fileperf-group-by=func",
+        "--fileperf-confirm=always",
+        "--fileperf-base-packages=stored",
     ],
 )
 def test_what_is_about_how_does_not_run_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
@@ -171,6 +173,98 @@ def test_what_is_no_way_to_group_is_told(
     ]
 
 
+SHOW_CHOICES = """
+from pytest_fileperf.plugin.active import ACTIVE
+
+def test_shown(request):
+    active = request.config.stash[ACTIVE]
+    given, kept = active.options, active.session()._options
+    print(f"asked: {given.confirm} {given.base_packages} {given.keeps_trees}")
+    print(f"session: {kept.confirm} {kept.base_packages} {kept.keeps_trees}")
+"""
+
+
+@pytest.mark.parametrize(
+    "ini,arguments,words",
+    [
+        ("", (), "auto now True"),
+        (
+            "fileperf_confirm = always\nfileperf_base_packages = stored\nfileperf_keep_trees = no",
+            (),
+            "always stored False",
+        ),
+        ("fileperf_confirm = always", ("--fileperf-confirm=never",), "never now True"),
+        ("fileperf_base_packages = stored", ("--fileperf-base-packages=now",), "auto now True"),
+        ("fileperf_base_packages = stored", ("--fileperf-confirm=never",), "never stored True"),
+    ],
+)
+def test_how_stored_baselines_are_used(
+    pytester: pytest.Pytester, run: Run, ini: str, arguments: tuple[str, ...], words: str
+) -> None:
+    pytester.makepyfile(SHOW_CHOICES)
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    run("--fileperf", "-s", *arguments).stdout.fnmatch_lines([f"*asked: {words}", f"session: {words}"])
+
+
+def test_words_that_are_no_choice_are_told_at_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nfileperf_base_packages = newest\nfileperf_keep_trees = perhaps\n")
+    no_bool, *others = problems_of(run("--fileperf", "--fileperf-confirm=sometimes"))
+    assert no_bool.startswith("fileperf_keep_trees: ")
+    assert others == [
+        "--fileperf-confirm=sometimes: it is auto, always or never",
+        "fileperf_base_packages = newest: it is now or stored",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments,why",
+    [
+        (("--fileperf-smoke",), "a few requests compare nothing, leave out --fileperf-smoke"),
+        (
+            ("--fileperf-against=http://127.0.0.1:1",),
+            "it is about stored baselines, and --fileperf-against compares with none: leave out one of them",
+        ),
+        (
+            ("--fileperf-aa",),
+            "it is about stored baselines, and --fileperf-aa compares with none: leave out one of them",
+        ),
+    ],
+)
+def test_what_is_about_stored_baselines_is_refused_where_none_is_used(
+    pytester: pytest.Pytester, run: Run, arguments: tuple[str, ...], why: str
+) -> None:
+    given = ("--fileperf-confirm=always", "--fileperf-base-packages=stored")
+    assert problems_of(run(*arguments, *given)) == [
+        f"--fileperf-confirm: {why}",
+        f"--fileperf-base-packages: {why}",
+    ]
+
+
+def test_what_the_ini_file_says_of_stored_baselines_is_no_error_where_none_is_used(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile("def test_some(fileperf): pass")
+    pytester.makeini("[pytest]\nfileperf_confirm = always\nfileperf_base_packages = stored\n")
+    run("--fileperf-smoke").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "ini,arguments",
+    [
+        ("", ("--fileperf-confirm=never", "--fileperf-base-packages=stored")),
+        ("fileperf_confirm = never", ("--fileperf-base-packages=stored",)),
+        ("fileperf_confirm = never\nfileperf_base_packages = stored", ("--fileperf",)),
+    ],
+)
+def test_stored_packages_are_no_use_to_code_that_is_not_measured(
+    pytester: pytest.Pytester, run: Run, ini: str, arguments: tuple[str, ...]
+) -> None:
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    (problem,) = problems_of(run("--fileperf", *arguments))
+    assert problem.startswith("--fileperf-base-packages=stored: ")
+    assert "--fileperf-confirm=never measures none" in problem
+
+
 NATIVE = """
 [tool.pytest]
 fileperf_app = "a:b"
@@ -179,6 +273,7 @@ fileperf_workers = 2
 fileperf_duration = "3s"
 fileperf_strict = true
 fileperf_gate = "p50"
+fileperf_keep_trees = false
 """
 
 
@@ -194,7 +289,8 @@ fileperf_gate = "p50"
         pytest.param(
             NATIVE.replace("tool.pytest", "tool.pytest.ini_options")
             .replace("= 5", '= "5"')
-            .replace("= true", '= "true"'),
+            .replace("= true", '= "true"')
+            .replace("= false", '= "false"'),
             id="ini_options, all texts",
         ),
     ],

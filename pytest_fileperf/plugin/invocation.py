@@ -1,0 +1,199 @@
+"""What the command line and the ini file say: one frozen value, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
+from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, runs_in_ci
+
+__all__ = ("Options", "read_options")
+
+_UPDATES = ("passed", "all", "new")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line and the ini file say."""
+
+    smoke: bool
+    update: str | None
+    """`passed` (no value given), `all`, `new` or None."""
+    reason: str | None
+    """Why baselines are stored, on one line."""
+    prune: bool
+    against: str | None
+    """Another version to compare with, as the user wrote it."""
+    aa: bool
+    """Compare the code with itself."""
+    profile: bool
+    """Say which functions cost CPU."""
+    strict: bool
+    json: Path | None
+    html: Path | None
+    save: str | None
+    """The name to save under, empty for one made of commit and time; None saves nothing."""
+    baselines: Path
+    confirm: str
+    """Whether the code of stored baselines is measured again: `auto`, `always` or `never`."""
+    base_packages: str
+    """The packages that it runs with: `now` or `stored`."""
+    keeps_trees: bool
+    """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
+    group_by: tuple[str, ...]
+    """Labels that say which tests are ranked together."""
+    command_line: Mapping[str, object]
+    """Settings given on the command line, by key."""
+    ini: Mapping[str, object]
+    """Settings given in the ini file, by key."""
+
+
+def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
+    """Returns the options, and everything wrong with those that are not settings."""
+
+    def given(name: str) -> Any:
+        return config.getoption(f"fileperf_{name}")
+
+    ini, wrong_types = _read_ini(config)
+    group_by, wrong_labels = _group_by(given("group_by"), ini.pop("group_by", None))
+    chosen = {key: _chosen(key, given(key), ini.pop(key, None)) for key in CHOICES}
+    wrong_words = [problem for _, problem in chosen.values() if problem]
+    directory, reason = config.invocation_params.dir, given("reason")
+    options = Options(
+        smoke=bool(given("smoke")),
+        update=given("update"),
+        reason=None if reason is None else _on_one_line(reason),
+        prune=bool(given("prune")),
+        against=given("against"),
+        aa=bool(given("aa")),
+        profile=bool(given("profile")),
+        strict=bool(given("strict") or ini.pop("strict", False)),
+        json=_optional_path(directory, given("json")),
+        html=_optional_path(directory, given("html")),
+        save=given("save"),
+        baselines=_baselines(config, ini.pop("baselines", None)),
+        confirm=chosen["confirm"][0],
+        base_packages=chosen["base_packages"][0],
+        keeps_trees=bool(ini.pop("keep_trees", True)),
+        group_by=group_by,
+        command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
+        ini=ini,
+    )
+    in_ci = runs_in_ci() and not given("update_in_ci")
+    unused = _unused_choices(options, [key for key in CHOICES if given(key) is not None])
+    problems = (*_problems(options, directory, in_ci=in_ci), *unused, *wrong_types, *wrong_words, *wrong_labels)
+    return options, problems
+
+
+def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
+    """Yields what is wrong with the options; `in_ci` is whether no baselines may be stored because CI is set."""
+    update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
+    if update is not None and update not in _UPDATES:
+        yield (
+            f"--fileperf-update={update}: it is all or new, or has no value; "
+            "give it after the paths, or the next path is taken for its value"
+        )
+    elif update is not None and smoke:
+        yield "--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"
+    if update is not None and in_ci:
+        yield (
+            "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: store them where "
+            "you see the figures and commit them, or add --fileperf-update-in-ci"
+        )
+    if reason == "":
+        yield '--fileperf-reason: it is empty, say why, as in --fileperf-reason="responses are signed now"'
+    elif reason is not None and update is None:
+        yield "--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update"
+    if options.prune and smoke:
+        yield "--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke"
+    if options.against and options.aa:
+        yield "--fileperf-against and --fileperf-aa: both say what to compare with, give one of them"
+    elif options.against or options.aa:
+        name = "--fileperf-aa" if options.aa else "--fileperf-against"
+        if update is not None:
+            yield f"{name}: it measures two versions, and stores neither: leave out --fileperf-update"
+        if smoke:
+            yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
+        if options.profile:
+            yield f"{name}: it profiles regressions by itself, leave out --fileperf-profile"
+    if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
+        yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
+    if options.html is not None and find_spec("plotly") is None:
+        yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
+
+
+def _unused_choices(options: Options, on_command_line: Collection[str]) -> Iterator[str]:
+    """Yields the choices about stored baselines that were given where none is used."""
+    rival = "--fileperf-against" if options.against else "--fileperf-aa" if options.aa else ""
+    for key in on_command_line:
+        name = f"--fileperf-{key.replace('_', '-')}"
+        if options.smoke:
+            yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
+        elif rival:
+            yield f"{name}: it is about stored baselines, and {rival} compares with none: leave out one of them"
+    # An option may switch off what the ini file asks for, but not ask for what is switched off.
+    overrides = "confirm" in on_command_line and "base_packages" not in on_command_line
+    if options.confirm == "never" and options.base_packages == "stored" and not overrides:
+        yield (
+            "--fileperf-base-packages=stored: the code of a baseline runs with its stored packages only where it is"
+            " measured again, and --fileperf-confirm=never measures none: change one of them"
+        )
+
+
+def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
+    """Returns the given ini values by key, and which of them have a wrong type."""
+    values: dict[str, object] = {}
+    problems = []
+    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, "baselines", "group_by", "keep_trees", "strict"):
+        try:
+            value: object = config.getini(f"fileperf_{key}")
+        except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+            problems.append(f"fileperf_{key}: {error}")
+        else:
+            if value is not None:
+                values[key] = value
+    return values, problems
+
+
+def _chosen(key: str, option: str | None, ini: object) -> tuple[str, str]:
+    """Returns the word of the option, else of the ini value, and what is wrong with it; the default where it is."""
+    words, _ = CHOICES[key]
+    given = option if option is not None else ini
+    if given is None or given in words:
+        return str(given or words[0]), ""
+    where = f"--fileperf-{key.replace('_', '-')}={given}" if option is not None else f"fileperf_{key} = {given}"
+    *first, last = words
+    return words[0], f"{where}: it is {', '.join(first)} or {last}"
+
+
+def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the labels of the option, else of the ini value, and what is wrong with them."""
+    given, where = (option, "--fileperf-group-by") if option is not None else (ini, "fileperf_group_by")
+    if given is None:
+        return DEFAULT_GROUP_BY, []
+    try:
+        return parse_group_by(str(given)), []
+    except ValueError as error:
+        return DEFAULT_GROUP_BY, [f"{where}: {error}"]
+
+
+def _baselines(config: pytest.Config, ini: object) -> Path:
+    given: str | None = config.getoption("fileperf_baselines")
+    if given is not None:
+        return config.invocation_params.dir / given
+    return config.rootpath / str(ini or DEFAULT_BASELINES)
+
+
+def _optional_path(directory: Path, given: str | None) -> Path | None:
+    return None if given is None else directory / given
+
+
+def _on_one_line(text: str) -> str:
+    """Returns the text with single spaces for white space and marks for control characters."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
