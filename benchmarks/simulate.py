@@ -317,7 +317,7 @@ def session(pools: Mapping[str, Drawn], truth: Truth, number: int) -> list[tuple
 
 def one_test(pool: Drawn, alpha: float, rng: np.random.Generator) -> tuple[tuple[str, str], float]:
     """Compares until it is decided, as the session does."""
-    gates = Sequential({name: METRICS[name].paired_tolerance for name in GATES}, alpha=alpha, limit_s=MAX_S)
+    gates = Sequential({name: METRICS[name].tolerance for name in GATES}, alpha=alpha, limit_s=MAX_S)
 
     def pick(stretches: Sequence[Stretch]) -> list[Real]:
         return list(stretches[int(rng.integers(len(stretches)))])

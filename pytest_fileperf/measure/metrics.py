@@ -1,4 +1,4 @@
-"""The catalogue of metrics: each declares its unit, its bad direction and its tolerances once.
+"""The catalogue of metrics: each declares its unit, its bad direction and its tolerance once.
 
 Settings read it too, so it imports nothing large: histograms and recordings are only its arguments.
 """
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.recording import Recording, Round
 
 __all__ = ("METRICS", "Metric", "Unit")
+
+RATE_TOLERANCE = 0.03
+"""Of what is counted per time: a loss of 10 % is then found, and the same code passes, within half a minute."""
 
 
 class Unit(StrEnum):
@@ -41,10 +44,8 @@ class Metric:
     """Its value in one round; None where it is not known of a round."""
     of_run: Callable[[Recording], float | None]
     """Its value over the whole run; None where it was not measured."""
-    tolerance: float = 0.10
-    """The change against a stored baseline, as a share, that a gate lets pass when the test names none."""
-    paired_tolerance: float = 0.05
-    """The tolerance where both sides are measured in turn, which is far more exact."""
+    tolerance: float = 0.05
+    """The worsening, as a share, that a gate lets pass when the test names none."""
     least_requests: int = 1
     """Fewer requests than this on one side cannot carry the metric."""
     percentile: float | None = None
@@ -79,7 +80,6 @@ def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric
         of_round=lambda round_: pick(round_.latency),
         of_run=lambda recording: pick(recording.latency()),
         tolerance=tolerance,
-        paired_tolerance=tolerance / 2.5,
         least_requests=least_requests,
         percentile=percent,
     )
@@ -119,8 +119,7 @@ _ALL = (
         worse_sign=-1,
         of_round=_rate,
         of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
-        tolerance=0.05,
-        paired_tolerance=0.01,
+        tolerance=RATE_TOLERANCE,
     ),
     Metric(
         name="throughput",
@@ -129,21 +128,21 @@ _ALL = (
         worse_sign=-1,
         of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
         of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
-        tolerance=0.05,
-        paired_tolerance=0.01,
+        tolerance=RATE_TOLERANCE,
     ),
-    _percentile(50, 0.10, 5),
-    _percentile(75, 0.10, 11),
-    _percentile(90, 0.15, 29),
-    _percentile(95, 0.20, 59),
-    _percentile(99, 0.25, 299),
-    _percentile(99.9, 0.40, 2995),
+    _percentile(50, 0.06, 5),
+    _percentile(75, 0.06, 11),
+    _percentile(90, 0.09, 29),
+    _percentile(95, 0.12, 59),
+    _percentile(99, 0.15, 299),
+    _percentile(99.9, 0.24, 2995),
     Metric(
         name="mean",
         title="mean",
         unit=Unit.SECONDS,
         of_round=lambda round_: _mean(round_.latency),
         of_run=lambda recording: _mean(recording.latency()),
+        tolerance=0.06,
     ),
     Metric(
         name="latency",
@@ -151,6 +150,7 @@ _ALL = (
         unit=Unit.SECONDS,
         of_round=lambda round_: round_.latency.max_ns / 1e9 if round_.latency.count else None,
         of_run=lambda recording: histogram.max_ns / 1e9 if (histogram := recording.latency()).count else None,
+        tolerance=0.24,
     ),
     Metric(
         name="cpu_per_request",
@@ -158,8 +158,7 @@ _ALL = (
         unit=Unit.SECONDS,
         of_round=lambda round_: _cpu_per_request((round_,)),
         of_run=lambda recording: _cpu_per_request(recording.counted()),
-        tolerance=0.05,
-        paired_tolerance=0.01,
+        tolerance=RATE_TOLERANCE,
     ),
     Metric(
         name="rss",

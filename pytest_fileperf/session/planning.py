@@ -177,7 +177,7 @@ def comparison_plan(
     turn = _turn_plan(settings, pace)
     return ComparisonPlan(
         server=server_plan(settings),
-        tolerances={name: settings.tolerances.get(name, METRICS[name].paired_tolerance) for name in settings.gate},
+        tolerances={name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate},
         alpha=alpha,
         max_duration_ns=settings.max_duration_ns,
         to_the_end=to_the_end,

@@ -21,8 +21,8 @@ DEFAULT_ROUNDS = 12
 """Half a second each at the default duration. Shorter rounds have too few requests, fewer rounds say too little."""
 DEFAULT_WARMUP_NS = 500_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
-DEFAULT_MAX_DURATION_NS = 60_000_000_000
-"""A comparison may take so long: enough to see 5 % on a noisy machine with two cores."""
+DEFAULT_MAX_DURATION_NS = 30_000_000_000
+"""A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
