@@ -32,6 +32,7 @@ ONCE = (
     "session/test_profiling.py",
     "session/test_session_servers.py",
     "versions/test_checkout.py",
+    "versions/test_source.py",
     "watch",
     # Simulations of many comparisons.
     "judge/test_error_budget.py",

@@ -141,6 +141,7 @@ class RunningWorkers(RunningProcess):
         self.title = f"{server_title(spec)} ({self.loop}, {self.http})"
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
+        self.files = tuple(sorted({file for report in ready for file in report.files}))
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 
     @property

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.loopback import url_problem
-from pytest_fileperf.versions.repository import GitError, Repository, find_repository, is_git_installed
+from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Against", "Checkout", "parse_against")
+__all__ = ("Against", "Checkout", "parse_against", "remove_directory")
 
 _WHERE = "--fileperf-against"
 _PYTHON = "python:"
@@ -38,7 +38,7 @@ class Against:
     code_tree: CodeTree
     """Where its code lives. A commit has a tree `there` within a `Checkout` only; a server has the code here."""
     commit: str | None = None
-    """The full hash of a commit."""
+    """The full hash of a commit, or of a tree."""
     url: str | None = None
     """The address of a server that already runs."""
     repository: Repository | None = None
@@ -110,7 +110,7 @@ class Checkout:
     def close(self) -> None:
         """Removes the files. Can be repeated."""
         if self._directory is not None:
-            _remove(self._directory)
+            remove_directory(self._directory)
             self._directory = None
 
 
@@ -131,11 +131,7 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     if directory.is_dir():
         return _directory(text, directory, rootdir)
     if repository is None:
-        why = (
-            f"{rootdir} is in no Git repository"
-            if is_git_installed()
-            else "Git is not installed (no `git` on the PATH)"
-        )
+        why = f"{rootdir} is in no Git repository" if is_git_installed() else NO_GIT
         raise PlanError(f"{_no_directory(directory)}, and it is no ref: {why}")
     raise PlanError(_why_no_commit(repository, text))
 
@@ -191,11 +187,8 @@ def _why_no_commit(repository: Repository, text: str) -> str:
     if kind is not None:
         return f"{text!r} is a {kind} in Git and not a commit: name a branch, a tag or a commit"
     problem = f"{text!r} is neither a directory nor a ref that the Git repository {repository.top} knows"
-    if repository.answers("rev-parse", "--is-shallow-repository") == "true":
-        fetch = _fetch(repository, text, "--depth=1")
-        advice = f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`"
-        in_actions = ", or `fetch-depth: 0` at actions/checkout" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
-        return f"{problem}; {advice}{in_actions}"
+    if advice := repository.how_to_get_history(_fetch(repository, text, "--depth=1")):
+        return f"{problem}; {advice}"
     known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
     near = difflib.get_close_matches(text, known, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -258,7 +251,7 @@ def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, i
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
 
 
-def _remove(directory: Path) -> None:
+def remove_directory(directory: Path) -> None:
     """Removes a directory with everything in it, also what is read-only."""
     for parent, directories, files in os.walk(directory):
         for path in (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import format_bytes
 
-__all__ = ("GitError", "Repository", "find_repository", "is_git_installed")
+__all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
 
+NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
 """Git answers at once; some file systems do not."""
 _COPY_S = 900.0
@@ -38,6 +39,10 @@ class GitError(Exception):
     """Git failed; the text is what it said."""
 
 
+class GitTimeoutError(GitError):
+    """Git did not end in time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
     """A repository with a working tree."""
@@ -49,10 +54,15 @@ class Repository:
     shared: Path
     """Where it keeps what all working trees share."""
 
-    def ask(self, *words: str, timeout_s: float = _QUESTION_S) -> str:
-        """Returns what Git answers, without the last line's end; raises GitError."""
-        where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top)}
-        return _git(*words, directory=self.top, where=where, timeout_s=timeout_s)
+    def ask(
+        self, *words: str, env: Mapping[str, str] | None = None, given: bytes = b"", timeout_s: float = _QUESTION_S
+    ) -> str:
+        """Returns what Git answers, without the last line's end; raises GitError.
+
+        It gets more environment variables, and the given bytes as its standard input.
+        """
+        where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
+        return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s)
 
     def answers(self, *words: str) -> str | None:
         """Returns what Git answers; None where it fails."""
@@ -61,6 +71,20 @@ class Repository:
         except GitError:
             return None
 
+    def head(self) -> str | None:
+        """Returns the full hash of the commit that is checked out; None where there is none yet."""
+        return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+
+    def how_to_get_history(self, fetch: str = "") -> str | None:
+        """Returns that a part of the history is not here, and how to get it; None where all of it is here.
+
+        The text may begin with another command that helps.
+        """
+        if self.answers("rev-parse", "--is-shallow-repository") != "true":
+            return None
+        in_actions = ", or `fetch-depth: 0` at actions/checkout" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
+        return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_actions}"
+
     def commit_of(self, ref: str) -> str:
         """Returns the full hash of the commit that a ref leads to; raises GitError."""
         return self.ask("rev-parse", "--verify", f"{ref}^{{commit}}")
@@ -68,7 +92,8 @@ class Repository:
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
         """Writes the files of a commit into a directory, as a checkout would; returns the submodules that are empty.
 
-        The index is a file that this makes. Raises PlanError where something cannot be copied.
+        The hash of a tree does as well. The index is a file that this makes. Raises PlanError where something cannot be
+        copied.
         """
         tree.mkdir(exist_ok=True)
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
@@ -178,7 +203,13 @@ def _why_no_room(tree: Path) -> str:
     return f"only {format_bytes(free_bytes)} are free there: make room, or let TMPDIR name a directory with more"
 
 
-def _git(*words: str, directory: Path, where: dict[str, str] | None = None, timeout_s: float = _QUESTION_S) -> str:
+def _git(
+    *words: str,
+    directory: Path,
+    where: dict[str, str] | None = None,
+    given: bytes = b"",
+    timeout_s: float = _QUESTION_S,
+) -> str:
     """Returns the standard output of a Git command, without the last line's end; raises GitError."""
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
@@ -188,21 +219,29 @@ def _git(*words: str, directory: Path, where: dict[str, str] | None = None, time
             command,
             cwd=directory,
             env=env,
-            stdin=subprocess.DEVNULL,
+            input=given,
             capture_output=True,
             timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise GitError(f"`git {words[0]}` did not end within {timeout_s:g} s") from None
+        raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise GitError(f"`git` cannot be started in {directory}: {error}") from error
     if done.returncode != 0:
         said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
-        raise GitError(said or f"`git {words[0]}` ended with exit code {done.returncode}")
+        raise GitError(said or f"`git {_command_of(words)}` ended with exit code {done.returncode}")
     return os.fsdecode(done.stdout).removesuffix("\n")
 
 
 def _settings() -> Iterator[str]:
     for setting in _QUIET:
         yield from ("-c", setting)
+
+
+def _command_of(words: tuple[str, ...]) -> str:
+    """Returns the name of the command, which may stand behind settings."""
+    at = 0
+    while words[at : at + 1] == ("-c",):
+        at += 2
+    return words[at]

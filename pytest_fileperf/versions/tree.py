@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "CodeTree", "is_of_the_interpreter")
+__all__ = ("HERE", "CodeTree", "is_of_the_interpreter", "outside_code")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that are for one interpreter, and not for another one."""
@@ -173,6 +173,30 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
         return True
     environment = Path(sys.prefix)
     return top is not None and top in environment.parents and path.is_relative_to(environment)
+
+
+def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
+    """Returns the directories of files that the server of the other tree loaded from outside it, shortest first.
+
+    That code is the same on both sides: editable installs elsewhere, directories on `sys.path`, what Git ignores in the
+    tree here. The interpreter's own is left out. A package counts by the directory it lies in; none lies in another.
+    """
+    if tree.there is None:
+        return ()
+    outside = {
+        _import_directory(path.parent)
+        for path in map(Path, files)
+        if not tree.holds(path) and not is_of_the_interpreter(path)
+    }
+    tops = (directory for directory in outside if outside.isdisjoint(directory.parents))
+    return tuple(sorted(map(str, tops), key=lambda top: (len(top), top)))
+
+
+def _import_directory(directory: Path) -> Path:
+    """Returns the directory that a package is imported from: above the outermost `__init__.py`."""
+    while (directory / "__init__.py").exists():
+        directory = directory.parent
+    return directory
 
 
 def _absolute(path: Path) -> Path:

@@ -104,6 +104,7 @@ def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file
         with booted(spec, code_tree) as server:
             assert httpx.get(server.url, trust_env=False).text == f"{said} in {directory}"
             assert getattr(server, "app_file", None) == f"{directory}/src/versioned_app.py"
+            assert f"{directory}/src/versioned_app.py" in server.files
 
 
 @kinds

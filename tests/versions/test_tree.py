@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
 
 PYTHON = str(Path("/opt/py/bin/python"))
 PACKAGES = sysconfig.get_paths()["purelib"]
@@ -212,3 +212,26 @@ def test_only_here(trees: CodeTree, tmp_path: Path) -> None:
     assert trees.is_only_here(tmp_path / "here" / "new" / "x.py")
     assert not trees.is_only_here(tmp_path / "here" / "src" / "app.py")
     assert not trees.is_only_here(Path(os.__file__))
+
+
+def test_code_from_outside_the_other_tree_is_named_by_its_directories(trees: CodeTree, tmp_path: Path) -> None:
+    package = tmp_path / "library" / "src" / "lib"
+    for name in ("__init__.py", "inner/__init__.py", "inner/deep.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    loaded = [
+        str(path)
+        for path in (
+            package / "inner" / "deep.py",
+            package / "__init__.py",
+            tmp_path / "library" / "src" / "namespace" / "part.py",
+            tmp_path / "here" / "ignored" / "made.py",
+            tmp_path / "base" / "src" / "app.py",
+            Path(os.__file__),
+            Path(pytest.__file__),
+        )
+    ]
+    assert outside_code(loaded, trees) == tuple(
+        sorted((str(tmp_path / "library" / "src"), str(tmp_path / "here" / "ignored")), key=len)
+    )
+    assert outside_code(loaded, HERE) == ()

@@ -1,0 +1,190 @@
+"""Trees of the code: of the files as they are now, and of commits, each without what is no code.
+
+What is no code: the baselines, so that committing them changes no tree, and what Python and pytest write beside it.
+Git's objects go into a directory of ours; the repository stays as it is until something is to be kept in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.units import format_bytes
+from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repository, find_repository
+
+__all__ = ("Snapshots",)
+
+_CACHES = frozenset({"__pycache__", ".pytest_cache"})
+_COMPILED = ".pyc"
+_MOST_UNTRACKED_BYTES = 1 << 30
+"""More is not read: it would fill the temporary directory in each session."""
+_MOST_KEPT_BYTES = 256 << 20
+"""More would make the user's repository large."""
+_ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
+_SUBMODULE = "160000"
+_FAST = ("-c", "core.looseCompression=0", "-c", "core.safecrlf=false")
+"""The objects are thrown away soon. Whether line ends are mixed is not asked here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line of an index."""
+
+    flag: str
+    """`H`; `S` where the file is not looked at (sparse checkouts), lower case where it is assumed to be unchanged."""
+    mode: str
+    path: str
+
+
+class Snapshots:
+    """Makes trees of one repository; the directory is empty, and removed by the caller."""
+
+    def __init__(self, repository: Repository, directory: Path, *, left_out: Iterable[str], patience_s: float) -> None:
+        """The paths left out are from the top of the repository on, with `/`. Files have so long to be read."""
+        self._repository = repository
+        self._directory = directory
+        self._left_out = tuple(left_out)
+        self._patience_s = patience_s
+        self._objects = directory / "objects"
+        self._index = directory / "index"
+        self._env = {"GIT_INDEX_FILE": str(self._index), "GIT_OBJECT_DIRECTORY": str(self._objects)}
+        information = self._objects / "info"
+        information.mkdir(parents=True, exist_ok=True)
+        shared = str(repository.shared.resolve() / "objects")
+        (information / "alternates").write_bytes(os.fsencode(shared) + b"\n")
+        self._of_commits: dict[str, str] = {}
+
+    def of_commit(self, commit: str) -> str:
+        """Returns the tree of a commit; raises GitError."""
+        if commit not in self._of_commits:
+            self._ask("read-tree", commit)
+            self._remove(entry.path for entry in self._entries())
+            self._of_commits[commit] = self._ask("write-tree", "--missing-ok")
+        return self._of_commits[commit]
+
+    def of_files(self) -> str:
+        """Returns the tree of the files as they are: those that Git tracks, and new ones that it does not ignore.
+
+        Raises PlanError, which says what to do, where files cannot be read, are too large, or have no name in Git.
+        """
+        ends_at = time.monotonic() + self._patience_s
+        largest = ""
+        try:
+            tracked = self._take_index()
+            self._ask(*_FAST, "add", "--update", "--ignore-errors", ends_at=ends_at)
+            untracked = self._untracked()
+            largest = self._largest(untracked)
+            self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
+            repositories = [path for path in untracked if (self._repository.top / path).is_dir()]
+            for path in (*(entry.path for entry in tracked if entry.mode == _SUBMODULE), *repositories):
+                self._check_submodule(path)
+            return self._ask("write-tree", "--missing-ok")
+        except GitTimeoutError:
+            self._index.with_name("index.lock").unlink(missing_ok=True)  # of the Git that was ended
+            within = f"within {self._patience_s:g} s{largest}"
+            raise PlanError(f"Git did not read the files of {self._repository.top} {within}: {_ADVICE}") from None
+        except GitError as error:
+            said = str(error).splitlines()[0].removeprefix("error: ")
+            raise PlanError(f"Git cannot read the files of {self._repository.top} ({said}): {_ADVICE}") from error
+
+    def keep(self, tree: str) -> None:
+        """Writes the objects of a tree that `of_files` made into the repository; raises GitError and PlanError."""
+        size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
+        if size_bytes > _MOST_KEPT_BYTES:
+            raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
+        packs = self._directory / "packs"
+        packs.mkdir(exist_ok=True)
+        words = ("pack-objects", "--quiet", "--revs", "--local", "--missing=allow-any", str(packs / "kept"))
+        self._ask("-c", "pack.packSizeLimit=0", *words, given=tree.encode() + b"\n")
+        for pack in packs.glob("*.pack"):
+            self._repository.ask("unpack-objects", "-q", given=pack.read_bytes())
+
+    def _take_index(self) -> list[_Entry]:
+        """Makes our index of the user's, for what that knows of unchanged files; returns what it lists."""
+        users = self._repository.directory / "index"
+        head = self._repository.head()
+        if users.exists():
+            shutil.copy2(users, self._index)  # with its time, by which Git sees files that changed in the same second
+        elif head is not None:
+            self._ask("read-tree", head)
+        entries = list(self._entries())
+        self._remove(entry.path for entry in entries)
+        for flag, option in (("S", "--no-skip-worktree"), ("h", "--no-assume-unchanged")):
+            hidden = [entry.path for entry in entries if self._is_hidden(entry, flag)]
+            self._for_paths(hidden, "update-index", option, "-z", "--stdin")
+        return [entry for entry in entries if not self._is_left_out(entry.path)]
+
+    def _entries(self) -> Iterator[_Entry]:
+        for line in self._ask("ls-files", "-v", "--stage", "-z").split("\0"):
+            facts, tab, path = line.partition("\t")
+            if tab:
+                flag, mode, *_ = facts.split(" ")
+                yield _Entry(flag, mode, path)
+
+    def _is_hidden(self, entry: _Entry, flag: str) -> bool:
+        """Returns whether a file is there that Git was told not to look at."""
+        is_so = entry.flag.upper() == "S" if flag == "S" else entry.flag.islower()
+        return is_so and not self._is_left_out(entry.path) and os.path.lexists(self._repository.top / entry.path)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        """Takes what is left out from our index."""
+        gone = sorted({path for path in paths if self._is_left_out(path)})
+        self._for_paths(gone, "update-index", "--force-remove", "-z", "--stdin")
+
+    def _untracked(self) -> list[str]:
+        """Returns the files that Git neither tracks nor ignores; of other repositories only their directory."""
+        found = self._ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+        return [path.removesuffix("/") for path in found if path and not self._is_left_out(path.removesuffix("/"))]
+
+    def _largest(self, paths: Iterable[str]) -> str:
+        """Returns words about the largest file; raises PlanError where all together are too large."""
+        sizes = {}
+        for path in paths:
+            try:
+                sizes[path] = (self._repository.top / path).lstat().st_size
+            except OSError:
+                continue
+        if not sizes:
+            return ""
+        path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
+        if total > _MOST_UNTRACKED_BYTES:
+            raise PlanError(
+                f"{format_bytes(total)} in {self._repository.top} are neither committed nor ignored, "
+                f"{format_bytes(sizes[path])} of them in {path}: {_ADVICE}"
+            )
+        return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
+
+    def _check_submodule(self, path: str) -> None:
+        """Raises PlanError where a submodule has changes: its entry in a tree is a commit, which does not have them."""
+        top = self._repository.top / path
+        inner = find_repository(top) if (top / ".git").exists() else None
+        if inner is None:
+            return
+        words = ("status", "--porcelain", "--no-renames", "--untracked-files=all", "--ignore-submodules=none", "-z")
+        changed = [line[3:] for line in inner.ask(*words).split("\0") if line]
+        if any(not self._is_left_out(f"{path}/{inside}") for inside in changed):
+            raise PlanError(
+                f"the repository {path} within {self._repository.top} has changes that are not committed: "
+                "commit them there, so that this code has a name"
+            )
+
+    def _is_left_out(self, path: str) -> bool:
+        return (
+            path.endswith(_COMPILED)
+            or not _CACHES.isdisjoint(path.split("/"))
+            or any(path == outer or path.startswith(f"{outer}/") for outer in self._left_out)
+        )
+
+    def _for_paths(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
+        given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        if given:
+            self._ask(*words, given=given, ends_at=ends_at)
+
+    def _ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
+        left_s = self._patience_s if ends_at is None else max(0.1, ends_at - time.monotonic())
+        return self._repository.ask(*words, env=self._env, given=given, timeout_s=left_s)

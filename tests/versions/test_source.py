@@ -1,0 +1,534 @@
+"""The code of a baseline is found again, or a sentence says why not and what to do. The repository stays as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serve.processes import posix
+from versions.repositories import Repo, git, needs_git
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+
+pytestmark = needs_git
+
+BASELINES = ".fileperf"
+
+
+@pytest.fixture(autouse=True)
+def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    repo = Repo.make(tmp_path_factory.mktemp("made once") / "repo")
+    repo.commit(app_py="first")
+    repo.commit(app_py="second")
+    return repo
+
+
+@pytest.fixture
+def repo(made: Repo, tmp_path: Path) -> Repo:
+    """Two commits of `app.py`; the name of its directory has a space and letters that are not ASCII."""
+    return made.copied(tmp_path / "a répo")
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files go. Nothing of them is left after each test."""
+    directory = tmp_path / "temporary files"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    yield directory
+    assert list(directory.iterdir()) == []
+
+
+def source(repo: Repo, baselines: str = BASELINES, *, below: str = ".", keeps_trees: bool = True) -> Source:
+    return Source(repo.top / below, repo.top / below / baselines, keeps_trees=keeps_trees)
+
+
+def state(repo: Repo, baselines: str = BASELINES, *, below: str = ".") -> SourceState:
+    """Returns which code is here, and proves that finding it out changes nothing."""
+    before = everything(repo)
+    with source(repo, baselines, below=below) as opened:
+        here = opened.here
+    assert everything(repo) == before
+    assert isinstance(here, SourceState), here
+    return here
+
+
+def sentence(repo: Repo, baselines: str = BASELINES) -> str:
+    with source(repo, baselines) as opened:
+        here = opened.here
+    assert isinstance(here, str)
+    return here
+
+
+def everything(repo: Repo) -> dict[str, object]:
+    objects = repo.top / repo.git("rev-parse", "--git-common-dir") / "objects"
+    return {**repo.state(), "objects": sorted(str(path) for path in objects.rglob("*"))}
+
+
+def store(repo: Repo, *, keeps_trees: bool = True) -> SourceState:
+    """Stores a baseline of the code that is here, as a session does."""
+    with source(repo, keeps_trees=keeps_trees) as opened:
+        here = opened.here
+        assert isinstance(here, SourceState), here
+        repo.write(f"{BASELINES}/machine/test_app.json", f'{{"tree": "{here.tree}"}}')
+        opened.keep()
+        assert opened.notes == ()
+    return here
+
+
+def content(repo: Repo, stored: SourceState, path: str = "app.py") -> tuple[str, str]:
+    """Returns the title of the baseline's code, and the content of a file there."""
+    before = everything(repo)
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        assert isinstance(code, FoundCode), code
+        assert not code.is_here
+        code_tree = opened.check_out(code)
+        assert opened.check_out(code) is code_tree
+        assert code_tree.there is not None
+        assert (code_tree.here, code_tree.title, code_tree.there.name) == (repo.top, code.title, repo.top.name)
+        said = (code.title, (code_tree.there / path).read_text())
+    assert everything(repo) == before
+    assert not code_tree.there.exists()
+    return said
+
+
+def why_not(repo: Repo, stored: SourceState) -> str:
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+    assert isinstance(code, str), code
+    return code
+
+
+def is_here(repo: Repo, stored: SourceState) -> bool:
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        if isinstance(code, FoundCode) and code.is_here:
+            assert opened.check_out(code).is_here
+        return isinstance(code, FoundCode) and code.is_here
+
+
+def refs(repo: Repo) -> list[str]:
+    return repo.git("for-each-ref", "--format=%(refname)", "refs/fileperf/").split()
+
+
+def test_a_clean_tree_is_that_of_its_commit(repo: Repo) -> None:
+    head = repo.git("rev-parse", "HEAD")
+    assert state(repo) == SourceState(
+        tree=repo.git("rev-parse", "HEAD^{tree}"), commit=head, dirty=False, title=head[:7]
+    )
+
+
+def test_committing_the_baseline_changes_no_tree(repo: Repo) -> None:
+    stored = store(repo)
+    assert is_here(repo, stored)
+    head = repo.commit()
+    assert state(repo) == SourceState(tree=stored.tree, commit=head, dirty=False, title=head[:7])
+    assert is_here(repo, stored)
+    assert refs(repo) == []
+
+
+def test_what_python_and_pytest_write_changes_no_tree_committed_or_not(repo: Repo) -> None:
+    before = state(repo)
+    for path in ("__pycache__/app.cpython-313.pyc", "deep/__pycache__/x", "old.pyc", ".pytest_cache/v/README.md"):
+        repo.write(path, "compiled")
+    assert state(repo) == before
+    repo.commit()
+    after = state(repo)
+    assert (after.tree, after.dirty) == (before.tree, False)
+
+
+def test_a_dirty_tree_is_kept_found_and_forgotten(repo: Repo) -> None:
+    head = repo.git("rev-parse", "HEAD")
+    repo.write("app.py", "third")
+    repo.write("näw file.py", "untracked")
+    stored = store(repo)
+    assert (stored.commit, stored.dirty, stored.title) == (head, True, f"uncommitted code of {head[:7]}")
+    assert refs(repo) == [f"refs/fileperf/{stored.tree}"]
+    repo.write("app.py", "fourth")
+    assert content(repo, stored) == (f"uncommitted code of {head[:7]}", "third")
+    assert content(repo, stored, "näw file.py")[1] == "untracked"
+    repo.git("gc", "--quiet", "--prune=now")
+    assert content(repo, stored)[1] == "third"
+    with source(repo) as opened:
+        opened.forget(["1" * 40, "--all", stored.tree])
+    assert refs(repo) == []
+    repo.git("gc", "--quiet", "--prune=now")
+    assert "commit source and baseline together" in why_not(repo, stored)
+
+
+def test_keeping_changes_nothing_but_its_ref_and_objects(repo: Repo) -> None:
+    repo.write("staged.py", "staged")
+    repo.git("add", "staged.py")
+    repo.write("staged.py", "changed")
+    before = repo.state()
+    with source(repo) as opened:
+        opened.keep()
+        opened.keep()
+    after = repo.state()
+    for key in ("for-each-ref", "files"):
+        del before[key], after[key]
+    assert after == before
+    (ref,) = refs(repo)
+    assert repo.git("log", "--format=%an %ad %p %s", "--date=unix", "--max-count=1", ref) == (
+        f"pytest-fileperf 0 {repo.git('rev-parse', '--short', 'HEAD')} "
+        f"uncommitted code of {repo.git('rev-parse', 'HEAD')[:7]}, kept for a baseline of pytest-fileperf"
+    )
+    assert repo.git("cat-file", "blob", f"{ref}:staged.py") == "changed"
+    repo.git("fsck", "--strict")
+
+
+def test_keeping_can_be_switched_off(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    before = everything(repo)["objects"]
+    stored = store(repo, keeps_trees=False)
+    assert (refs(repo), everything(repo)["objects"]) == ([], before)
+    assert is_here(repo, stored)
+    repo.write("app.py", "fourth")
+    assert "commit source and baseline together" in why_not(repo, stored)
+
+
+def test_the_commit_that_was_checked_out_then(repo: Repo) -> None:
+    repo.commit(**{".fileperf/machine/other_json": "{}"})
+    stored = store(repo)  # no object has its tree: the commit has another baseline
+    repo.commit(app_py="third")
+    assert stored.commit is not None
+    assert content(repo, stored) == (stored.commit[:7], "second")
+
+
+def test_the_commit_that_brought_the_baseline_together_with_its_code(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    together = repo.commit()
+    assert is_here(repo, stored)
+    repo.commit(app_py="fourth")
+    repo.commit(app_py="fifth")
+    assert content(repo, stored) == (together[:7], "third")
+
+
+def test_the_commit_that_brought_a_baseline_that_is_gone_again(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    together = repo.commit()
+    shutil.rmtree(repo.top / BASELINES)
+    repo.commit(app_py="fourth")
+    assert content(repo, stored) == (together[:7], "third")
+
+
+def test_a_baseline_that_came_with_other_code_is_no_guess(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    repo.commit(app_py="changed before the commit")
+    repo.commit(app_py="fourth")
+    said = why_not(repo, stored)
+    assert "its history was rewritten, or it was never committed" in said
+    assert "commit source and baseline together, or store the baseline again" in said
+
+
+def test_a_rewritten_history(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    repo.commit()
+    repo.write("app.py", "amended")
+    repo.git("commit", "--quiet", "--all", "--amend", "--message", "amended")
+    repo.git("reflog", "expire", "--expire=now", "--all")
+    repo.git("gc", "--quiet", "--prune=now")
+    assert "its history was rewritten" in why_not(repo, stored)
+
+
+def test_a_shallow_clone(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = store(repo)
+    repo.commit(app_py="third")
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
+    shallow = Repo(tmp_path / "shallow")
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    assert why_not(shallow, stored).endswith("is cut off (a shallow clone): `git fetch --unshallow`")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert why_not(shallow, stored).endswith("`git fetch --unshallow`, or `fetch-depth: 0` at actions/checkout")
+    shallow.git("fetch", "--quiet", "--unshallow")
+    assert content(shallow, stored)[1] == "second"
+
+
+def test_a_shallow_clone_of_the_commit_with_the_code(repo: Repo, tmp_path: Path) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    repo.commit()
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
+    shallow = Repo(tmp_path / "shallow")
+    assert is_here(shallow, stored)
+    shallow.write("app.py", "changed in CI")
+    assert content(shallow, stored)[1] == "third"
+
+
+def test_a_partial_clone_that_lacks_files_of_the_tree_takes_them_from_the_commit(repo: Repo, tmp_path: Path) -> None:
+    stored = state(repo)
+    repo.commit(app_py="third")
+    repo.git("config", "uploadpack.allowFilter", "true")
+    repo.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    git(tmp_path, "clone", "--quiet", "--filter=blob:none", repo.top.as_uri(), "partial")
+    partial = Repo(tmp_path / "partial")
+    with source(partial) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        assert isinstance(code, FoundCode)
+        there = opened.check_out(code).there
+        assert there is not None
+        assert (there / "app.py").read_text() == "second"
+
+
+def test_no_git(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = state(repo)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert sentence(repo) == why_not(repo, stored)
+    assert "Git is not installed (no `git` on the PATH)" in sentence(repo)
+    with source(repo) as opened:
+        opened.keep()
+        opened.forget([stored.tree])
+        with pytest.raises(PlanError, match="Git is not installed"):
+            opened.check_out(FoundCode(tree=stored.tree, title="x", is_here=False))
+
+
+def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with Source(tmp_path, tmp_path / BASELINES) as opened:
+        assert opened.here == opened.find("1" * 40, None)
+        assert f"{tmp_path} is in no Git repository" in str(opened.here)
+
+
+def test_a_bare_repository(repo: Repo, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(repo.top), "bare")
+    assert "a bare one: run pytest in a clone of it" in sentence(Repo(tmp_path / "bare"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+def test_a_repository_of_another_user(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # Git's own tests say so
+    assert "git config --global --add safe.directory" in sentence(repo)
+
+
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "new")
+    repo.write("app.py", "first")
+    stored = store(repo)
+    assert (stored.commit, stored.dirty, stored.title) == (None, True, "uncommitted code")
+    assert is_here(repo, stored)
+    repo.write("app.py", "second")
+    assert content(repo, stored) == ("uncommitted code", "first")
+
+
+DAMAGED = [("--all", None), ("HEAD", None), ("1" * 40, "main"), ("../" + "1" * 37, None)]
+
+
+@pytest.mark.parametrize("tree,commit", DAMAGED)
+def test_a_damaged_entry(tree: str, commit: str | None, repo: Repo) -> None:
+    with source(repo) as opened:
+        assert "the baseline is damaged, store it again" in str(opened.find(tree, commit))
+
+
+def test_an_entry_without_a_tree(repo: Repo) -> None:
+    with source(repo) as opened:
+        assert "does not say which code it is of: store it again" in str(
+            opened.find(None, repo.git("rev-parse", "HEAD"))
+        )
+
+
+def test_the_hash_of_something_else_is_no_tree(repo: Repo) -> None:
+    for name in ("HEAD", "HEAD:app.py"):
+        with source(repo) as opened:
+            assert isinstance(opened.find(repo.git("rev-parse", name), None), str)
+
+
+PLACES = {
+    "below a directory": "tests/perf/baselines",
+    "with letters": "bäse lines/[x]*",
+    "outside": "../elsewhere",
+}
+
+
+@pytest.mark.parametrize("baselines", PLACES.values(), ids=PLACES)
+def test_baselines_elsewhere(baselines: str, repo: Repo) -> None:
+    before = state(repo, baselines)
+    repo.write(f"{baselines}/machine/test_app.json", "{}")
+    assert state(repo, baselines) == before
+    repo.commit()
+    assert state(repo, baselines).tree == before.tree
+
+
+@posix
+def test_a_directory_of_baselines_that_is_a_link(repo: Repo) -> None:
+    before = state(repo)
+    (repo.top / "real").mkdir()
+    (repo.top / BASELINES).symlink_to("real")
+    repo.write("real/machine/test_app.json", "{}")
+    assert state(repo) == before
+    repo.commit()
+    assert state(repo).tree == before.tree
+
+
+def test_baselines_beside_the_code_itself_are_refused(repo: Repo) -> None:
+    assert "give the baselines a directory of their own" in sentence(repo, ".")
+
+
+def test_a_rootdir_below_the_top_has_the_tree_of_the_whole_repository(repo: Repo) -> None:
+    repo.write("service/main.py", "")
+    repo.commit()
+    stored = state(repo, below="service")
+    assert stored.tree == repo.git("rev-parse", "HEAD^{tree}")
+    repo.write("service/.fileperf/x.json", "{}")
+    assert state(repo, below="service") == stored
+    repo.write("app.py", "changed above")
+    assert state(repo, below="service").dirty
+
+
+def test_a_linked_worktree(repo: Repo, tmp_path: Path) -> None:
+    repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "-b", "other", "HEAD~1")
+    linked = Repo(tmp_path / "linked")
+    linked.write("app.py", "in the worktree")
+    before = repo.state()
+    stored = store(linked)
+    linked.write("app.py", "later")
+    assert content(linked, stored)[1] == "in the worktree"
+    assert content(repo, stored)[1] == "in the worktree"
+    assert {**repo.state(), "for-each-ref": ""} == {**before, "for-each-ref": ""}
+
+
+def test_a_submodule_is_the_commit_that_is_checked_out_in_it(repo: Repo, tmp_path: Path) -> None:
+    library = Repo.make(tmp_path / "library")
+    library.commit(lib_py="old")
+    repo.git("submodule", "add", "--quiet", str(library.top), "libs/core")
+    repo.commit()
+    inner = Repo(repo.top / "libs" / "core")
+    clean = state(repo)
+    inner.write("__pycache__/lib.pyc", "")
+    assert state(repo) == clean
+    inner.write("lib.py", "changed")
+    assert "libs/core" in sentence(repo)
+    assert "has changes that are not committed: commit them there" in sentence(repo)
+    inner.git("commit", "--quiet", "--all", "--message", "new")
+    stored = store(repo)
+    assert stored.dirty
+    inner.git("checkout", "--quiet", "HEAD~1")
+    assert content(repo, stored, "libs/core/lib.py")[1] == "changed"
+
+
+def test_a_repository_within_that_has_no_commit_is_told(repo: Repo) -> None:
+    Repo.make(repo.top / "inner").write("x.py", "")
+    assert "inner" in sentence(repo)
+    assert "let .gitignore name what is no code" in sentence(repo)
+
+
+@posix
+def test_modes_links_and_line_ends_come_back(repo: Repo) -> None:
+    repo.write(".gitattributes", "crlf.txt eol=crlf\n")
+    repo.write("crlf.txt", b"line\r\n")
+    repo.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    (repo.top / "link.py").symlink_to("app.py")
+    (repo.top / "nowhere").symlink_to("/nowhere/at/all")
+    os.mkfifo(repo.top / "fifo")
+    stored = store(repo)
+    (repo.top / "run.sh").chmod(0o644)
+    assert state(repo).tree != stored.tree
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        assert isinstance(code, FoundCode)
+        there = opened.check_out(code).there
+        assert there is not None
+        assert os.access(there / "run.sh", os.X_OK)
+        assert (there / "crlf.txt").read_bytes() == b"line\r\n"
+        assert str((there / "link.py").readlink()) == "app.py"
+        assert (there / "nowhere").is_symlink()
+
+
+def test_a_change_of_equal_length_in_the_same_second_is_seen(repo: Repo) -> None:
+    file = repo.top / "app.py"
+    times = file.stat()
+    os.utime(repo.top / ".git" / "index", ns=(times.st_atime_ns, times.st_mtime_ns))
+    file.write_text("SECOND")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert state(repo).dirty
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_changed_file_that_git_was_told_not_to_look_at(flag: str, repo: Repo) -> None:
+    clean = state(repo)
+    repo.git("update-index", flag, "app.py")
+    assert state(repo) == clean
+    repo.write("app.py", "changed and hidden")
+    assert state(repo).dirty
+
+
+def test_a_sparse_checkout_has_the_tree_of_its_commit(repo: Repo) -> None:
+    repo.write("docs/index.txt", "")
+    repo.write("src/app.py", "")
+    repo.commit()
+    whole = state(repo)
+    for words in (["--cone"], ["--cone", "--sparse-index"]):
+        repo.git("sparse-checkout", "set", *words, "src")
+        assert not (repo.top / "docs").exists()
+        assert state(repo) == whole
+
+
+def test_conflicts_deletions_and_directories_in_place_of_files(repo: Repo) -> None:
+    repo.git("checkout", "--quiet", "-b", "other", "HEAD~1")
+    repo.commit(app_py="other", gone_py="")
+    with pytest.raises(Exception, match="merge"):
+        repo.git("merge", "--quiet", "main")
+    (repo.top / "gone.py").unlink()
+    repo.write("gone.py/now a directory", "")
+    stored = store(repo)
+    assert repo.git("ls-tree", "-r", "--name-only", stored.tree).splitlines() == ["app.py", "gone.py/now a directory"]
+
+
+def test_what_is_ignored_is_not_in_the_tree_unless_it_is_tracked(repo: Repo) -> None:
+    repo.write(".gitignore", "*.log\n")
+    repo.write("tracked.log", "")
+    repo.git("add", "--force", ".gitignore", "tracked.log")
+    repo.git("commit", "--quiet", "--message", "logs")
+    clean = state(repo)
+    repo.write("other.log", "")
+    assert state(repo) == clean
+    repo.write("tracked.log", "changed")
+    assert state(repo).dirty
+
+
+def test_large_files_that_nobody_ignores_are_told_at_once(repo: Repo) -> None:
+    with repo.write("data/large.bin", "").open("r+b") as file:
+        file.truncate(3 << 30)
+    said = sentence(repo)
+    assert "3.00 GiB" in said
+    assert "data/large.bin" in said
+    assert "let .gitignore name what is no code, or set `fileperf_confirm = never`" in said
+
+
+@posix
+def test_files_that_git_cannot_read_in_time(repo: Repo) -> None:
+    stored = state(repo)
+    repo.commit(app_py="third")
+    repo.git("config", "filter.slow.clean", "sleep 5; cat")
+    repo.write(".gitattributes", "slow.txt filter=slow\n")
+    repo.write("slow.txt", "text" * 99)
+    with Source(repo.top, repo.top / BASELINES, patience_s=0.5) as opened:
+        said = str(opened.here)
+        assert "within 0.5 s (the largest new one is slow.txt, 396 B): let .gitignore name what is no code" in said
+        assert isinstance(opened.find(stored.tree, stored.commit), FoundCode)
+
+
+def test_what_cannot_be_kept_is_noted(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    repo.write(".git/refs/fileperf", "a file in the way")
+    with source(repo) as opened:
+        opened.keep()
+        (note,) = opened.notes
+    assert "is not kept for its baseline" in note
+    assert note.endswith("commit source and baseline together")
