@@ -9,16 +9,26 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pytest_fileperf.judge.stored import text_in, whole_in
+from pytest_fileperf.versions.packages import installed_packages
 
-__all__ = ("PACKAGES", "Environment", "differences")
+__all__ = ("SERVER_PACKAGES", "Environment", "differences", "package_changes", "server_packages")
 
-PACKAGES = ("fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop")
-"""Recorded with a baseline. Runs compare although these differ: an upgrade that slows an app is for gates to find."""
+SERVER_PACKAGES = (
+    "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
+)  # fmt: skip
+"""What answers requests, as a rule. Reports show these, and say their changes first."""
 CPUINFO = Path("/proc/cpuinfo")
+_NUMBERS = {
+    "cpu family": "family",
+    "model": "model",
+    "stepping": "stepping",
+    "cpu variant": "variant",
+    "cpu revision": "revision",
+}
+"""The numbers in `/proc/cpuinfo` that tell generations of a processor apart: of x86, then of ARM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +40,13 @@ class Environment:
     machine: str
     """`x86_64`, `arm64`."""
     cpu: str
-    """The processor's model, as the system names it."""
+    """The processor's model, as the system names it, with the numbers of its generation."""
     cores: int
     """Logical processors this process may use."""
     python: str
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of the installed ones of `PACKAGES`."""
+    """The version of every installed package. Runs compare although these differ: a slow upgrade is to be found."""
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
@@ -48,7 +58,7 @@ class Environment:
             cpu=_cpu_model(machine, cpuinfo),
             cores=_usable_cores(),
             python=f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}",
-            packages=_installed(),
+            packages=installed_packages(),
         )
 
     @property
@@ -89,6 +99,32 @@ def differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[s
     )
 
 
+def package_changes(was: Mapping[str, str], now: Mapping[str, str], *, most: int = 8) -> tuple[str, ...]:
+    """Returns what changed between two mappings of packages to versions, those of the server first.
+
+    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and after `most` of them `and 12 more`. Where `was` has
+    nothing but `SERVER_PACKAGES`, nothing is said of others: the first baselines had no others.
+    """
+    if set(was) <= set(SERVER_PACKAGES):
+        now = server_packages(now)
+    changed = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+    changed.sort(key=lambda name: name not in SERVER_PACKAGES)  # within both kinds they stay sorted
+    shown = changed if len(changed) <= most + 1 else changed[:most]
+    said = [_package_change(name, was.get(name), now.get(name)) for name in shown]
+    return (*said, *([f"and {len(changed) - len(shown)} more"] if shown != changed else []))
+
+
+def server_packages(packages: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the packages that are `SERVER_PACKAGES`."""
+    return {name: packages[name] for name in SERVER_PACKAGES if name in packages}
+
+
+def _package_change(name: str, was: str | None, now: str | None) -> str:
+    if was is None:
+        return f"added {name} {now}"
+    return f"removed {name} {was}" if now is None else f"{name} {was} → {now}"
+
+
 def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
@@ -120,28 +156,30 @@ def _cpu_model(machine: str, cpuinfo: Path) -> str:
 
 
 def _model_in(cpuinfo: str) -> str:
-    """Returns the first processor's model from the text of `/proc/cpuinfo`; empty where it names none."""
-    found: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip().lower(), " ".join(value.split()))
-    named = next((found[key] for key in ("model name", "cpu model", "cpu") if found.get(key)), "")
+    """Returns the processors' model from the text of `/proc/cpuinfo`; empty where it names none.
+
+    The name alone may be that of many generations (`AMD EPYC`): the numbers of this one follow it.
+    """
+    processors = [dict(map(_fact, block.splitlines())) for block in cpuinfo.split("\n\n")]
+    # Where cores differ, as on many ARM processors, each kind counts once.
+    return " + ".join(dict.fromkeys(filter(None, map(_model_of, processors))))
+
+
+def _fact(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(":")
+    return key.strip().lower(), " ".join(value.split())
+
+
+def _model_of(processor: Mapping[str, str]) -> str:
+    name = next((processor[key] for key in ("model name", "cpu model", "cpu") if processor.get(key)), "")
     # ARM kernels name no model: the numbers of its designer and design tell it as well.
-    numbers = [found[key] for key in ("cpu implementer", "cpu part", "cpu variant") if found.get(key)]
-    return named or (f"ARM {' '.join(numbers)}" if numbers else "")
+    design = " ".join(processor[key] for key in ("cpu implementer", "cpu part") if processor.get(key))
+    name = " ".join(filter(None, [name or ("ARM" if design else ""), design]))
+    numbers = [f"{word} {processor[key]}" for key, word in _NUMBERS.items() if processor.get(key)]
+    return f"{name} ({', '.join(numbers)})" if name and numbers else name
 
 
 def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _installed() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Entry, ForeignProfile
-from pytest_fileperf.judge.environment import Environment, differences
+from pytest_fileperf.judge.environment import Environment, differences, package_changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
@@ -130,7 +130,7 @@ def _compared(
 
 def _about_baseline(base: Entry, environment: Environment) -> Reason | None:
     """Returns what to say about the baseline that a run regressed from; None for nothing."""
-    different = differences(base.packages, environment.packages)
+    different = package_changes(base.packages, environment.packages)
     if not different and not base.reason:
         return None
     return Reason(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.judge.environment import PACKAGES, Environment, differences
+from pytest_fileperf.judge.environment import Environment, differences, package_changes, server_packages
 
 HERE = Environment(
     system="Linux",
@@ -20,6 +20,9 @@ HERE = Environment(
     python="CPython 3.11",
     packages={"uvicorn": "0.34.0"},
 )
+
+X86 = "processor : {}\nvendor_id : AuthenticAMD\ncpu family : 25\nmodel : {}\nmodel name : AMD EPYC\nstepping : 1\n"
+ARM = "processor : {}\nCPU implementer : 0x41\nCPU variant : 0x3\nCPU part : {}\nCPU revision : 1\n"
 
 
 def test_the_profile_is_readable_safe_and_the_same_everywhere() -> None:
@@ -62,8 +65,7 @@ def test_where_this_runs() -> None:
     assert here.cores >= 1
     assert here.cpu
     assert here.python == f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
-    assert set(here.packages) <= set(PACKAGES)
-    assert "uvicorn" in here.packages
+    assert {"uvicorn", "pytest", "numpy"} <= set(here.packages)
 
 
 def test_finding_out_starts_no_process() -> None:
@@ -74,9 +76,15 @@ def test_finding_out_starts_no_process() -> None:
 @pytest.mark.parametrize(
     "cpuinfo,model",
     [
-        ("processor\t: 0\nmodel name\t: Some  CPU @ 2.60GHz\n\nmodel name\t: Second\n", "Some CPU @ 2.60GHz"),
+        ("processor\t: 0\nmodel name\t: Some  CPU @ 2.60GHz\n\nmodel name\t: Second\n", "Some CPU @ 2.60GHz + Second"),
         ("processor: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
-        ("CPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "ARM 0x41 0xd0c 0x3"),
+        (f"{X86.format(0, 17)}\n{X86.format(1, 17)}\n", "AMD EPYC (family 25, model 17, stepping 1)"),
+        (ARM.format(0, "0xd0c"), "ARM 0x41 0xd0c (variant 0x3, revision 1)"),
+        (
+            "\n".join(ARM.format(core, part) for core, part in enumerate(("0xd05", "0xd05", "0xd0b"))),
+            "ARM 0x41 0xd05 (variant 0x3, revision 1) + ARM 0x41 0xd0b (variant 0x3, revision 1)",
+        ),
+        ("model name\t: ARMv8 Processor rev 3\nCPU implementer\t: 0x41\n", "ARMv8 Processor rev 3 0x41"),
         ("nothing to see", platform.machine()),
     ],
 )
@@ -84,6 +92,18 @@ def test_the_model_of_the_processor(cpuinfo: str, model: str, tmp_path: Path) ->
     file = tmp_path / "cpuinfo"
     file.write_text(cpuinfo, encoding="utf-8")
     assert Environment.current(file).cpu == model
+
+
+def test_generations_of_one_name_have_profiles_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    found = []
+    for model in (1, 17):
+        file.write_text(X86.format(0, model), encoding="utf-8")
+        found.append(Environment.current(file))
+    older, newer = found
+    assert older.profile != newer.profile
+    stored = replace(older, cpu="AMD EPYC")  # as in a baseline of before the numbers were part of it
+    assert newer.differences(stored) == ("cpu was AMD EPYC, is AMD EPYC (family 25, model 17, stepping 1)",)
 
 
 def test_where_no_file_names_the_processor_it_is_the_architecture(tmp_path: Path) -> None:
@@ -105,3 +125,43 @@ def test_changes_name_nested_keys_and_both_values() -> None:
         "y was not set, is {}",
     )
     assert differences(was, was) == ()
+
+
+MANY = {f"p{number:02}": "1" for number in range(20)}
+CHANGES: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...]]] = {
+    "none": ({"a": "1"}, {"a": "1"}, ()),
+    "each kind": (
+        {"a": "1", "gone": "2", "same": "3"},
+        {"a": "1.1", "new": "4", "same": "3"},
+        ("a 1 → 1.1", "removed gone 2", "added new 4"),
+    ),
+    "those of the server first": (
+        {"a": "1", "starlette": "1.0", "uvicorn": "2"},
+        {"a": "2", "starlette": "1.1", "uvicorn": "3"},
+        ("starlette 1.0 → 1.1", "uvicorn 2 → 3", "a 1 → 2"),
+    ),
+    "many": (
+        {"a": "1"},
+        {"a": "1", "uvicorn": "2"} | MANY,
+        ("added uvicorn 2", *(f"added p{number:02} 1" for number in range(7)), "and 13 more"),
+    ),
+    "one more than shown is shown": (
+        {"a": "1"},
+        {"a": "1"} | dict(sorted(MANY.items())[:9]),
+        tuple(f"added p{number:02} 1" for number in range(9)),
+    ),
+    "a first baseline knew only those of the server": (
+        {"uvicorn": "1", "h11": "2"},
+        {"uvicorn": "1", "h11": "3"} | MANY,
+        ("h11 2 → 3",),
+    ),
+}
+
+
+@pytest.mark.parametrize("was,now,said", CHANGES.values(), ids=CHANGES)
+def test_changes_of_packages_in_words(was: dict[str, str], now: dict[str, str], said: tuple[str, ...]) -> None:
+    assert package_changes(was, now) == said
+
+
+def test_reports_show_the_packages_that_answer_requests() -> None:
+    assert server_packages({"a": "1", "uvicorn": "2", "fastapi": "3"}) == {"fastapi": "3", "uvicorn": "2"}

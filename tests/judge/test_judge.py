@@ -102,10 +102,7 @@ def test_a_baseline_of_something_else_is_inconclusive() -> None:
 
 def test_a_regression_says_which_packages_changed() -> None:
     older = replace(STORED, packages={"uvicorn": "0.34.0", "h11": "0.14.0"})
-    assert (
-        sentence(judged(older, now=SLOW).reason)
-        == "since the baseline, h11 was 0.14.0, is not set; uvicorn was 0.34.0, is 0.54.0"
-    )
+    assert sentence(judged(older, now=SLOW).reason) == "since the baseline, removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0"
     assert sentence(judged(older).reason) == ""
     assert sentence(judged(now=SLOW).reason) == ""
 
@@ -115,7 +112,7 @@ def test_a_regression_says_why_its_baseline_was_stored() -> None:
     why = "the baseline of 2026-01-02 was stored because: responses are signed now"
     assert sentence(judged(explained, now=SLOW).reason) == why
     older = replace(explained, packages={"uvicorn": "0.34.0"})
-    assert sentence(judged(older, now=SLOW).reason) == f"since the baseline, uvicorn was 0.34.0, is 0.54.0; {why}"
+    assert sentence(judged(older, now=SLOW).reason) == f"since the baseline, uvicorn 0.34.0 → 0.54.0; {why}"
     assert sentence(judged(explained).reason) == ""
 
 
@@ -150,7 +147,7 @@ def test_a_regression_beyond_what_a_busy_machine_explains_stays_one() -> None:
     assert found.outcome is Outcome.REGRESSED
     assert sentence(found.reason) == (
         "others had the server's core for 8 % of the time, which explains less than this;"
-        " since the baseline, uvicorn was 0.34.0, is 0.54.0"
+        " since the baseline, uvicorn 0.34.0 → 0.54.0"
     )
 
 

@@ -40,7 +40,7 @@ REGRESSED = MetricComparison(
     low=-0.188,
     high=-0.1131,
     confidence=0.9,
-    reason=Reason(kind=ReasonKind.SINCE_BASELINE, differences=("uvicorn was 0.34.0, is 0.54.0",)),
+    reason=Reason(kind=ReasonKind.SINCE_BASELINE, differences=("uvicorn 0.34.0 → 0.54.0",)),
 )
 NEW = MetricComparison(
     metric="rps",
@@ -103,7 +103,7 @@ rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)        5 %  REGRESSED
 p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)       25 %  PASS
 
 limited by: server CPU (98 % of its core)
-rps: since the baseline, uvicorn was 0.34.0, is 0.54.0
+rps: since the baseline, uvicorn 0.34.0 → 0.54.0
 if the new level is meant to stay, store it with --fileperf-update=all"""
     )
 

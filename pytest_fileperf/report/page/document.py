@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 
+from pytest_fileperf.judge.environment import server_packages
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.report.details import word_of
@@ -114,7 +115,8 @@ def _facts(facts: RunFacts) -> list[tuple[str, list[str]]]:
     cores = [f"{known['cores']} cores"] if "cores" in known else []
     machine = [str(known[name]) for name in ("cpu", "machine", "system", "python") if name in known]
     packages = known.get("packages")
-    versions = [f"{name} {packages[name]}" for name in sorted(packages)] if isinstance(packages, Mapping) else []
+    shown = server_packages(packages) if isinstance(packages, Mapping) else {}
+    versions = [f"{name} {version}" for name, version in shown.items()]
     return [
         ("made", [facts.created.strftime("%Y-%m-%d %H:%M %Z").rstrip()]),
         ("by", [facts.command] if facts.command else []),

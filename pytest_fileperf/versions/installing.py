@@ -1,0 +1,213 @@
+"""Makes a virtual environment with exactly the packages that are asked for, by uv where there is one, else by pip.
+
+Both read their own settings (indexes, `PIP_FIND_LINKS`, `UV_FIND_LINKS`, certificates, files). Dependencies are not
+followed: the list has them all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_fileperf.errors import PlanError
+
+__all__ = ("TOOLS", "install", "packages_of", "python_of", "why_not_installed")
+
+TOOLS = ("uv", "pip")
+"""In the order in which they are tried. pip may know an index that uv does not know."""
+_OF_ANOTHER_PLACE = frozenset((
+    "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
+    "__PYVENV_LAUNCHER__",
+))  # fmt: skip
+"""Environment variables that would have packages put, or found, outside the new environment."""
+_FOR_UV = {
+    "UV_DEFAULT_INDEX": "PIP_INDEX_URL",
+    "UV_INDEX": "PIP_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS": "PIP_FIND_LINKS",
+    "UV_NO_INDEX": "PIP_NO_INDEX",
+}
+"""What uv is told by pip's variable where it has none of its own: uv does not read pip's."""
+_SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
+"""The old and the new name of one setting. A company's certificates are in the system's store, and not in uv's."""
+_UNREACHABLE = re.compile(
+    r"failed to fetch|error sending request|connection broken|network was disabled|name resolution|dns error"
+    r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"no matching distribution|no version of|not found in|no solution found", re.IGNORECASE)
+_NOT_BUILT = re.compile(r"failed to build|failed building|failed-wheel-build|metadata-generation-failed", re.IGNORECASE)
+_POLL_S = 0.05
+
+
+def python_of(environment: Path) -> Path:
+    """Returns where the interpreter of a virtual environment is."""
+    return _place(environment, "scripts") / ("python.exe" if os.name == "nt" else "python")
+
+
+def packages_of(environment: Path) -> Path:
+    """Returns the site-packages of a virtual environment."""
+    return _place(environment, "purelib")
+
+
+def install(
+    packages: Mapping[str, str], environment: Path, *, timeout_s: float, tools: Sequence[str] | None = None
+) -> None:
+    """Makes the virtual environment, whose directory must not exist, with these versions and nothing else.
+
+    Its Python is that of this process. Raises PlanError with one sentence when no tool can do it, or when it takes
+    longer than `timeout_s`.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    problem = PlanError("there is neither uv nor pip to make an environment with: install one of them")
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    listed = environment.parent / "packages.txt"
+    listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
+    for tool in TOOLS if tools is None else tools:
+        commands = _MADE_BY[tool](environment, listed if packages else None)
+        try:
+            for command in commands:
+                _run(command, packages, log=environment.parent / "log.txt", deadline_s=deadline_s, timeout_s=timeout_s)
+            if commands:
+                return
+        except PlanError as error:
+            problem = error
+            shutil.rmtree(environment, ignore_errors=True)
+            if time.monotonic() >= deadline_s:
+                break
+    raise problem
+
+
+def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
+    """Returns one sentence about what uv or pip said when it failed; it names the package where that is known."""
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
+    errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
+    text = "\n".join(errors or complaints[-3:])
+    ways = (_named_with_version, _named_alone)
+    name = next((name for way in ways for name in packages if way(text, name, packages[name])), None)
+    what = f"{name} {packages[name]}" if name else "the packages"
+    if _UNREACHABLE.search(said):
+        return f"{what} cannot be installed, as no package index can be reached"
+    if name and _NOT_BUILT.search(said):
+        return f"{what} cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
+    if name and _UNKNOWN.search(text):
+        return f"{what} cannot be installed, as no package index has it for this Python and machine"
+    last = (errors or complaints or ["it says nothing"])[-1]
+    return f"{what} cannot be installed ({last.rstrip('.')})"
+
+
+def _named_with_version(text: str, name: str, version: str) -> bool:
+    return (
+        re.search(rf"(?<![\w.-]){_written(name)}(==|-|@| ){re.escape(version)}(?![\w-])", text, re.IGNORECASE)
+        is not None
+    )
+
+
+def _named_alone(text: str, name: str, _version: str) -> bool:
+    """Returns whether a package is named where these tools name one; some names are words, such as `build`."""
+    return (
+        re.search(rf"\b(for|build|because|simple)[ /]['`]?{_written(name)}(?![\w-])", text, re.IGNORECASE) is not None
+    )
+
+
+def _written(name: str) -> str:
+    return "[-_.]+".join(map(re.escape, name.split("-")))
+
+
+def _place(environment: Path, kind: str) -> Path:
+    top = str(environment)
+    return Path(sysconfig.get_path(kind, "venv", vars={"base": top, "platbase": top}))
+
+
+def _by_uv(environment: Path, listed: Path | None) -> list[list[str]]:
+    # An environment that is not activated has its programs beside its Python.
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv is None:
+        return []
+    commands = [[uv, "venv", "--no-project", "--python", sys.executable, str(environment)]]
+    if listed is not None:
+        # Compiled at once: a server that has to compile as it boots is laid out otherwise in memory.
+        commands.append([
+            uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment)),
+            "--requirement", str(listed),
+        ])  # fmt: skip
+    return commands
+
+
+def _by_pip(environment: Path, listed: Path | None) -> list[list[str]]:
+    here = importlib.util.find_spec("pip") is not None
+    if not here and importlib.util.find_spec("ensurepip") is None:
+        return []
+    python = str(python_of(environment))
+    pip = [sys.executable, "-I", "-m", "pip", "--python", python] if here else [python, "-I", "-m", "pip"]
+    commands = [[sys.executable, "-I", "-m", "venv", *(["--without-pip"] if here else []), str(environment)]]
+    if listed is not None:
+        commands.append([
+            *pip, "install", "--no-deps", "--no-input", "--disable-pip-version-check", "--no-warn-script-location",
+            "--requirement", str(listed),
+        ])  # fmt: skip
+    return commands
+
+
+_MADE_BY: Mapping[str, Callable[[Path, Path | None], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
+"""The commands by which a tool makes an environment; none where it is not installed."""
+
+
+def _run(
+    command: Sequence[str], packages: Mapping[str, str], *, log: Path, deadline_s: float, timeout_s: float
+) -> None:
+    """Runs a command to its end; raises PlanError when it fails, cannot be started or is not done by the deadline."""
+    with log.open("w+b") as stream:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=_env(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that what it starts can be ended with it
+            )
+        except OSError as error:
+            raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
+        try:
+            ended = process.wait(timeout=max(_POLL_S, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise PlanError(
+                f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
+            ) from None
+        finally:
+            _end(process)
+        if ended != 0:
+            stream.seek(0)
+            said = re.sub(r"\x1b\[[0-9;]*m", "", stream.read().decode("utf-8", "replace"))
+            raise PlanError(why_not_installed(said, packages))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that still runs, with all that it started."""
+    if process.poll() is not None:
+        return
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+
+
+def _env(env: Mapping[str, str]) -> dict[str, str]:
+    result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
+    result |= {own: result[other] for own, other in _FOR_UV.items() if other in result and own not in result}
+    if not any(name in result for name in _SYSTEM_CERTIFICATES):
+        result |= dict.fromkeys(_SYSTEM_CERTIFICATES, "true")
+    return result

@@ -1,0 +1,119 @@
+"""Environments that uv and pip make, of wheels in a directory; and what is said when they cannot."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from versions.wheels import install_at, wheel
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.packages import installed_packages, python_with
+
+needs_uv = pytest.mark.skipif(
+    shutil.which("uv") is None and shutil.which("uv", path=str(Path(sys.executable).parent)) is None, reason="needs uv"
+)
+each_tool = pytest.mark.parametrize("tool", [pytest.param("uv", marks=needs_uv), "pip"])
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of wheels that stands for every package index: `some-tool`, which has a program, and `other`."""
+    directory = tmp_path_factory.mktemp("wheels")
+    for version in ("1.0", "1.1"):
+        wheel(directory, "some_tool", version, program="some-tool")
+    wheel(directory, "other", "3.0")
+    for name in ("PIP_NO_INDEX", "UV_NO_INDEX"):
+        monkeypatch.setenv(name, "1")
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, str(directory))
+    return directory
+
+
+def said(python: Path, code: str) -> str:
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+@each_tool
+def test_two_versions_of_a_package_are_two_interpreters_that_are_used_again(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "of another place"))
+    install_at(tmp_path / "of another place", "other", "3.0")  # must not be taken for installed
+    cache = tmp_path / "a cache"
+    lists = {version: {"some-tool": version, "other": "3.0", "pytest-fileperf": "9"} for version in ("1.0", "1.1")}
+    found = {version: python_with(listed, cache=cache, tools=[tool]) for version, listed in lists.items()}
+    monkeypatch.delenv("PYTHONPATH")
+    about = "import sys, other, some_tool; print(some_tool.VERSION, other.VERSION, *sys.version_info[:3])"
+    python = " ".join(map(str, sys.version_info[:3]))
+    for version, interpreter in found.items():
+        assert said(interpreter, about) == f"{version} 3.0 {python}"
+        program = interpreter.with_name("some-tool")
+        assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == f"{version}\n"
+        assert python_with(lists[version], cache=cache, tools=()) == interpreter
+    names = "from importlib.metadata import distributions; print(sorted(d.name for d in distributions()))"
+    assert said(found["1.0"], names) in ("['other', 'some-tool']", "['other', 'some_tool']")
+    assert set(cache.iterdir()) == {interpreter.parents[1] for interpreter in found.values()}
+
+
+def test_two_runs_can_build_one_environment_at_once(tmp_path: Path) -> None:
+    found: list[Path] = []
+
+    def build() -> None:
+        found.append(python_with({"other": "3.0"}, cache=tmp_path, tools=["pip"]))
+
+    runs = [threading.Thread(target=build) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(found) == 2
+    assert len(set(found)) == 1
+    assert said(found[0], "import other; print(other.VERSION)") == "3.0"
+    assert list(tmp_path.iterdir()) == [found[0].parents[1]]
+
+
+@each_tool
+def test_a_version_that_no_index_has_is_named_and_nothing_is_left(tool: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        python_with({"other": "3.0", "some-tool": "7.0"}, cache=tmp_path, tools=[tool])
+    assert (
+        str(caught.value) == "some-tool 7.0 cannot be installed, as no package index has it for this Python and machine"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_uv
+def test_what_uv_does_not_find_pip_may_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    assert python_with({"other": "3.0"}, cache=tmp_path / "cache").exists()
+
+
+@needs_uv
+def test_uv_knows_pip_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UV_FIND_LINKS", "UV_NO_INDEX"):
+        monkeypatch.delenv(name)
+    assert python_with({"other": "3.0"}, cache=tmp_path, tools=["uv"]).exists()
+
+
+def test_it_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"an environment with the packages \(1\) could not be made within 0.01 s"):
+        python_with({"other": "3.0"}, cache=tmp_path, tools=["pip"], timeout_s=0.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_from_git_is_copied_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its programs are not: only its modules are imported."""
+    here = tmp_path / "site-packages"
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(here)])
+    monkeypatch.syspath_prepend(here)
+    git: dict[str, object] = {"url": "https://example.invalid", "vcs_info": {"vcs": "git", "commit_id": "1a2b3c4d5"}}
+    install_at(here, "from_git", "2.0", direct_url=git)
+    version = installed_packages()["from-git"]
+    assert version == "2.0 (git 1a2b3c4)"
+    python = python_with({"from-git": version, "other": "3.0"}, cache=tmp_path / "cache", tools=["pip"])
+    assert said(python, "import from_git, other; print(from_git.VERSION, other.VERSION)") == "2.0 3.0"

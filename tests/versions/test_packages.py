@@ -1,0 +1,162 @@
+"""What is installed and where it came from; and environments in the cache, made without a process."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+from versions.wheels import install_at
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions import packages as module
+from pytest_fileperf.versions.installing import packages_of, python_of
+from pytest_fileperf.versions.packages import cache_directory, from_no_index, installed_packages, python_with
+
+GIT = {"url": "https://example.invalid/a.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b3c4d5e6f"}}
+WEB = {"url": "https://example.invalid/a.whl", "archive_info": {"hashes": {"sha256": "9f8e7d6c5b4a"}}}
+ORIGINS: dict[str, tuple[dict[str, object] | None, str, str]] = {
+    "a package index": (None, "pip", "1.0"),
+    "an editable install": ({"url": "file:///code", "dir_info": {"editable": True}}, "uv", "1.0 (local)"),
+    "a directory": ({"url": "file:///code", "dir_info": {}}, "pip", "1.0 (local)"),
+    "a file": ({"url": "file:///a.whl", "archive_info": {}}, "pip", "1.0 (local)"),
+    "Git": (dict(GIT), "pip", "1.0 (git 1a2b3c4)"),
+    "an address": (dict(WEB), "pip", "1.0 (archive 9f8e7d6)"),
+    "an address without a hash": ({**WEB, "archive_info": {}}, "pip", "1.0 (archive)"),
+    "conda, with the directory of its own servers": ({"url": "file:///home/conda", "dir_info": {}}, "conda", "1.0"),
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that counts as one of this Python's."""
+    directory = tmp_path / "site-packages"
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(directory)])
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    return directory
+
+
+@pytest.mark.parametrize("direct_url,installer,version", ORIGINS.values(), ids=ORIGINS)
+def test_where_a_package_came_from(
+    direct_url: dict[str, object] | None, installer: str, version: str, site: Path
+) -> None:
+    install_at(site, "a", "1.0", direct_url=direct_url, installer=installer)
+    assert installed_packages([str(site)]) == {"a": version}
+    assert from_no_index({"a": version, "b": "2"}) == (("a",) if " " in version else ())
+
+
+def test_a_damaged_note_of_the_origin_is_none(site: Path) -> None:
+    install_at(site, "a", "1.0")
+    (site / "a-1.0.dist-info" / "direct_url.json").write_text("{")
+    assert installed_packages([str(site)]) == {"a": "1.0"}
+
+
+def test_what_lies_outside_the_interpreter_s_directories_is_local(tmp_path: Path) -> None:
+    install_at(tmp_path / "vendored", "a", "1.0")
+    assert installed_packages([str(tmp_path / "vendored")]) == {"a": "1.0 (local)"}
+
+
+def test_names_are_normalised_and_sorted_and_the_first_of_two_counts(site: Path) -> None:
+    for directory, name, version in (("", "Some.Name_x", "2"), ("", "b", "1"), ("later", "some_name.X", "3")):
+        install_at(site / directory, name, version)
+    found = installed_packages([str(site), str(site / "later")])
+    assert list(found.items()) == [("b", "1"), ("some-name-x", "2")]
+
+
+def test_what_has_no_name_or_version_is_left_out(site: Path) -> None:
+    for name, text in (("a-1.dist-info", "Version: 1\n"), ("b-1.dist-info", "Name: b\n"), ("c-1.dist-info", None)):
+        (site / name).mkdir(parents=True)
+        if text is not None:
+            (site / name / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}")
+    assert installed_packages([str(site)]) == {}
+
+
+def test_what_is_installed_here() -> None:
+    found = installed_packages()
+    assert {"pytest", "uvicorn", "pytest-fileperf"} <= set(found)
+    assert list(found) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "system,variables,directory",
+    [
+        ("linux", {}, "home/.cache"),
+        ("linux", {"XDG_CACHE_HOME": "{}/xdg"}, "xdg"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "home/.cache"),
+        ("darwin", {}, "home/Library/Caches"),
+        ("win32", {}, "home/AppData/Local"),
+        ("win32", {"LOCALAPPDATA": "{}/local"}, "local"),
+    ],
+)
+def test_the_cache_is_the_user_s(system: str, variables: dict[str, str], directory: str, tmp_path: Path) -> None:
+    given = {name: value.format(tmp_path) for name, value in variables.items()}
+    found = cache_directory(given, system=system, home=tmp_path / "home")
+    assert found == tmp_path / directory / "pytest-fileperf" / "environments"
+
+
+# Environments that another run has made
+
+
+def made(packages: dict[str, str], cache: Path, *, hours_ago: float = 0.0) -> Path:
+    """Puts an environment with these packages into the cache."""
+    environment = cache / module.environment_name(packages)
+    python_of(environment).parent.mkdir(parents=True)
+    python_of(environment).touch()
+    os.utime(environment, (time.time() - hours_ago * 3600,) * 2)
+    return environment
+
+
+def test_an_environment_in_the_cache_is_used_and_marked_as_used(tmp_path: Path) -> None:
+    environment = made({"a": "1"}, tmp_path, hours_ago=5)
+    listed = {"a": "1", "pytest-fileperf": "9", "own": "3 (local)"}
+    assert python_with(listed, cache=tmp_path, tools=()) == python_of(environment)
+    assert time.time() - environment.stat().st_mtime < 3600
+
+
+@pytest.mark.parametrize("other", [{"a": "2"}, {}, {"a": "1", "b": "1"}, {"a": "1", "b": "1 (git 1a2b3c4)"}])
+def test_another_list_is_another_environment(other: dict[str, str], tmp_path: Path) -> None:
+    made({"a": "1"}, tmp_path)
+    with pytest.raises(PlanError):
+        python_with(other, cache=tmp_path, tools=())
+
+
+def test_without_any_tool_it_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"^there is neither uv nor pip to make an environment with: install one"):
+        python_with({"a": "1"}, cache=tmp_path / "cache", tools=())
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_came_from_git_and_is_not_here_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"^a 1 \(git 1a2b3c4\) came from no package index, and here is none: it can"):
+        python_with({"a": "1 (git 1a2b3c4)"}, cache=tmp_path, tools=())
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PlanError, match=r"no environment can be made in .*file \("):
+        python_with({"a": "1"}, cache=tmp_path / "file", tools=())
+
+
+def test_those_not_used_longest_are_removed_but_none_that_may_be_in_use(tmp_path: Path) -> None:
+    hours = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 2.0, "e": 30.0, "f": 3.0}
+    places = {name: made({name: "1"}, tmp_path, hours_ago=ago) for name, ago in hours.items()}
+    python_with({"a": "1"}, cache=tmp_path, kept=4)
+    assert {name for name, place in places.items() if place.exists()} == {"a", "b", "c", "d"}
+    python_with({"a": "1"}, cache=tmp_path, kept=1)
+    assert set(tmp_path.iterdir()) == {places[name] for name in "abc"}
+
+
+def test_what_ended_runs_left_over_is_removed_and_what_others_build_stays(tmp_path: Path) -> None:
+    made({"a": "1"}, tmp_path)
+    for name, hours_ago in ((".new-1", 2.0), (".old-1", 2.0), (".new-2", 0.1)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - hours_ago * 3600,) * 2)
+    python_with({"a": "1"}, cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".new-2"]
+
+
+def test_places_in_an_environment_are_those_of_this_python(tmp_path: Path) -> None:
+    here = Path(sysconfig.get_path("purelib"))
+    assert packages_of(tmp_path).relative_to(tmp_path).parts[-1] == here.parts[-1]
