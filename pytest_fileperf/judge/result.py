@@ -39,6 +39,11 @@ class Standing(StrEnum):
         """Whether it fails the test whatever the options say."""
         return self in (Standing.FAILED, Standing.REGRESSED, Standing.LIMIT)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it shows nothing, neither that the test is fast enough nor that it is not: never a plain pass."""
+        return self in (Standing.INCONCLUSIVE, Standing.SATURATED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestId:

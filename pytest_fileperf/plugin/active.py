@@ -18,6 +18,7 @@ from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.staleness import Census, settle_stale
+from pytest_fileperf.plugin.undecided import UndecidedTests
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def activate(config: pytest.Config) -> None:
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.census, "fileperf-census")
+    config.pluginmanager.register(UndecidedTests(lambda: active.results), "fileperf-undecided")
 
 
 def _listed(*problems: str) -> str:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.active import Active
     from pytest_fileperf.serve.running import RunningServer
 
-__all__ = ("Measuring",)
+__all__ = ("OUTCOME_PROPERTY", "Measuring")
+
+OUTCOME_PROPERTY = "fileperf_outcome"
+"""The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
 
 _T = TypeVar("_T")
 
@@ -104,7 +107,7 @@ def _properties(result: Result) -> list[tuple[str, object]]:
     return [
         (f"fileperf_rps{suffix}", round(result.measurement.rps, 3)),
         (f"fileperf_p99{suffix}", round(result.measurement.latency.p99, 9)),
-        (f"fileperf_outcome{suffix}", str(result.standing)),
+        (f"{OUTCOME_PROPERTY}{suffix}", str(result.standing)),
     ]
 
 

@@ -1,0 +1,112 @@
+"""A test that decides nothing is no green dot: its own letter, count and lines, and to all else it has passed."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+
+TESTS = """
+    def test_limits(fileperf):
+        fileperf.get("/", connections=1, requests=50, warmup=0, gate="none", min_rps=1)
+
+    def test_undecided(fileperf):
+        fileperf.get("/", connections=1, requests=50, warmup=0, gate="none")
+        fileperf.get("/", connections=1, requests=50, warmup=0, gate="p999")  # no p99.9 can be told of 50 requests
+
+    def test_plain():
+        pass
+"""
+LINES = ("INCONCLUSIVE test_it.py::test_undecided -", "  #2 p999 * → *, tolerance *")
+LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
+
+
+@pytest.fixture
+def stored(project: pytest.Pytester, run_load: Run) -> pytest.Pytester:
+    """A project with a baseline, and a test that cannot be decided with it."""
+    project.makepyfile(test_it=TESTS)
+    assert run_load("--fileperf-update=new").parseoutcomes() == {"passed": 3}
+    return project
+
+
+def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(stored: pytest.Pytester, run_load: Run) -> None:
+    result = run_load("--fileperf")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*= short test summary info =*", *LINES, "*= 2 passed, 1 inconclusive in *"])
+    start = result.stdout.lines.index(LINES[0])
+    assert max(map(len, result.stdout.lines[start:])) <= 80
+    coloured = run_load("--fileperf", "--color=yes").stdout.str()
+    assert LETTER in coloured
+    assert f"{WORD} \x1b[1mtest_it.py::test_undecided" in coloured
+
+
+def test_under_strict_it_fails(stored: pytest.Pytester, run_load: Run) -> None:
+    assert run_load("--fileperf", "--fileperf-strict").parseoutcomes() == {"passed": 2, "failed": 1}
+
+
+def test_to_junit_and_to_pruning_it_has_passed(stored: pytest.Pytester, run_load: Run) -> None:
+    """Its second baseline is stale, as the test passed without that measurement."""
+    first, _, rest = TESTS.partition('gate="none")\n        fileperf.get("/", connections=1, requests=50, warmup=0, ')
+    assert rest
+    run_load("--fileperf-update=new", "-k", "test_undecided")
+    stored.makepyfile(test_it=first + rest)
+    run_load("--fileperf-update=new").assert_outcomes(passed=3)
+    result = run_load("--fileperf-prune", "--junitxml=report.xml")
+    assert result.parseoutcomes() == {"passed": 2, "inconclusive": 1}
+    result.stdout.fnmatch_lines(["  test_it.py::test_undecided#2: its test passed without this measurement"])
+    cases = ET.parse(stored.path / "report.xml").getroot().findall(".//testcase")
+    (case,) = (case for case in cases if case.get("name") == "test_undecided")
+    assert [child.tag for child in case] == ["properties"]
+    found = {item.get("name"): item.get("value") for item in case.findall(".//property")}
+    assert found["fileperf_outcome"] == "INCONCLUSIVE"
+
+
+OTHERS = """
+    import pytest
+
+    def test_saturated(record_property):
+        record_property("fileperf_outcome", "PASS")
+        record_property("fileperf_outcome#2", "SATURATED")
+
+    def test_decided_when_it_ran_again(record_property):
+        record_property("fileperf_outcome", "INCONCLUSIVE")
+        record_property("fileperf_outcome", "PASS")
+
+    @pytest.mark.xfail(reason="one day")
+    def test_expected_to_fail(record_property):
+        record_property("fileperf_outcome", "INCONCLUSIVE")
+
+    def test_fails(record_property):
+        record_property("fileperf_outcome", "INCONCLUSIVE")
+        raise AssertionError
+"""
+
+
+@pytest.mark.parametrize("processes", ["-n0", pytest.param("-n2", marks=pytest.mark.once)])
+def test_what_is_not_undecided_keeps_its_category(pytester: pytest.Pytester, run: Run, processes: str) -> None:
+    """The properties of the reports tell, also those from another process."""
+    pytester.makepyfile(OTHERS)
+    result = run("--fileperf-smoke", processes, plugins=("xdist",))
+    assert result.parseoutcomes() == {"passed": 1, "inconclusive": 1, "xpassed": 1, "failed": 1}
+    heading = "*= short test summary info =*"
+    result.stdout.fnmatch_lines([heading, "FAILED *::test_fails*", "INCONCLUSIVE *::test_saturated"], consecutive=True)
+    assert sum("short test summary info" in line for line in result.stdout.lines) == 1
+
+
+@pytest.mark.parametrize(
+    "argument,is_listed", [("-q", True), ("-rs", True), ("-rw", False), ("-rN", False), ("--no-summary", False)]
+)
+def test_its_line_is_shown_unless_no_summary_is_wanted(
+    pytester: pytest.Pytester, run: Run, argument: str, is_listed: bool
+) -> None:
+    pytester.makepyfile('def test_it(record_property): record_property("fileperf_outcome", "INCONCLUSIVE")')
+    result = run("--fileperf", argument)
+    assert result.parseoutcomes() == {"inconclusive": 1}
+    assert any(line.startswith("INCONCLUSIVE ") for line in result.stdout.lines) is is_listed
+
+
+def test_without_a_terminal_it_passes(stored: pytest.Pytester, run_load: Run) -> None:
+    assert run_load("--fileperf", "-p", "no:terminal").ret == pytest.ExitCode.OK
