@@ -99,6 +99,18 @@ def test_options_in_samples_are_there(help_text: str) -> None:
     assert named <= set(re.findall(r"--fileperf[a-z-]*", help_text))
 
 
+@pytest.mark.parametrize("readme", ["README.md", "examples/quickstart/README.md"])
+def test_the_quickstart_is_made_slower_by_one_line_of_its_code(readme: str) -> None:
+    root = Path(__file__).parents[1]
+    text = (root / readme).read_text(encoding="utf-8")
+    (found,) = re.findall(r"^\$ sed -i\.bak 's/\^(.+)/(.+)/' (\S+)", text, re.MULTILINE)
+    before, after, app = found
+    lines = (root / app).read_text(encoding="utf-8").splitlines()
+    assert lines.count(before) == 1
+    assert after == before.replace("0.0", "0.3")
+    assert f"$ mv {app}.bak {app}" in text
+
+
 @pytest.mark.everywhere
 def test_the_first_tests_and_the_journey_run(pytester: pytest.Pytester) -> None:
     (config,) = samples(section("Your first test"), "toml")
