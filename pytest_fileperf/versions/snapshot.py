@@ -19,12 +19,9 @@ from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repos
 
 __all__ = ("Snapshots",)
 
-_CACHES = frozenset({"__pycache__", ".pytest_cache"})
+_NO_CODE = frozenset({"__pycache__", ".fileperf", ".pytest_cache"})
+"""Names of directories. One repository may hold several projects, each with baselines of its own."""
 _COMPILED = ".pyc"
-_MOST_UNTRACKED_BYTES = 1 << 30
-"""More is not read: it would fill the temporary directory in each session."""
-_MOST_KEPT_BYTES = 256 << 20
-"""More would make the user's repository large."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _SUBMODULE = "160000"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.safecrlf=false")
@@ -44,12 +41,18 @@ class _Entry:
 class Snapshots:
     """Makes trees of one repository; the directory is empty, and removed by the caller."""
 
-    def __init__(self, repository: Repository, directory: Path, *, left_out: Iterable[str], patience_s: float) -> None:
-        """The paths left out are from the top of the repository on, with `/`. Files have so long to be read."""
-        self._repository = repository
+    def __init__(
+        self, repository: Repository, directory: Path, *, left_out: Iterable[str], patience_s: float, most_bytes: int
+    ) -> None:
+        """The paths left out are from the top of the repository on, with `/`.
+
+        Git has so long to read the files, and reads or keeps so many bytes of what is not committed.
+        """
+        self.repository = repository
+        self.left_out = tuple(left_out)
         self._directory = directory
-        self._left_out = tuple(left_out)
         self._patience_s = patience_s
+        self._most_bytes = most_bytes
         self._objects = directory / "objects"
         self._index = directory / "index"
         self._env = {"GIT_INDEX_FILE": str(self._index), "GIT_OBJECT_DIRECTORY": str(self._objects)}
@@ -76,43 +79,49 @@ class Snapshots:
         largest = ""
         try:
             tracked = self._take_index()
-            self._ask(*_FAST, "add", "--update", "--ignore-errors", ends_at=ends_at)
+            self._ask(*_FAST, "add", "--update", ends_at=ends_at)
             untracked = self._untracked()
             largest = self._largest(untracked)
             self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
-            repositories = [path for path in untracked if (self._repository.top / path).is_dir()]
+            repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
             for path in (*(entry.path for entry in tracked if entry.mode == _SUBMODULE), *repositories):
                 self._check_submodule(path)
             return self._ask("write-tree", "--missing-ok")
         except GitTimeoutError:
             self._index.with_name("index.lock").unlink(missing_ok=True)  # of the Git that was ended
             within = f"within {self._patience_s:g} s{largest}"
-            raise PlanError(f"Git did not read the files of {self._repository.top} {within}: {_ADVICE}") from None
+            raise PlanError(f"Git did not read the files of {self.repository.top} {within}: {_ADVICE}") from None
         except GitError as error:
             said = str(error).splitlines()[0].removeprefix("error: ")
-            raise PlanError(f"Git cannot read the files of {self._repository.top} ({said}): {_ADVICE}") from error
+            raise PlanError(
+                f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
+            ) from error
 
     def keep(self, tree: str) -> None:
         """Writes the objects of a tree that `of_files` made into the repository; raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
-        if size_bytes > _MOST_KEPT_BYTES:
+        if size_bytes > self._most_bytes:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
         packs = self._directory / "packs"
         packs.mkdir(exist_ok=True)
         words = ("pack-objects", "--quiet", "--revs", "--local", "--missing=allow-any", str(packs / "kept"))
         self._ask("-c", "pack.packSizeLimit=0", *words, given=tree.encode() + b"\n")
         for pack in packs.glob("*.pack"):
-            self._repository.ask("unpack-objects", "-q", given=pack.read_bytes())
+            self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
     def _take_index(self) -> list[_Entry]:
         """Makes our index of the user's, for what that knows of unchanged files; returns what it lists."""
-        users = self._repository.directory / "index"
-        head = self._repository.head()
+        users = self.repository.directory / "index"
+        head = self.repository.head()
         if users.exists():
-            shutil.copy2(users, self._index)  # with its time, by which Git sees files that changed in the same second
+            # With its time, by which Git sees files that changed in the same second. Git may write a new one meanwhile.
+            times = users.stat()
+            shutil.copyfile(users, self._index)
+            os.utime(self._index, ns=(times.st_atime_ns, times.st_mtime_ns))
         elif head is not None:
             self._ask("read-tree", head)
         entries = list(self._entries())
+        self._check_baselines(entry.path for entry in entries)
         self._remove(entry.path for entry in entries)
         for flag, option in (("S", "--no-skip-worktree"), ("h", "--no-assume-unchanged")):
             hidden = [entry.path for entry in entries if self._is_hidden(entry, flag)]
@@ -129,7 +138,7 @@ class Snapshots:
     def _is_hidden(self, entry: _Entry, flag: str) -> bool:
         """Returns whether a file is there that Git was told not to look at."""
         is_so = entry.flag.upper() == "S" if flag == "S" else entry.flag.islower()
-        return is_so and not self._is_left_out(entry.path) and os.path.lexists(self._repository.top / entry.path)
+        return is_so and not self._is_left_out(entry.path) and os.path.lexists(self.repository.top / entry.path)
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Takes what is left out from our index."""
@@ -138,30 +147,41 @@ class Snapshots:
 
     def _untracked(self) -> list[str]:
         """Returns the files that Git neither tracks nor ignores; of other repositories only their directory."""
-        found = self._ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
-        return [path.removesuffix("/") for path in found if path and not self._is_left_out(path.removesuffix("/"))]
+        listed = self._ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+        found = [path.removesuffix("/") for path in listed if path]
+        self._check_baselines(found)
+        return [path for path in found if not self._is_left_out(path)]
+
+    def _check_baselines(self, paths: Iterable[str]) -> None:
+        """Raises PlanError where code lies beside the baselines: no tree would tell that it changed."""
+        for path in paths:
+            if path.endswith(".py") and self._is_beside_baselines(path):
+                raise PlanError(
+                    f"the directory of the baselines has code too, {path}: "
+                    "give the baselines a directory of their own (`fileperf_baselines`)"
+                )
 
     def _largest(self, paths: Iterable[str]) -> str:
         """Returns words about the largest file; raises PlanError where all together are too large."""
         sizes = {}
         for path in paths:
             try:
-                sizes[path] = (self._repository.top / path).lstat().st_size
+                sizes[path] = (self.repository.top / path).lstat().st_size
             except OSError:
                 continue
         if not sizes:
             return ""
         path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
-        if total > _MOST_UNTRACKED_BYTES:
+        if total > self._most_bytes:
             raise PlanError(
-                f"{format_bytes(total)} in {self._repository.top} are neither committed nor ignored, "
+                f"{format_bytes(total)} in {self.repository.top} are neither committed nor ignored, "
                 f"{format_bytes(sizes[path])} of them in {path}: {_ADVICE}"
             )
         return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
         """Raises PlanError where a submodule has changes: its entry in a tree is a commit, which does not have them."""
-        top = self._repository.top / path
+        top = self.repository.top / path
         inner = find_repository(top) if (top / ".git").exists() else None
         if inner is None:
             return
@@ -169,16 +189,15 @@ class Snapshots:
         changed = [line[3:] for line in inner.ask(*words).split("\0") if line]
         if any(not self._is_left_out(f"{path}/{inside}") for inside in changed):
             raise PlanError(
-                f"the repository {path} within {self._repository.top} has changes that are not committed: "
+                f"the repository {path} within {self.repository.top} has changes that are not committed: "
                 "commit them there, so that this code has a name"
             )
 
     def _is_left_out(self, path: str) -> bool:
-        return (
-            path.endswith(_COMPILED)
-            or not _CACHES.isdisjoint(path.split("/"))
-            or any(path == outer or path.startswith(f"{outer}/") for outer in self._left_out)
-        )
+        return path.endswith(_COMPILED) or not _NO_CODE.isdisjoint(path.split("/")) or self._is_beside_baselines(path)
+
+    def _is_beside_baselines(self, path: str) -> bool:
+        return any(path == outer or path.startswith(f"{outer}/") for outer in self.left_out)
 
     def _for_paths(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
         given = b"".join(os.fsencode(path) + b"\0" for path in paths)
@@ -187,4 +206,4 @@ class Snapshots:
 
     def _ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
         left_s = self._patience_s if ends_at is None else max(0.1, ends_at - time.monotonic())
-        return self._repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
+        return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)

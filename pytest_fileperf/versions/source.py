@@ -28,8 +28,12 @@ _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
-_MOST_COMMITS = 20
+_MOST_BYTES = 256 << 20
+"""Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
+_MOST_CHANGES = 20
 """How many commits that changed an entry are looked at."""
+_MOST_LATER = 50
+"""How many commits after the one that an entry names are looked at, each for some 0.05 s."""
 _NOBODY = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -78,13 +82,23 @@ class Source:
     """
 
     def __init__(
-        self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, patience_s: float = _PATIENCE_S
+        self,
+        rootdir: Path,
+        baselines: Path,
+        *,
+        keeps_trees: bool = True,
+        patience_s: float = _PATIENCE_S,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """Takes the directory of the test run and that of the baselines. Git has so long to read the files."""
+        """Takes the directory of the test run and that of the baselines.
+
+        Git has so long to read the files, and reads or keeps so many bytes of what is not committed.
+        """
         self._rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
         self._patience_s = patience_s
+        self._most_bytes = most_bytes
         self._open = ExitStack()
         self._found: dict[tuple[str | None, str | None], FoundCode | str] = {}
         self._places: dict[str, str] = {}
@@ -111,15 +125,13 @@ class Source:
     @cached_property
     def here(self) -> SourceState | str:
         """Which code is here, found out once; a sentence why that cannot be told, and what to do."""
-        repository = self._repository
-        if isinstance(repository, str):
-            return repository
-        if isinstance(self._left_out, str):
-            return self._left_out
-        commit = repository.head()
+        snapshots = self._snapshots
+        if isinstance(snapshots, str):
+            return snapshots
+        commit = snapshots.repository.head()
         try:
-            tree = self._snapshots.of_files()
-            dirty = commit is None or tree != self._snapshots.of_commit(commit)
+            tree = snapshots.of_files()
+            dirty = commit is None or tree != snapshots.of_commit(commit)
         except (PlanError, GitError, OSError) as error:
             return str(error)
         return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
@@ -139,11 +151,11 @@ class Source:
         if code.is_here:
             return CodeTree(title=code.title)
         if code.tree not in self._checked_out:
-            repository = self._repository
-            if isinstance(repository, str):
-                raise PlanError(repository)
+            snapshots = self._snapshots
+            if isinstance(snapshots, str):
+                raise PlanError(snapshots)
+            repository, place = snapshots.repository, self._places.get(code.tree, code.tree)
             there = CodeTree(title=code.title, here=repository.top)
-            place = self._places.get(code.tree, code.tree)
             checkout = Checkout(Against(code_tree=there, commit=place, repository=repository))
             self._checked_out[code.tree] = self._open.enter_context(checkout)
             self._notes += checkout.notes
@@ -154,109 +166,101 @@ class Source:
 
         Where that fails, `notes` say why.
         """
-        here, repository = self.here, self._repository
-        if not self._keeps_trees or isinstance(here, str) or isinstance(repository, str) or not here.dirty:
+        here, snapshots = self.here, self._snapshots
+        if not self._keeps_trees or isinstance(here, str) or isinstance(snapshots, str) or not here.dirty:
             return
-        ref = _REFS + here.tree
+        repository, ref = snapshots.repository, _REFS + here.tree
         if repository.answers("rev-parse", "--verify", "--quiet", ref) is not None:
             return
         try:
-            self._snapshots.keep(here.tree)
+            snapshots.keep(here.tree)
             parent = () if here.commit is None else ("-p", here.commit)
             words = ("commit-tree", here.tree, *parent, "-m", f"{here.title}, kept for a baseline of pytest-fileperf")
             repository.ask("update-ref", ref, repository.ask(*words, env=_NOBODY))
         except (PlanError, GitError, OSError) as error:
-            self._notes.append(
-                f"the {here.title} is not kept for its baseline ({error}): commit source and baseline together"
-            )
+            if repository.answers("rev-parse", "--verify", "--quiet", ref) is None:  # no other session did it meanwhile
+                self._notes.append(
+                    f"the {here.title} is not kept for its baseline ({error}): commit source and baseline together"
+                )
 
     def forget(self, trees: Iterable[str]) -> None:
         """Lets Git remove the code of these trees some day, unless a commit has it. No baseline may need them."""
-        repository = self._repository
-        refs = {_REFS + tree for tree in trees}
-        if not refs or isinstance(repository, str):
+        refs, snapshots = {_REFS + tree for tree in trees}, self._snapshots
+        if not refs or isinstance(snapshots, str):
             return
-        kept = (repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
+        kept = (snapshots.repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
         for ref in sorted(refs.intersection(kept)):
-            repository.answers("update-ref", "-d", ref)
+            snapshots.repository.answers("update-ref", "-d", ref)
 
     @cached_property
-    def _repository(self) -> Repository | str:
+    def _snapshots(self) -> Snapshots | str:
+        """What makes trees of the repository; a sentence why there is none."""
         if not is_git_installed():
             return f"{NO_GIT}, and the code of a baseline is found with it: install Git"
         try:
-            found = find_repository(self._rootdir)
+            repository = find_repository(self._rootdir)
         except PlanError as error:
             return str(error)
-        if found is None:
+        if repository is None:
             return f"{self._rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
-        return found
-
-    @cached_property
-    def _left_out(self) -> tuple[str, ...] | str:
-        """The baselines' directory from the top of the repository on, as it is written and with links followed."""
-        repository = self._repository
-        assert not isinstance(repository, str)
-        top, written = repository.top.resolve(), Path(os.path.abspath(self._baselines))  # noqa: PTH100 # keeps links
-        if self._rootdir.resolve().is_relative_to(written.resolve()):
+        baselines = Path(os.path.abspath(self._rootdir / self._baselines))  # noqa: PTH100 # Path.absolute keeps `..`
+        if self._rootdir.resolve().is_relative_to(baselines.resolve()):
             return (
-                f"the baselines' directory {self._baselines} holds the code too: "
-                "give the baselines a directory of their own (fileperf_baselines)"
+                f"the directory of the baselines, {self._baselines}, has the code too: "
+                "give the baselines a directory of their own (`fileperf_baselines`)"
             )
-        paths = (written.parent.resolve() / written.name, written.resolve())
-        return tuple({path.relative_to(top).as_posix() for path in paths if path.is_relative_to(top)})
-
-    @cached_property
-    def _snapshots(self) -> Snapshots:
-        repository, left_out = self._repository, self._left_out
-        assert not isinstance(repository, str)
         directory = Path(tempfile.mkdtemp(prefix="fileperf-source-")).resolve()
         self._open.callback(remove_directory, directory)
-        own = (directory.relative_to(top).as_posix() for top in (repository.top.resolve(),) if top in directory.parents)
-        return Snapshots(repository, directory, left_out=(*left_out, *own), patience_s=self._patience_s)
+        top = repository.top.resolve()
+        as_written = baselines.parent.resolve() / baselines.name
+        inside = {path for path in (as_written, baselines.resolve(), directory) if path.is_relative_to(top)}
+        left_out = [path.relative_to(top).as_posix() for path in sorted(inside)]
+        return Snapshots(
+            repository, directory, left_out=left_out, patience_s=self._patience_s, most_bytes=self._most_bytes
+        )
 
     def _find(self, tree: str | None, commit: str | None) -> FoundCode | str:
-        repository = self._repository
-        if isinstance(repository, str):
-            return repository
+        snapshots = self._snapshots
+        if isinstance(snapshots, str):
+            return snapshots
         if tree is None:
             return "the baseline does not say which code it is of: store it again, in a Git repository"
         if not _HASH.fullmatch(tree) or (commit is not None and not _HASH.fullmatch(commit)):
             return f"{tree!r} of commit {commit!r} is no name of code in Git: the baseline is damaged, store it again"
         here = self.here
-        if isinstance(self._left_out, str):
-            return self._left_out
         if not isinstance(here, str) and here.tree == tree:
             return FoundCode(tree=tree, title=here.title, is_here=True)
         try:
-            if _is_whole(repository, tree):
-                dirty = commit is None or self._tree_of(commit) != tree
+            if _is_whole(snapshots.repository, tree):
+                dirty = commit is None or _tree_of(snapshots, commit) != tree
                 return FoundCode(tree=tree, title=_title(commit, dirty=dirty), is_here=False)
-            for candidate in self._candidates(repository, tree, commit):
-                if self._tree_of(candidate) == tree:
+            for candidate in self._candidates(snapshots, tree, commit):
+                if _tree_of(snapshots, candidate) == tree:
                     self._places[tree] = candidate
                     return FoundCode(tree=tree, title=_title(candidate, dirty=False), is_here=False)
         except (GitError, OSError) as error:
             return f"Git cannot look for the baseline's code ({error}): store the baseline again"
-        return _why_not_found(repository)
+        return _why_not_found(snapshots.repository)
 
-    def _candidates(self, repository: Repository, tree: str, commit: str | None) -> Iterator[str]:
-        """Yields commits that may have the tree: the one stored, the one here, and those that brought the baseline."""
+    def _candidates(self, snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
+        """Yields commits that may have the tree, the likeliest first, some repeatedly."""
+        repository = snapshots.repository
         head = repository.head()
         yield from filter(None, (commit, head))
-        baselines = [path for path in self._left_out if path]
-        if head is not None and baselines:
-            words = ("log", "--format=%H", f"--max-count={_MOST_COMMITS}", f"-S{tree}", "--no-renames", head)
-            literal = {"GIT_LITERAL_PATHSPECS": "1", **_NO_FETCH}
-            yield from repository.ask(*words, "--", *baselines, env=literal).split()
+        if head is None:
+            return
+        changes = ("log", "--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", head)
+        env = {"GIT_LITERAL_PATHSPECS": "1", **_NO_FETCH}
+        if inside := snapshots.left_out:
+            yield from repository.ask(*changes, "--", *inside, env=env, timeout_s=self._patience_s).split()
+        if commit is not None and _kind(repository, commit) == "commit":
+            later = repository.ask("rev-list", "--reverse", head, f"^{commit}", env=_NO_FETCH)
+            yield from later.split()[:_MOST_LATER]
 
-    def _tree_of(self, commit: str) -> str | None:
-        """Returns the tree of a commit without the baselines; None where the commit is not here."""
-        repository = self._repository
-        assert not isinstance(repository, str)
-        if _kind(repository, commit) != "commit":
-            return None
-        return self._snapshots.of_commit(commit)
+
+def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
+    """Returns the tree of a commit without the baselines; None where the commit is not here."""
+    return snapshots.of_commit(commit) if _kind(snapshots.repository, commit) == "commit" else None
 
 
 def _title(commit: str | None, *, dirty: bool) -> str:
@@ -289,6 +293,6 @@ def _why_not_found(repository: Repository) -> str:
     if advice := repository.how_to_get_history():
         return f"{where}; {advice}"
     return (
-        f"{where} (its history was rewritten, or it was never committed): "
+        f"{where} (its history was rewritten, or not all of its files were committed): "
         "commit source and baseline together, or store the baseline again"
     )

@@ -227,13 +227,33 @@ def test_the_commit_that_brought_a_baseline_that_is_gone_again(repo: Repo) -> No
     assert content(repo, stored) == (together[:7], "third")
 
 
+def test_code_that_was_committed_before_its_baseline(repo: Repo) -> None:
+    repo.commit(**{".fileperf/machine/other_json": "{}"})
+    repo.write("app.py", "third")
+    stored = store(repo, keeps_trees=False)
+    repo.git("commit", "--quiet", "--message", "code", "app.py")
+    alone = repo.git("rev-parse", "HEAD")
+    repo.write("notes.txt", "")
+    repo.git("add", "notes.txt")
+    repo.git("commit", "--quiet", "--message", "notes")
+    repo.commit()
+    repo.commit(app_py="fourth")
+    assert content(repo, stored) == (alone[:7], "third")
+
+
+def test_baselines_of_another_project_in_the_repository_change_no_tree(repo: Repo) -> None:
+    before = state(repo)
+    repo.write("services/other/.fileperf/machine/test_app.json", "{}")
+    assert state(repo) == before
+
+
 def test_a_baseline_that_came_with_other_code_is_no_guess(repo: Repo) -> None:
     repo.write("app.py", "third")
     stored = store(repo, keeps_trees=False)
     repo.commit(app_py="changed before the commit")
     repo.commit(app_py="fourth")
     said = why_not(repo, stored)
-    assert "its history was rewritten, or it was never committed" in said
+    assert "its history was rewritten, or not all of its files were committed" in said
     assert "commit source and baseline together, or store the baseline again" in said
 
 
@@ -376,8 +396,13 @@ def test_a_directory_of_baselines_that_is_a_link(repo: Repo) -> None:
     assert state(repo).tree == before.tree
 
 
-def test_baselines_beside_the_code_itself_are_refused(repo: Repo) -> None:
-    assert "give the baselines a directory of their own" in sentence(repo, ".")
+@pytest.mark.parametrize("baselines", [".", "tests"])
+def test_baselines_beside_code_are_refused(baselines: str, repo: Repo) -> None:
+    """Their directory is not in the tree: changed code in it would be taken for the same."""
+    repo.write("tests/slow_app.py", "")
+    assert "give the baselines a directory of their own (`fileperf_baselines`)" in sentence(repo, baselines)
+    repo.commit()
+    assert "give the baselines a directory of their own (`fileperf_baselines`)" in sentence(repo, baselines)
 
 
 def test_a_rootdir_below_the_top_has_the_tree_of_the_whole_repository(repo: Repo) -> None:
@@ -522,6 +547,16 @@ def test_files_that_git_cannot_read_in_time(repo: Repo) -> None:
         said = str(opened.here)
         assert "within 0.5 s (the largest new one is slow.txt, 396 B): let .gitignore name what is no code" in said
         assert isinstance(opened.find(stored.tree, stored.commit), FoundCode)
+
+
+def test_more_than_a_repository_should_hold_is_not_kept(repo: Repo) -> None:
+    repo.write("app.py", os.urandom(3 << 20))
+    before = everything(repo)
+    with Source(repo.top, repo.top / BASELINES, most_bytes=2 << 20) as opened:
+        opened.keep()
+        (note,) = opened.notes
+    assert everything(repo) == before
+    assert "3.00 MiB are neither committed nor ignored" in note
 
 
 def test_what_cannot_be_kept_is_noted(repo: Repo) -> None:
