@@ -136,8 +136,11 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the counterparts of those paths that have one."""
-        return tuple(self.path(path) for path in paths if self.path(path) != path)
+        """Returns the counterparts of the directories of editable installs, without those that have none.
+
+        Another interpreter gets those too, as they are: it has no editable installs of this one.
+        """
+        return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _inner(self, path: Path) -> Path | None:
         """Returns the path from the top on; None where it is not in the tree, or belongs to the interpreter.

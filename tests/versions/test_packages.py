@@ -12,7 +12,7 @@ from versions.wheels import install_at
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions import packages as module
-from pytest_fileperf.versions.installing import packages_of, python_of
+from pytest_fileperf.versions.installing import packages_of, python_of, why_not_installed
 from pytest_fileperf.versions.packages import cache_directory, from_no_index, installed_packages, python_with
 
 GIT = {"url": "https://example.invalid/a.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b3c4d5e6f"}}
@@ -160,3 +160,85 @@ def test_what_ended_runs_left_over_is_removed_and_what_others_build_stays(tmp_pa
 def test_places_in_an_environment_are_those_of_this_python(tmp_path: Path) -> None:
     here = Path(sysconfig.get_path("purelib"))
     assert packages_of(tmp_path).relative_to(tmp_path).parts[-1] == here.parts[-1]
+
+
+# What uv 0.11 and pip 26.3 say when they fail, shortened
+
+PIP_UNKNOWN = """Collecting h11==0.16.0
+  Downloading h11-0.16.0-py3-none-any.whl (37 kB)
+ERROR: Ignored the following yanked versions: 4.6.2
+ERROR: Could not find a version that satisfies the requirement anyio==99.1 (from versions: 4.15.1, 4.16.0)
+ERROR: No matching distribution found for anyio==99.1
+"""
+PIP_OFFLINE = """Looking in indexes: http://127.0.0.1:9/simple
+WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after connection broken by \
+'NewConnectionError("HTTPConnection(host='127.0.0.1', port=9): Failed to establish a new connection: [Errno 111] \
+Connection refused")': /simple/anyio/
+ERROR: Could not find a version that satisfies the requirement anyio==4.16.0 (from versions: none)
+ERROR: No matching distribution found for anyio==4.16.0
+"""
+PIP_NOT_BUILT = """Processing ./bad/typing_extensions-1.0.tar.gz (from -r packages.txt (line 1))
+  Getting requirements to build wheel: finished with status 'error'
+  error: subprocess-exited-with-error
+  × Getting requirements to build wheel did not run successfully.
+  │ exit code: 1
+  ╰─> [1 lines of output]
+      no compiler here
+ERROR: Failed to build 'typing_extensions' when getting requirements to build wheel
+"""
+UV_UNKNOWN = """Using Python 3.11.7 environment at: e1
+error: No solution found when resolving dependencies
+  cause: Because there is no version of anyio==99.1 and you require anyio==99.1, we can conclude that your requirements
+are unsatisfiable.
+"""
+UV_OLDER_UNKNOWN = """  × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of anyio==99.1 and you require anyio==99.1,
+      we can conclude that your requirements are unsatisfiable.
+"""
+UV_OFFLINE = """Using Python 3.11.7 environment at: e1
+error: Request failed after 3 retries in 10.6s
+  cause: Failed to fetch: http://127.0.0.1:9/simple/anyio/
+  cause: client error (Connect)
+  cause: Connection refused (os error 111)
+"""
+UV_SWITCHED_OFF = """error: No solution found when resolving dependencies
+  cause: Because anyio was not found in the cache and you require anyio==4.16.0, we can conclude that your requirements
+are unsatisfiable.
+
+hint: Packages were unavailable because the network was disabled. When the network is disabled, registry packages may
+"""
+UV_NOT_BUILT = """Using Python 3.11.7 environment at: e1
+   Building typing-extensions==1.0
+error: Failed to build `typing-extensions==1.0`
+  cause: The build backend returned an error
+  cause: Call to `setuptools.build_meta` failed (exit status: 1)
+
+         [stderr]
+         no compiler here
+"""
+UNKNOWN = "cannot be installed, as no package index has it for this Python and machine"
+OFFLINE = "cannot be installed, as no package index can be reached"
+NOT_BUILT = "cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
+FAILURES: dict[str, tuple[str, str]] = {
+    "pip, unknown": (PIP_UNKNOWN, f"anyio 99.1 {UNKNOWN}"),
+    "pip, offline": (PIP_OFFLINE, f"anyio 4.16.0 {OFFLINE}"),
+    "pip, not built": (PIP_NOT_BUILT, f"typing-extensions 1.0 {NOT_BUILT}"),
+    "uv, unknown": (UV_UNKNOWN, f"anyio 99.1 {UNKNOWN}"),
+    "an older uv, unknown": (UV_OLDER_UNKNOWN, f"anyio 99.1 {UNKNOWN}"),
+    "uv, offline": (UV_OFFLINE, f"anyio 4.16.0 {OFFLINE}"),
+    "uv, switched off": (UV_SWITCHED_OFF, f"anyio 4.16.0 {OFFLINE}"),
+    "uv, not built": (UV_NOT_BUILT, f"typing-extensions 1.0 {NOT_BUILT}"),
+    "no room": (
+        "Collecting anyio==4.16.0\nERROR: Could not install packages due to an OSError: [Errno 28] No space left\n",
+        "the packages cannot be installed "
+        "(ERROR: Could not install packages due to an OSError: [Errno 28] No space left)",
+    ),
+    "silence": ("", "the packages cannot be installed (it says nothing)"),
+}
+
+
+@pytest.mark.parametrize("said,why", FAILURES.values(), ids=FAILURES)
+def test_why_packages_cannot_be_installed(said: str, why: str) -> None:
+    anyio = "99.1" if "99.1" in said else "4.16.0"
+    wanted = {"anyio": anyio, "build": "1.5", "h11": "0.16.0", "typing-extensions": "1.0", "wheel": "0.45"}
+    assert why_not_installed(said, wanted) == why

@@ -160,6 +160,15 @@ def test_what_a_finder_finds_here_is_found_on_the_sys_path_there(trees: CodeTree
 
 
 @pytest.mark.usefixtures("finder")
+def test_another_interpreter_gets_every_editable_install_of_this_one(trees: CodeTree, tmp_path: Path) -> None:
+    both = CodeTree(here=trees.here, there=trees.there, python=PYTHON)
+    found = [str(tmp_path / "base" / "src"), str(tmp_path / "a")]
+    assert both.sys_path([PACKAGES]) == (*found, None)
+    assert both.env({"PATH": "/bin"}, given={})["PYTHONPATH"].split(os.pathsep)[-2:] == found
+    assert CodeTree(python=PYTHON).sys_path([]) == (None, str(tmp_path / "here" / "src"), str(tmp_path / "a"))
+
+
+@pytest.mark.usefixtures("finder")
 def test_pythonpath_leads_to_the_code_of_the_other_tree(
     trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
