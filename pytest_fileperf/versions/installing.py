@@ -17,11 +17,12 @@ import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 
-__all__ = ("TOOLS", "install", "packages_of", "python_of", "why_not_installed")
+__all__ = ("TOOLS", "install", "normalised", "packages_of", "python_of", "why_not_installed")
 
 TOOLS = ("uv", "pip")
 """In the order in which they are tried. pip may know an index that uv does not know."""
@@ -47,6 +48,11 @@ _UNREACHABLE = re.compile(
 _UNKNOWN = re.compile(r"no matching distribution|no version of|not found in|no solution found", re.IGNORECASE)
 _NOT_BUILT = re.compile(r"failed to build|failed building|failed-wheel-build|metadata-generation-failed", re.IGNORECASE)
 _POLL_S = 0.05
+
+
+def normalised(name: str) -> str:
+    """Returns the name of a package as PEP 503 has it: `typing_extensions` is `typing-extensions`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def python_of(environment: Path) -> Path:
@@ -78,6 +84,7 @@ def install(
             for command in commands:
                 _run(command, packages, log=environment.parent / "log.txt", deadline_s=deadline_s, timeout_s=timeout_s)
             if commands:
+                _prove(environment, packages)
                 return
         except PlanError as error:
             problem = error
@@ -102,7 +109,7 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
         return f"{what} cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
     if name and _UNKNOWN.search(text):
         return f"{what} cannot be installed, as no package index has it for this Python and machine"
-    last = (errors or complaints or ["it says nothing"])[-1]
+    last = re.sub(r"^(error|cause): ", "", (errors or complaints or ["no reason was given"])[-1], flags=re.IGNORECASE)
     return f"{what} cannot be installed ({last.rstrip('.')})"
 
 
@@ -122,6 +129,18 @@ def _named_alone(text: str, name: str, _version: str) -> bool:
 
 def _written(name: str) -> str:
     return "[-_.]+".join(map(re.escape, name.split("-")))
+
+
+def _prove(environment: Path, packages: Mapping[str, str]) -> None:
+    """Raises PlanError where something else was installed: settings of uv or pip may replace versions, or places."""
+    path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
+    found = {normalised(item.metadata["Name"] or ""): item.metadata["Version"] for item in distributions(path=[*path])}
+    for name, version in packages.items():
+        if found.get(name) != version:
+            raise PlanError(
+                f"{name} {version} cannot be installed, as the settings of uv or pip lead to "
+                f"{found.get(name, 'none')} in its place"
+            )
 
 
 def _place(environment: Path, kind: str) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -21,7 +20,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.installing import install, packages_of, python_of
+from pytest_fileperf.versions.installing import install, normalised, packages_of, python_of
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("cache_directory", "environment_name", "from_no_index", "installed_packages", "python_with")
@@ -117,7 +116,7 @@ def environment_name(packages: Mapping[str, str]) -> str:
 
 
 def _name(distribution: Distribution) -> str:
-    return re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+    return normalised(distribution.metadata["Name"] or "")
 
 
 def _origin(distribution: Distribution) -> str:

@@ -88,9 +88,18 @@ def test_a_version_that_no_index_has_is_named_and_nothing_is_left(tool: str, tmp
 
 
 @needs_uv
-def test_what_uv_does_not_find_pip_may_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
-    assert python_with({"other": "3.0"}, cache=tmp_path / "cache").exists()
+def test_a_setting_that_replaces_a_version_is_noticed_and_pip_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["some-tool==1.1"]\n')
+    monkeypatch.chdir(tmp_path)
+    wanted = {"some-tool": "1.0"}
+    with pytest.raises(
+        PlanError, match=r"^some-tool 1.0 cannot be installed, as the settings of uv or pip lead to 1\.1"
+    ):
+        python_with(wanted, cache=tmp_path / "cache", tools=["uv"])
+    python = python_with(wanted, cache=tmp_path / "cache")
+    assert said(python, "import some_tool; print(some_tool.VERSION)") == "1.0"
 
 
 @needs_uv

@@ -230,10 +230,9 @@ FAILURES: dict[str, tuple[str, str]] = {
     "uv, not built": (UV_NOT_BUILT, f"typing-extensions 1.0 {NOT_BUILT}"),
     "no room": (
         "Collecting anyio==4.16.0\nERROR: Could not install packages due to an OSError: [Errno 28] No space left\n",
-        "the packages cannot be installed "
-        "(ERROR: Could not install packages due to an OSError: [Errno 28] No space left)",
+        "the packages cannot be installed (Could not install packages due to an OSError: [Errno 28] No space left)",
     ),
-    "silence": ("", "the packages cannot be installed (it says nothing)"),
+    "silence": ("", "the packages cannot be installed (no reason was given)"),
 }
 
 
