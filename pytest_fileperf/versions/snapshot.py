@@ -7,11 +7,12 @@ Git's objects go into a directory of ours; the repository stays as it is until s
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import format_bytes
@@ -19,18 +20,16 @@ from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repos
 
 __all__ = ("Snapshots",)
 
-_NO_CODE = frozenset({"__pycache__", ".fileperf", ".pytest_cache"})
-"""Names of directories. One repository may hold several projects, each with baselines of its own."""
-_COMPILED = ".pyc"
+_NO_CODE = r"(?:^|/)(?:__pycache__|\.fileperf|\.pytest_cache)(?:/|\Z)|\.pyc\Z"
+"""Paths that are never code. One repository may hold several projects, each with baselines of its own."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _SUBMODULE = "160000"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A line of an index."""
+class _Entry(NamedTuple):
+    """A line of an index: there are many, so that it is a tuple."""
 
     flag: str
     """`H`; `S` where the file is not looked at (sparse checkouts), lower case where it is assumed to be unchanged."""
@@ -50,12 +49,16 @@ class Snapshots:
         """
         self.repository = repository
         self.left_out = tuple(left_out)
+        baselines = "|".join(map(re.escape, self.left_out)) or r"\Z."
+        self._no_code = re.compile(rf"{_NO_CODE}|^(?:{baselines})(?:/|\Z)")
+        self._code_beside = re.compile(rf"(?s)^(?:{baselines})/.*\.py\Z")
         self._directory = directory
         self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._objects = directory / "objects"
         self._index = directory / "index"
         self._env = {"GIT_INDEX_FILE": str(self._index), "GIT_OBJECT_DIRECTORY": str(self._objects)}
+        self._env["GIT_LITERAL_PATHSPECS"] = "1"
         information = self._objects / "info"
         information.mkdir(parents=True, exist_ok=True)
         shared = str(repository.shared.resolve() / "objects")
@@ -65,9 +68,9 @@ class Snapshots:
     def of_commit(self, commit: str) -> str:
         """Returns the tree of a commit; raises GitError."""
         if commit not in self._of_commits:
-            self._ask("read-tree", commit)
-            self._remove(entry.path for entry in self._entries())
-            self._of_commits[commit] = self._ask("write-tree", "--missing-ok")
+            self.ask("read-tree", commit)
+            self._remove(self.ask("ls-files", "-z").split("\0"))
+            self._of_commits[commit] = self.ask("write-tree", "--missing-ok")
         return self._of_commits[commit]
 
     def of_files(self) -> str:
@@ -79,14 +82,14 @@ class Snapshots:
         largest = ""
         try:
             tracked = self._take_index()
-            self._ask(*_FAST, "add", "--update", ends_at=ends_at)
+            self.ask(*_FAST, "add", "--update", ends_at=ends_at)
             untracked = self._untracked()
             largest = self._largest(untracked)
             self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
             repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
             for path in (*(entry.path for entry in tracked if entry.mode == _SUBMODULE), *repositories):
                 self._check_submodule(path)
-            return self._ask("write-tree", "--missing-ok")
+            return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:
             self._index.with_name("index.lock").unlink(missing_ok=True)  # of the Git that was ended
             within = f"within {self._patience_s:g} s{largest}"
@@ -97,6 +100,14 @@ class Snapshots:
                 f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
             ) from error
 
+    def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
+        """Returns what Git answers about the repository, with our index and objects; raises GitError.
+
+        What partial clones fetch for the answer is in our objects only.
+        """
+        left_s = self._patience_s if ends_at is None else max(0.1, ends_at - time.monotonic())
+        return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
+
     def keep(self, tree: str) -> None:
         """Writes the objects of a tree that `of_files` made into the repository; raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
@@ -105,7 +116,7 @@ class Snapshots:
         packs = self._directory / "packs"
         packs.mkdir(exist_ok=True)
         words = ("pack-objects", "--quiet", "--revs", "--local", "--missing=allow-any", str(packs / "kept"))
-        self._ask("-c", "pack.packSizeLimit=0", *words, given=tree.encode() + b"\n")
+        self.ask("-c", "pack.packSizeLimit=0", *words, given=tree.encode() + b"\n")
         for pack in packs.glob("*.pack"):
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
@@ -119,47 +130,48 @@ class Snapshots:
             shutil.copyfile(users, self._index)
             os.utime(self._index, ns=(times.st_atime_ns, times.st_mtime_ns))
         elif head is not None:
-            self._ask("read-tree", head)
-        entries = list(self._entries())
-        self._check_baselines(entry.path for entry in entries)
-        self._remove(entry.path for entry in entries)
-        for flag, option in (("S", "--no-skip-worktree"), ("h", "--no-assume-unchanged")):
-            hidden = [entry.path for entry in entries if self._is_hidden(entry, flag)]
-            self._for_paths(hidden, "update-index", option, "-z", "--stdin")
-        return [entry for entry in entries if not self._is_left_out(entry.path)]
+            self.ask("read-tree", head)
+        entries = self._entries()
+        paths = [entry.path for entry in entries]
+        self._check_baselines(paths)
+        self._remove(paths)
+        entries = [entry for entry in entries if not self._no_code.search(entry.path)]
+        told_not_to_look = [
+            entry
+            for entry in entries
+            if entry.flag not in "HM" and os.path.lexists(self.repository.top / entry.path)  # M: unmerged
+        ]
+        skipped = (entry.path for entry in told_not_to_look if entry.flag in "Ss")
+        self._for_paths(skipped, "update-index", "--no-skip-worktree", "-z", "--stdin")
+        assumed = (entry.path for entry in told_not_to_look if entry.flag.islower())
+        self._for_paths(assumed, "update-index", "--no-assume-unchanged", "-z", "--stdin")
+        return entries
 
-    def _entries(self) -> Iterator[_Entry]:
-        for line in self._ask("ls-files", "-v", "--stage", "-z").split("\0"):
-            facts, tab, path = line.partition("\t")
-            if tab:
-                flag, mode, *_ = facts.split(" ")
-                yield _Entry(flag, mode, path)
-
-    def _is_hidden(self, entry: _Entry, flag: str) -> bool:
-        """Returns whether a file is there that Git was told not to look at."""
-        is_so = entry.flag.upper() == "S" if flag == "S" else entry.flag.islower()
-        return is_so and not self._is_left_out(entry.path) and os.path.lexists(self.repository.top / entry.path)
+    def _entries(self) -> list[_Entry]:
+        """Returns what our index lists."""
+        lines = self.ask("ls-files", "-v", "--stage", "-z").split("\0")
+        split = (line.partition("\t") for line in lines if line)
+        return [_Entry(facts[0], facts[2:8], path) for facts, _, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Takes what is left out from our index."""
-        gone = sorted({path for path in paths if self._is_left_out(path)})
+        gone = {path for path in paths if self._no_code.search(path)}
         self._for_paths(gone, "update-index", "--force-remove", "-z", "--stdin")
 
     def _untracked(self) -> list[str]:
         """Returns the files that Git neither tracks nor ignores; of other repositories only their directory."""
-        listed = self._ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+        listed = self.ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         found = [path.removesuffix("/") for path in listed if path]
         self._check_baselines(found)
-        return [path for path in found if not self._is_left_out(path)]
+        return [path for path in found if not self._no_code.search(path)]
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
         """Raises PlanError where code lies beside the baselines: no tree would tell that it changed."""
-        for path in paths:
-            if path.endswith(".py") and self._is_beside_baselines(path):
-                raise PlanError(
-                    f"the directory of the baselines has code too, {path}: "
-                    "give the baselines a directory of their own (`fileperf_baselines`)"
-                )
+        if beside := next(filter(self._code_beside.search, paths), None):
+            raise PlanError(
+                f"the directory of the baselines has code too, {beside}: "
+                "give the baselines a directory of their own (`fileperf_baselines`)"
+            )
 
     def _largest(self, paths: Iterable[str]) -> str:
         """Returns words about the largest file; raises PlanError where all together are too large."""
@@ -187,23 +199,13 @@ class Snapshots:
             return
         words = ("status", "--porcelain", "--no-renames", "--untracked-files=all", "--ignore-submodules=none", "-z")
         changed = [line[3:] for line in inner.ask(*words).split("\0") if line]
-        if any(not self._is_left_out(f"{path}/{inside}") for inside in changed):
+        if not all(self._no_code.search(f"{path}/{inside}") for inside in changed):
             raise PlanError(
                 f"the repository {path} within {self.repository.top} has changes that are not committed: "
                 "commit them there, so that this code has a name"
             )
 
-    def _is_left_out(self, path: str) -> bool:
-        return path.endswith(_COMPILED) or not _NO_CODE.isdisjoint(path.split("/")) or self._is_beside_baselines(path)
-
-    def _is_beside_baselines(self, path: str) -> bool:
-        return any(path == outer or path.startswith(f"{outer}/") for outer in self.left_out)
-
     def _for_paths(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
         given = b"".join(os.fsencode(path) + b"\0" for path in paths)
         if given:
-            self._ask(*words, given=given, ends_at=ends_at)
-
-    def _ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        left_s = self._patience_s if ends_at is None else max(0.1, ends_at - time.monotonic())
-        return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
+            self.ask(*words, given=given, ends_at=ends_at)
