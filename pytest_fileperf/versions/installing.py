@@ -15,14 +15,14 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 
-__all__ = ("TOOLS", "install", "normalised", "packages_of", "python_of", "why_not_installed")
+__all__ = ("TOOLS", "install", "name_and_version", "packages_of", "python_of", "why_not_installed")
 
 TOOLS = ("uv", "pip")
 """In the order in which they are tried. pip may know an index that uv does not know."""
@@ -50,9 +50,10 @@ _NOT_BUILT = re.compile(r"failed to build|failed building|failed-wheel-build|met
 _POLL_S = 0.05
 
 
-def normalised(name: str) -> str:
-    """Returns the name of a package as PEP 503 has it: `typing_extensions` is `typing-extensions`."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """Returns the name as PEP 503 has it (`typing-extensions`), and the version; empty texts where one is not known."""
+    name, version = ((distribution.metadata.get_all(key) or [""])[0] for key in ("Name", "Version"))
+    return re.sub(r"[-_.]+", "-", name).lower(), version
 
 
 def python_of(environment: Path) -> Path:
@@ -79,7 +80,7 @@ def install(
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
     for tool in TOOLS if tools is None else tools:
-        commands = _MADE_BY[tool](environment, listed if packages else None)
+        commands = _MADE_BY[tool](environment, packages, listed)
         try:
             for command in commands:
                 _run(command, packages, log=environment.parent / "log.txt", deadline_s=deadline_s, timeout_s=timeout_s)
@@ -134,7 +135,7 @@ def _written(name: str) -> str:
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
     """Raises PlanError where something else was installed: settings of uv or pip may replace versions, or places."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
-    found = {normalised(item.metadata["Name"] or ""): item.metadata["Version"] for item in distributions(path=[*path])}
+    found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
         if found.get(name) != version:
             raise PlanError(
@@ -148,37 +149,37 @@ def _place(environment: Path, kind: str) -> Path:
     return Path(sysconfig.get_path(kind, "venv", vars={"base": top, "platbase": top}))
 
 
-def _by_uv(environment: Path, listed: Path | None) -> list[list[str]]:
+def _by_uv(environment: Path, packages: Collection[str], listed: Path) -> list[list[str]]:
     # An environment that is not activated has its programs beside its Python.
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
         return []
-    commands = [[uv, "venv", "--no-project", "--python", sys.executable, str(environment)]]
-    if listed is not None:
-        # Compiled at once: a server that has to compile as it boots is laid out otherwise in memory.
-        commands.append([
-            uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment)),
-            "--requirement", str(listed),
-        ])  # fmt: skip
-    return commands
+    make = [uv, "venv", "--no-project", "--python", sys.executable, str(environment)]
+    # Compiled at once: a server that has to compile as it boots is laid out otherwise in memory.
+    fill = [uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment))]
+    return [make, [*fill, "--requirement", str(listed)]] if packages else [make]
 
 
-def _by_pip(environment: Path, listed: Path | None) -> list[list[str]]:
-    here = importlib.util.find_spec("pip") is not None
-    if not here and importlib.util.find_spec("ensurepip") is None:
-        return []
+def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[list[str]]:
+    make = [sys.executable, "-I", "-m", "venv", str(environment)]
     python = str(python_of(environment))
-    pip = [sys.executable, "-I", "-m", "pip", "--python", python] if here else [python, "-I", "-m", "pip"]
-    commands = [[sys.executable, "-I", "-m", "venv", *(["--without-pip"] if here else []), str(environment)]]
-    if listed is not None:
-        commands.append([
-            *pip, "install", "--no-deps", "--no-input", "--disable-pip-version-check", "--no-warn-script-location",
-            "--requirement", str(listed),
-        ])  # fmt: skip
-    return commands
+    if importlib.util.find_spec("pip") is not None:
+        pip, make = [sys.executable, "-I", "-m", "pip", "--python", python], [*make, "--without-pip"]
+        clear = []
+    elif importlib.util.find_spec("ensurepip") is not None:
+        pip = [python, "-I", "-m", "pip"]
+        clear = [name for name in ("setuptools", "pip") if name not in packages]  # what came with pip
+    else:
+        return []
+    fill = [*pip, "install", "--no-deps", "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]
+    return [
+        make,
+        *([[*fill, "--requirement", str(listed)]] if packages else []),
+        *([[*pip, "uninstall", "--yes", *clear]] if clear else []),
+    ]
 
 
-_MADE_BY: Mapping[str, Callable[[Path, Path | None], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
+_MADE_BY: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
 """The commands by which a tool makes an environment; none where it is not installed."""
 
 

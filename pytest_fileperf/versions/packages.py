@@ -20,7 +20,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.installing import install, normalised, packages_of, python_of
+from pytest_fileperf.versions.installing import install, name_and_version, packages_of, python_of
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("cache_directory", "environment_name", "from_no_index", "installed_packages", "python_with")
@@ -43,10 +43,10 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for distribution in distributions() if path is None else distributions(path=list(path)):
-        name = _name(distribution)
-        if name and name not in found and distribution.metadata["Version"]:
+        name, version = name_and_version(distribution)
+        if name and version and name not in found:
             origin = _origin(distribution)
-            found[name] = distribution.metadata["Version"] + (f" ({origin})" if origin else "")
+            found[name] = f"{version} ({origin})" if origin else version
     return dict(sorted(found.items()))
 
 
@@ -115,10 +115,6 @@ def environment_name(packages: Mapping[str, str]) -> str:
     return f"{python}-{hashlib.sha256(json.dumps(exact).encode()).hexdigest()[:16]}"
 
 
-def _name(distribution: Distribution) -> str:
-    return normalised(distribution.metadata["Name"] or "")
-
-
 def _origin(distribution: Distribution) -> str:
     """Returns what a distribution came from; empty where that is a package index.
 
@@ -150,7 +146,7 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
             )
     first: dict[str, Distribution] = {}
     for distribution in distributions() if copied else ():
-        first.setdefault(_name(distribution), distribution)
+        first.setdefault(name_and_version(distribution)[0], distribution)
     return [first[name] for name in copied]
 
 
