@@ -307,7 +307,7 @@ def _stalled_pace(pace: Mapping[str, float], answers: int, stalls: int) -> dict[
 
 def session(pools: Mapping[str, Drawn], truth: Truth, number: int) -> list[tuple[tuple[str, str], float]]:
     """Returns the outcomes (rps, p99) of each test and how long it took."""
-    alpha = RULES.paired_alpha / (len(GATES) * truth.tests)
+    alpha = RULES.session_alpha / (len(GATES) * truth.tests)
     found = []
     for test in range(truth.tests):
         rng = np.random.default_rng([number, test])

@@ -29,8 +29,10 @@ from pathlib import Path
 from gate import burning, read
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.judge.gate import alpha_each, compare
+from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
@@ -185,7 +187,8 @@ def verdicts(bases: Sequence[Evidence], nows: Sequence[Evidence]) -> Counter[str
     found: Counter[str] = Counter()
     for base, now in product(bases, nows):
         if base is not now:
-            outcome = compare(RPS, base=base, now=now, tolerance=TOLERANCE, alpha=alpha_each(1)).outcome
+            alpha, spread = RULES.session_alpha, Steadiness().spread(RPS)
+            outcome = compare(RPS, base=base, now=now, tolerance=TOLERANCE, alpha=alpha, spread=spread).outcome
             found[Outcome(outcome).value] += 1
     return found
 

@@ -6,10 +6,13 @@ History of the format
     1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
        evidence: {stabilised, boots: [{latency: HdrHistogram V2 text, requests, rounds: {metric: [value, …]}, runs}]}
        The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for reviewers.
+    2  An entry has `tree`, `precision` and `busy` too, and `packages` are all that were installed. Files of schema 1
+       are read. Storing into one makes it a file of schema 2, in which older entries may lack what is new.
 
 Entries are sorted. Each begins with a line for each fact that a person reviews, and ends with the evidence, a line for
-each boot, so a diff shows what changed. Storing or removing an entry leaves the lines of others unchanged. A file that
-cannot be read is an error and is never skipped.
+each boot, so a diff shows what changed. Storing or removing an entry leaves the lines of others unchanged. The tree has
+a line of its own, by which `git log -S` finds the commit that brought it. A file that cannot be read is an error and is
+never skipped.
 """
 
 from __future__ import annotations
@@ -17,60 +20,33 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.files import put_text
+from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.layout import laid_out
-from pytest_fileperf.judge.level import level_of
-from pytest_fileperf.judge.stored import mapping_in, optional_text_in, text_in, value_in, whole_in
-from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.judge.stored import mapping_in, whole_in
 
-__all__ = ("SCHEMA", "BaselineStore", "Entry", "ForeignProfile")
+__all__ = ("SCHEMA", "BaselineStore", "Entry", "Found")
 
-SCHEMA = 1
-SUMMARY_DIGITS = 5
-"""Significant digits of an entry's summary, as many as the evidence has."""
+SCHEMA = 2
 _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
-_READABLE: Mapping[Unit, tuple[str, float]] = {
-    Unit.PER_SECOND: ("", 1.0),
-    Unit.SECONDS: (" ms", 1e3),
-    Unit.BYTES: (" MiB", 1 / (1 << 20)),
-    Unit.BYTES_PER_SECOND: (" MiB/s", 1 / (1 << 20)),
-    Unit.SHARE: (" %", 100.0),
-}
-"""How a summary shows a unit: always alike, so that two values compare at a glance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """The baseline of one test."""
+class Found:
+    """The baseline of a test, of this machine profile or of another."""
 
-    identity: Mapping[str, object]
-    """Work, server and load as JSON values: only entries with an equal identity compare."""
-    evidence: Evidence
-    captured: str
-    """When, in ISO 8601 with its offset."""
-    commit: Mapping[str, object] | None = None
-    """What version control said about the code."""
-    reason: str | None = None
-    """Why it was stored, on one line, where the user said so."""
-    packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions installed then; `write` fills them in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignProfile:
-    """There is a baseline, but of another machine profile."""
-
-    profile: str
-    """The profile that differs least."""
-    differences: tuple[str, ...]
-    """`cores was 2, is 4`, one for each thing that differs."""
+    entry: Entry
+    environment: Environment
+    """Of the machine that stored it, without its packages."""
+    differences: tuple[str, ...] = ()
+    """How this machine differs, `cores was 2, is 4`; empty where the profile is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +59,26 @@ class BaselineStore:
         """Returns the file of a test module (its path with `/`) for this environment."""
         return self.directory / environment.profile / _file_name(module)
 
-    def find(self, module: str, key: str, environment: Environment) -> Entry | ForeignProfile | None:
-        """Returns the entry for this environment; else how the nearest other one differs; None where there is none.
+    def find(self, module: str, key: str, environment: Environment) -> Found | None:
+        """Returns the entry for this environment, else that of another one; None where there is none.
 
-        Raises BaselineError, naming the file, when a file it reads is damaged, too new or not readable.
+        Of others, those with a tree come first, as their code can be measured here; then those that differ least; then
+        the newest. Raises BaselineError, naming the file, when a file it reads is damaged, too new or not readable.
         """
         own = self.path_of(module, environment)
-        profiles: list[ForeignProfile] = []
-        others = sorted(path for path in self.directory.glob(f"*/{_file_name(module)}") if path != own)
+        others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
+        found = []
         for path in (own, *others):
             stored = _read(path)
             if stored is None or key not in stored.tests:
                 continue
-            differences = environment.differences(stored.environment)
+            entry, differences = _entry(path, key, stored.tests[key]), environment.differences(stored.environment)
+            one = Found(entry=entry, environment=stored.environment, differences=differences)
             if not differences:
-                return _entry(path, key, stored.tests[key])
-            profiles.append(ForeignProfile(profile=path.parent.name, differences=differences))
-        return min(profiles, key=lambda other: len(other.differences), default=None)
+                return one
+            found.append(one)
+        found.sort(key=lambda one: one.entry.captured, reverse=True)
+        return min(found, key=lambda one: (one.entry.tree is None, len(one.differences)), default=None)
 
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
@@ -112,7 +91,7 @@ class BaselineStore:
         path = self.path_of(module, environment)
         stored = _read(path)
         tests = dict(stored.tests) if stored else {}
-        tests[key] = _entry_json(replace(entry, packages=dict(environment.packages)), summary_of)
+        tests[key] = entry_to_json(entry, summary_of)
         content = {"environment": environment.to_json(), "module": module, "schema": SCHEMA}
         _write(path, {**content, "tests": dict(sorted(tests.items()))})
         return path
@@ -123,6 +102,20 @@ class BaselineStore:
         Raises BaselineError when any file is damaged, too new or not readable.
         """
         return Counter(key for stored in self._files().values() for key in stored.tests)
+
+    def trees(self) -> set[str]:
+        """Returns every tree that any entry of any module names.
+
+        Raises BaselineError when any file is damaged, too new or not readable.
+        """
+        found = set()
+        for path, stored in self._files().items():
+            for key, entry in stored.tests.items():
+                try:
+                    found.add(tree_in(entry, f"tests[{key!r}]"))
+                except ValueError as error:
+                    raise _damaged(path, str(error)) from error
+        return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
         """Removes these entries from every machine profile, and what is empty then; returns how many were removed.
@@ -190,51 +183,15 @@ def _read(path: Path) -> _Stored | None:
 
 
 def _entry(path: Path, key: str, stored: object) -> Entry:
-    where = f"tests[{key!r}]"
     try:
-        if not isinstance(stored, dict):
-            raise ValueError(f"{where} is not an object")
-        commit = value_in(stored, "commit", where)
-        packages = mapping_in(stored, "packages", where)
-        evidence = mapping_in(stored, "evidence", where)
-        return Entry(
-            identity=mapping_in(stored, "identity", where),
-            evidence=Evidence.from_json(evidence, f"{where}.evidence"),
-            captured=text_in(stored, "captured", where),
-            commit=None if commit is None else mapping_in(stored, "commit", where),
-            reason=optional_text_in(stored, "reason", where),
-            packages={name: text_in(packages, name, f"{where}.packages") for name in packages},
-        )
+        return entry_from_json(stored, f"tests[{key!r}]")
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
-def _entry_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
-    """Returns the entry as JSON values, in the order in which a reviewer reads it."""
-    return {
-        "captured": entry.captured,
-        "commit": None if entry.commit is None else dict(entry.commit),
-        "reason": entry.reason,
-        "summary": _summary(entry.evidence, summary_of),
-        "packages": dict(sorted(entry.packages.items())),
-        "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
-        "evidence": entry.evidence.to_json(),
-    }
-
-
-def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
-    """Returns the levels that comparisons show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
-    summary = {}
-    for metric in (METRICS[name] for name in names):
-        unit, factor = _READABLE[metric.unit]
-        level = level_of(metric, evidence)
-        summary[metric.name + unit] = None if level is None else float(f"{level.value * factor:.{SUMMARY_DIGITS}g}")
-    return summary
-
-
 def _write(path: Path, content: Mapping[str, object]) -> None:
     try:
-        text = laid_out(content, flat=("commit",)) + "\n"
+        text = laid_out(content, flat=FLAT) + "\n"
     except ValueError as error:  # a number in another entry that JSON does not have
         raise _damaged(path, str(error)) from error
     try:

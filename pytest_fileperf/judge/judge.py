@@ -1,4 +1,9 @@
-"""Judges a measurement against its baseline."""
+"""Judges by stored figures, and answers two questions apart: whether the code is slower, and whether the world is.
+
+The code's figures are judged here where stored ones have to do (`judge_stored`); where the baseline's code was measured
+in turn, `paired` judges. The world is the machine, the packages and the environment: what the baseline's own code does
+now, against what is stored of it (`judge_world`).
+"""
 
 from __future__ import annotations
 
@@ -7,48 +12,137 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_fileperf.judge.baseline import Entry, ForeignProfile
-from pytest_fileperf.judge.environment import Environment, differences, package_changes
+from pytest_fileperf.judge.baseline import Found
+from pytest_fileperf.judge.environment import differences, package_changes
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.gate import compare
+from pytest_fileperf.judge.gate import compare, why_no_level
 from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("judge", "may_be_worse", "unless_base_failed", "unless_saturated")
+__all__ = (
+    "judge_same_code",
+    "judge_stored",
+    "judge_world",
+    "may_be_worse",
+    "unless_base_failed",
+    "unless_saturated",
+)
+
+_UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
 
 
-def judge(
+def judge_stored(
     *,
     gate: Iterable[str],
     tolerances: Mapping[str, float],
     alpha: float,
-    found: Entry | ForeignProfile | None,
+    found: Found | None,
     now: Evidence,
     identity: Mapping[str, object],
-    environment: Environment,
+    packages: Mapping[str, str],
+    steadiness: Steadiness,
     saturated: bool,
     busy: Busy | None = None,
+    no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
-    """Returns a comparison for each metric named in `gate` with what the baseline store found.
+    """Returns a comparison of the code here with stored figures alone, for each metric named in `gate`.
 
-    `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is `alpha_each` of the
-    session's gates. A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The
-    reason of a regression has the packages that changed since the baseline, and why the baseline was stored. A `busy`
-    machine turns a regression that it explains into INCONCLUSIVE.
+    `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is the level of each
+    gate, from `ErrorBudget`. `packages` are those installed. `no_code` says why the baseline's code was not measured
+    again: what the figures leave undecided has it as its reason.
+    A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The reason of a
+    regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
+    a regression that it explains into INCONCLUSIVE.
     """
     comparisons = []
     for metric in (METRICS[name] for name in gate):
         tolerance = tolerances.get(metric.name, metric.tolerance)
-        comparison = _compared(metric, tolerance, alpha, found, now, identity)
+        comparison = _compared(metric, tolerance, alpha, found, now, identity, steadiness, no_code)
         if saturated and comparison.outcome is Outcome.NEW:
             comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_BASELINE_SATURATED))
-        elif comparison.outcome is Outcome.REGRESSED and isinstance(found, Entry):
-            about = _about_baseline(found, environment)
+        elif comparison.outcome is Outcome.REGRESSED and found is not None:
+            about = _about_baseline(found, packages)
             comparison = replace(comparison, reason=about)
             comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
+        comparisons.append(unless_saturated(comparison) if saturated else comparison)
+    return tuple(comparisons)
+
+
+def judge_world(
+    found: Found,
+    now: Evidence,
+    *,
+    gate: Iterable[str],
+    tolerances: Mapping[str, float],
+    alpha: float,
+    identity: Mapping[str, object],
+    packages: Mapping[str, str],
+    steadiness: Steadiness,
+    saturated: bool = False,
+    busy: Busy | None = None,
+) -> tuple[MetricComparison, ...]:
+    """Returns a comparison of the baseline's own code, as it runs `now`, with what is stored of it, for each metric.
+
+    Arguments are those of `judge_stored`; `packages` and `identity` are those of the code that was measured `now`.
+    Empty for a baseline of another machine profile or of other work; a metric without figures is left out. REGRESSED
+    only where `steadiness` shows that sessions alone do not do that here.
+    """
+    if found.differences or _other_work(found, identity):
+        return ()
+    changed, comparisons = package_changes(found.entry.packages, packages), []
+    for metric in (METRICS[name] for name in gate):
+        tolerance = tolerances.get(metric.name, metric.tolerance)
+        comparison = compare(
+            metric,
+            base=found.entry.evidence,
+            now=now,
+            tolerance=tolerance,
+            alpha=alpha,
+            spread=steadiness.spread(metric),
+        )
+        if comparison.change is None or comparison.low is None:
+            continue
+        undecided = comparison.outcome is Outcome.INCONCLUSIVE
+        kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
+        about = Reason(kind=kind, metric=metric.name, ratio=1 + comparison.change, differences=changed)
+        comparison = replace(comparison, reason=None if comparison.outcome is Outcome.PASS else about)
+        if comparison.outcome is Outcome.REGRESSED and busy:
+            comparison = _unless_explained(comparison, about, metric, busy)
+        comparisons.append(unless_saturated(comparison) if saturated else comparison)
+    return tuple(comparisons)
+
+
+def judge_same_code(
+    found: Found,
+    now: Evidence,
+    *,
+    gate: Iterable[str],
+    tolerances: Mapping[str, float],
+    identity: Mapping[str, object],
+    saturated: bool,
+) -> tuple[MetricComparison, ...]:
+    """Returns a PASS for each metric of code that is, with its packages, that of the baseline: it cannot be slower.
+
+    What was not measured `now` is INCONCLUSIVE, and so is what a saturated generator measured. Figures of the baseline
+    are shown where they are of this machine profile and of the same work.
+    """
+    alike, comparisons = not found.differences and not _other_work(found, identity), []
+    for metric in (METRICS[name] for name in gate):
+        tolerance, level = tolerances.get(metric.name, metric.tolerance), level_of(metric, now)
+        base = level_of(metric, found.entry.evidence) if alike else None
+        comparison = MetricComparison(
+            metric=metric.name,
+            outcome=Outcome.PASS if level else Outcome.INCONCLUSIVE,
+            tolerance=tolerance,
+            base=base.value if base else None,
+            now=level.value if level else None,
+            change=level.value / base.value - 1 if level and base else None,
+            reason=Reason(kind=ReasonKind.SAME_CODE) if level else why_no_level(metric, now, "now"),
+        )
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
 
@@ -108,9 +202,11 @@ def _compared(
     metric: Metric,
     tolerance: float,
     alpha: float,
-    found: Entry | ForeignProfile | None,
+    found: Found | None,
     now: Evidence,
     identity: Mapping[str, object],
+    steadiness: Steadiness,
+    no_code: str,
 ) -> MetricComparison:
     level = level_of(metric, now)
     alone = MetricComparison(
@@ -118,24 +214,34 @@ def _compared(
     )
     if found is None:
         return replace(alone, reason=Reason(kind=ReasonKind.NO_BASELINE))
-    if isinstance(found, ForeignProfile):
-        other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences)
+    if found.differences:
+        other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
-    # As JSON, so that a tuple is the list that the file gave back.
-    if different := differences(found.identity, json.loads(json.dumps(identity))):
+    if different := _other_work(found, identity):
         other = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
-    return compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha)
+    spread = steadiness.spread(metric)
+    comparison = compare(metric, base=found.entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
+    if no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
+        return replace(comparison, reason=Reason(kind=ReasonKind.NO_CODE, text=no_code))
+    return comparison
 
 
-def _about_baseline(base: Entry, environment: Environment) -> Reason | None:
+def _other_work(found: Found, identity: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns how the work, the server or the load differ from those of the baseline."""
+    # As JSON, so that a tuple is the list that the file gave back.
+    return differences(found.entry.identity, json.loads(json.dumps(identity)))
+
+
+def _about_baseline(found: Found, packages: Mapping[str, str]) -> Reason | None:
     """Returns what to say about the baseline that a run regressed from; None for nothing."""
-    different = package_changes(base.packages, environment.packages)
-    if not different and not base.reason:
+    entry = found.entry
+    different = package_changes(entry.packages, packages)
+    if not different and not entry.reason:
         return None
     return Reason(
         kind=ReasonKind.SINCE_BASELINE,
         differences=different,
-        day=base.captured.partition("T")[0],
-        text=base.reason or "",
+        day=entry.captured.partition("T")[0],
+        text=entry.reason or "",
     )

@@ -19,7 +19,7 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
                A rate is REGRESSED by its guard alone too; a percentile only if it is itself above L, at
                `Rules.calm_error`.
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
-    PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.paired_excluded`).
+    PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
                Of a rate, the total has to exclude a loss by stalls too: its upper bound, at all of
                `Rules.bound_error`, is below 2 L + 5 % (`Rules.total_excluded`). A server that stalls now and then has
@@ -43,7 +43,7 @@ from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, unit_of
 from pytest_fileperf.judge.unit_mean import mean_difference
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
 
@@ -163,7 +163,7 @@ def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: R
         return False
     if total is not None and total.margin(rules.bound_error) * shrunk >= rules.total_excluded.at(last.limit):
         return False
-    return (main.high(last.bound_error) - main.worse) * shrunk < rules.paired_excluded.at(last.limit)
+    return (main.high(last.bound_error) - main.worse) * shrunk < rules.excluded.at(last.limit)
 
 
 def _may_differ(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
@@ -234,7 +234,7 @@ def _outcome(evidence: PairedEvidence, look: Threshold, rules: Rules) -> tuple[O
 
 def _seems_well(main: Difference, look: Threshold, rules: Rules) -> bool:
     """Returns whether nothing but a guard speaks against a PASS."""
-    return main.worse <= look.limit and main.is_below(rules.paired_excluded.at(look.limit), look.bound_error)
+    return main.worse <= look.limit and main.is_below(rules.excluded.at(look.limit), look.bound_error)
 
 
 def _detectable(evidence: PairedEvidence, look: Threshold, rules: Rules) -> float:
@@ -308,8 +308,16 @@ def _why_undecided(
     if is_worse:
         return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
     if guard is not None and evidence.may_lose(look.limit, rules) and _seems_well(evidence.main, look, rules):
-        return Reason(kind=ReasonKind.PAIRS_TOTAL_UNSEEN, share=as_share(guard.high(rules.bound_error)), jump=jump)
-    return Reason(kind=ReasonKind.PAIRS_UNSEEN, share=as_share(detectable), jump=jump)
+        return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.bound_error), look, jump, rules)
+    return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump, rules)
+
+
+def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None, rules: Rules) -> Reason:
+    """Returns a reason by what was not seen, as a log ratio: that nothing can be told, where it is too much."""
+    share = as_share(ratio)
+    if share > (most := rules.most_told(as_share(look.limit))):
+        return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
+    return Reason(kind=kind, share=share, jump=jump)
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:

@@ -8,8 +8,9 @@ By what
     Where every variant is an open loop that got what it asked for, rates say nothing, and the least p50 is the best.
 
 Which are told apart
-    Every two variants are compared as the gate compares a run with its baseline, with the same spread of boots, rounds
-    and sessions; one boot cannot tell the spread of boots, and gets the gate's usual one. Each pair gets Bonferroni's
+    Every two variants are compared as the gate compares a run with its baseline, with the same spread of boots and
+    rounds, and with how a level drifts from one test to the next (`Rules.drift_sd`) in place of how sessions differ;
+    one boot cannot tell the spread of boots, and gets the gate's usual one. Each pair gets Bonferroni's
     share of `Rules.ranking_alpha`, not only those with the best, as which one looks best is chance too: with 95 %
     confidence, no two variants of a group that are alike are told apart, and all intervals hold.
 
@@ -30,8 +31,9 @@ from itertools import combinations
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence, evidence_of
 from pytest_fileperf.judge.gate import difference_of
-from pytest_fileperf.judge.level import Level, level_of
+from pytest_fileperf.judge.level import Level, level_of, tail_factor
 from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.steadiness import Spread
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
@@ -126,10 +128,11 @@ def _margins(
     """Returns for each pair, the better one first, how far apart their logarithms must be to tell them apart."""
     pairs = list(combinations(order, 2))
     error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
+    drift = Spread(sd=RULES.drift_sd * math.sqrt(2) * tail_factor(metric), df=RULES.drift_df)
     margins = {}
     for better, other in pairs:
         both = levels[better], levels[other]
-        difference = difference_of(metric, sides[better], sides[other], both)
+        difference = difference_of(metric, sides[better], sides[other], both, drift)
         margins[better, other] = difference.margin(error)
     return margins
 

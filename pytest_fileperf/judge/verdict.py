@@ -12,7 +12,7 @@ from pytest_fileperf.measure.metrics import METRICS
 if TYPE_CHECKING:
     from pytest_fileperf.measure.busy import Busy
 
-__all__ = ("LimitCheck", "MetricComparison", "Outcome", "Reason", "ReasonKind", "Verdict")
+__all__ = ("LimitCheck", "MetricComparison", "NoiseOf", "Outcome", "Reason", "ReasonKind", "Verdict")
 
 
 class Outcome(StrEnum):
@@ -34,6 +34,13 @@ class ReasonKind(Enum):
     SATURATED = auto()
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
+    SAME_CODE = auto()
+    NO_CODE = auto()
+    """Stored figures alone tell too little, and the code that they are of was not measured again."""
+    WORLD = auto()
+    """The baseline's own code does not run as was stored of it."""
+    WORLD_UNCLEAR = auto()
+    """It may not, which how sessions differ here may explain."""
     ABSENT = auto()
     BASE_FAILED = auto()
     BUSY = auto()
@@ -41,6 +48,8 @@ class ReasonKind(Enum):
     IMPROVED = auto()
     NOISE = auto()
     UNSEEN = auto()
+    NOTHING_TOLD = auto()
+    """Even a worsening of `Rules.nothing_told` could not have been seen."""
     FEW_REQUESTS = auto()
     NO_REQUEST = auto()
     WAS_ZERO = auto()
@@ -58,6 +67,17 @@ class ReasonKind(Enum):
     PAIRS_TOTAL_UNSEEN = auto()
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
+
+
+class NoiseOf(Enum):
+    """Where most of the noise comes from that hides an answer."""
+
+    BOOTS = auto()
+    """What was measured in this session, or when the baseline was stored: more of it helps."""
+    SESSIONS = auto()
+    """The machine is not alike from one session to another: no measuring in one session helps."""
+    TURNS = auto()
+    """Both sides were measured in turn: more time helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +98,9 @@ class Reason:
     """A worsening, seen or to be seen, or the tolerance that it may be beyond."""
     tolerance: float = 0.0
     """The tolerance that this noise allows."""
+    ratio: float = 0.0
+    """What the baseline's own code does now, over what is stored of it."""
+    noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
     """How many slow requests come together."""
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
@@ -87,7 +110,7 @@ class Reason:
     busy: Busy | None = None
     """What others did on the machine."""
     text: str = ""
-    """What a user or another program said."""
+    """What a user or another program said, or why code was not measured again."""
     day: str = ""
     """The day on which a baseline was stored, in ISO 8601."""
 
@@ -147,6 +170,10 @@ class Verdict:
     """The generator set the pace, not the server; this is never a PASS."""
     against: str = ""
     """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
+    world: tuple[MetricComparison, ...] = ()
+    """The baseline's own code now, compared with what is stored of it: what is worse here is not the user's code."""
+    code: str = ""
+    """Which code was measured again, or why none was, in one sentence; empty where nobody asked."""
 
     @property
     def pairs(self) -> int:
@@ -155,7 +182,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The worst outcome of all comparisons; None when nothing was compared."""
+        """The worst outcome of all comparisons of the user's code; None when nothing was compared."""
         found = {comparison.outcome for comparison in self.comparisons}
         order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NEW, Outcome.PASS, Outcome.IMPROVED)
         return next((outcome for outcome in order if outcome in found), None)

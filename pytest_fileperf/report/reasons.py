@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_fileperf.judge.verdict import Reason, ReasonKind
+from pytest_fileperf.judge.verdict import NoiseOf, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.units import format_duration, format_share
 
@@ -12,24 +12,34 @@ __all__ = ("SATURATED", "sentence")
 
 SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
 _LONGER = "give it a longer max_duration"
+_IN_TURN = (
+    "this machine differs from session to session, so more boots do not help:"
+    " compare in turn, with a baseline whose code is found or with --fileperf-against"
+)
 _SIDES = {"base": "the baseline", "now": "this run"}
 _PAIR_SIDES = {"base": "the base", "now": "this side"}
 _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NO_BASELINE: "there is no baseline: store one with --fileperf-update",
     ReasonKind.NO_BASELINE_SATURATED: f"there is no baseline, and this run makes none: {SATURATED}",
     ReasonKind.SATURATED: SATURATED,
-    ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}):"
+    ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}){because}:"
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
     " store a new baseline with --fileperf-update",
+    ReasonKind.SAME_CODE: "the code and the packages are those of the baseline",
+    ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
+    " again: {text}",
+    ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
+    " packages or the environment changed, not your code{changed}",
+    ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
+    " how sessions differ on this machine{changed}",
     ReasonKind.ABSENT: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
     ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update",
-    ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it:"
-    " use more boots or a longer duration",
-    ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: use more boots or a longer duration,"
-    " or a tolerance of {tolerance}",
+    ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
+    ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",
+    ReasonKind.NOTHING_TOLD: "nothing can be told, as even a worsening of {share} could not have been seen: {remedy}",
     ReasonKind.FEW_REQUESTS: "{metric} needs {needed} requests and {side} has {count}: use a longer duration"
     " or gate a lower percentile",
     ReasonKind.NO_REQUEST: "{side} has no successful request",
@@ -47,13 +57,13 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " worse by at least {share}",
     ReasonKind.PAIRS_STALLS: "the typical turn is not worse, the total over all turns is: it stalls now and then",
     ReasonKind.PAIRS_CALM_UNCLEAR: "not shown to be worse, but requests that do not wait together with many others"
-    " may be, by {share}: {remedy}",
+    " may be, by {share}: {more_time}",
     ReasonKind.PAIRS_TOTAL_UNCLEAR: "the typical turn is not worse, but the total over all turns may be, by {share}:"
-    " {remedy}",
+    " {more_time}",
     ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
-    " by up to {share}: {remedy}",
-    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {remedy}",
-    ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {remedy}",
+    " by up to {share}: {more_time}",
+    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
+    ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {more_time}",
 }
 
 
@@ -73,10 +83,14 @@ def sentence(reason: Reason | None) -> str:
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
         together=reason.together,
+        ratio=reason.ratio,
         differences="; ".join(reason.differences),
+        changed=f"; {'; '.join(reason.differences)}" if reason.differences else "",
+        because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         busy=reason.busy,
         text=reason.text,
         remedy=_remedy(reason),
+        more_time=_more_time(reason),
     )
 
 
@@ -90,7 +104,14 @@ def _since_baseline(reason: Reason) -> str:
 
 
 def _remedy(reason: Reason) -> str:
-    """Returns what helps to decide a comparison that was not decided in the time there was."""
+    """Returns what helps against the noise that hides an answer."""
+    if reason.noise_of is NoiseOf.SESSIONS:
+        return _IN_TURN
+    return _more_time(reason) if reason.noise_of is NoiseOf.TURNS else "use more boots or a longer duration"
+
+
+def _more_time(reason: Reason) -> str:
+    """Returns what helps to decide a comparison in turn that was not decided in the time there was."""
     if reason.jump is None:
         return f"{_LONGER}, or a quieter machine"
     before, after = (f"{format_duration(seconds * 1e9)} at p{percentile:g}" for percentile, seconds in reason.jump)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from pytest_fileperf.judge.baseline import BaselineStore, Entry, ForeignProfile
+from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
+from pytest_fileperf.judge.boots import precision_of
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget
-from pytest_fileperf.judge.judge import judge, may_be_worse, unless_base_failed, unless_saturated
+from pytest_fileperf.judge.judge import judge_stored, may_be_worse, unless_base_failed, unless_saturated
 from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.serve.launch import refuse_other_version
@@ -70,11 +73,12 @@ class StoredBaseline:
 
     plan: AlonePlan
     store: BaselineStore
-    found: Entry | ForeignProfile | None
+    found: Found | None
     """What the store has of this test."""
     environment: Environment
-    alpha: float
-    """The level of each gate."""
+    steadiness: Steadiness
+    """What earlier sessions have shown of this machine."""
+    budget: ErrorBudget
     update: str | None
     """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
     reason: str | None
@@ -88,30 +92,39 @@ class StoredBaseline:
 
     def judge(self, task: Task, measured: Measured) -> tuple[MetricComparison, ...]:
         """Compares with what is stored."""
-        return judge(
+        alpha = self.budget.level(len(task.settings.gate))
+        found = judge_stored(
             gate=task.settings.gate,
             tolerances=task.settings.tolerances,
-            alpha=self.alpha,
+            alpha=alpha,
             found=self.found,
             now=evidence_of(measured.result.recording),
             identity=measured.result.identity,
-            environment=self.environment,
+            packages=self.environment.packages,
+            steadiness=self.steadiness,
             saturated=measured.result.measurement.saturated,
             busy=measured.result.measurement.busy,
         )
+        self.budget.used(alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
+        return found
 
     def keep(self, result: Result) -> bool:
         """Stores a run that is fit to be the baseline, where that was asked for. Raises BaselineError."""
         if not self._becomes_the_baseline(result):
             return False
+        gated = [comparison.metric for comparison in result.verdict.comparisons]
+        evidence = evidence_of(result.recording)
+        known = {name: precision_of(METRICS[name], evidence) for name in gated}
         entry = Entry(
             identity=result.identity,
-            evidence=evidence_of(result.recording),
+            evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=self.commit(),
             reason=self.reason,
+            packages=self.environment.packages,
+            precision={name: error for name, error in known.items() if math.isfinite(error)},
+            busy=result.measurement.busy,
         )
-        gated = [comparison.metric for comparison in result.verdict.comparisons]
         self.store.write(result.test.module, result.test.nodeid, entry, self.environment, summary_of=gated)
         return True
 
@@ -119,7 +132,7 @@ class StoredBaseline:
         if self.update is None or result.unfit:
             return False
         if self.update == "new":
-            return not isinstance(self.found, Entry)
+            return self.found is None or bool(self.found.differences)
         return self.update == "all" or not any(map(may_be_worse, result.verdict.comparisons))
 
 

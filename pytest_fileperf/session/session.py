@@ -10,7 +10,8 @@ from typing import Self
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.gate import ErrorBudget, alpha_each
+from pytest_fileperf.judge.gate import ErrorBudget
+from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Verdict
@@ -74,6 +75,7 @@ class Session:
         self._base = Base(title="itself") if options.aa else options.against
         self._budget = ErrorBudget(options.gates)
         self.environment = Environment.current()
+        self._steadiness = History(options.baselines, self.environment).read()
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
 
@@ -124,7 +126,8 @@ class Session:
             # Read before time is spent on measuring: a damaged file is told at once.
             found=self._store.find(task.test.module, task.test.nodeid, self.environment),
             environment=self.environment,
-            alpha=alpha_each(options.gates),
+            steadiness=self._steadiness,
+            budget=self._budget,
             update=options.update,
             reason=options.reason,
             commit=options.commit,

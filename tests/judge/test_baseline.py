@@ -11,9 +11,10 @@ import pytest
 from judge.sides import MS
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.judge.baseline import SCHEMA, BaselineStore, Entry, ForeignProfile
+from pytest_fileperf.judge.baseline import SCHEMA, BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
+from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.histogram import Histogram
 
 HERE = Environment(
@@ -22,8 +23,8 @@ HERE = Environment(
     cpu="Some CPU",
     cores=2,
     python="CPython 3.11",
-    packages={"uvicorn": "0.34.0", "uvloop": "0.21.0"},
 )
+TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 MODULE = "tests/api/test_upload.py"
 ENTRY = Entry(
     identity={"load": {"connections": 32}, "work": {"method": "GET", "url": "/ünïcode"}},
@@ -39,7 +40,11 @@ ENTRY = Entry(
         stabilised=("hash seed", "addresses"),
     ),
     captured="2026-01-02T03:04:05+00:00",
+    tree=TREE,
     commit={"id": "abc123", "dirty": False},
+    packages={"uvicorn": "0.34.0", "uvloop": "0.21.0"},
+    precision={"rps": 0.0104},
+    busy=Busy(server=0.01234),
 )
 GOLDEN = """\
 {
@@ -51,10 +56,11 @@ GOLDEN = """\
   "python": "CPython 3.11"
  },
  "module": "tests/api/test_upload.py",
- "schema": 1,
+ "schema": 2,
  "tests": {
   "test_upload[1]": {
    "captured": "2026-01-02T03:04:05+00:00",
+   "tree": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
    "commit": {"id": "abc123", "dirty": false},
    "reason": "uploads are checked for viruses now",
    "summary": {
@@ -63,10 +69,9 @@ GOLDEN = """\
     "rss MiB": 50.0,
     "throughput MiB/s": null
    },
-   "packages": {
-    "uvicorn": "0.34.0",
-    "uvloop": "0.21.0"
-   },
+   "precision": {"rps": 0.01},
+   "busy": {"server": 0.012, "generator": 0.0, "host": 0.0},
+   "packages": {"uvicorn": "0.34.0", "uvloop": "0.21.0"},
    "identity": {
     "load": {
      "connections": 32
@@ -148,9 +153,17 @@ def store(tmp_path: Path) -> BaselineStore:
     return BaselineStore(tmp_path / "baselines")
 
 
+def entry(store: BaselineStore, key: str = "a") -> Entry:
+    """Returns what the store has for this machine."""
+    found = store.find(MODULE, key, HERE)
+    assert found is not None
+    assert found.differences == ()
+    return found.entry
+
+
 def test_the_file(store: BaselineStore) -> None:
-    entry = replace(ENTRY, reason="uploads are checked for viruses now")
-    path = store.write(MODULE, "test_upload[1]", entry, HERE, summary_of=("rps", "p50", "rss", "throughput"))
+    reasoned = replace(ENTRY, reason="uploads are checked for viruses now")
+    path = store.write(MODULE, "test_upload[1]", reasoned, HERE, summary_of=("rps", "p50", "rss", "throughput"))
     assert path == store.directory / HERE.profile / "tests__api__test_upload.py.json"
     assert path.read_text(encoding="utf-8") == GOLDEN % ENTRY.evidence.boots[0].latency.encode()
     assert [file.name for file in path.parent.iterdir()] == [path.name], "a temporary file is left"
@@ -159,17 +172,17 @@ def test_the_file(store: BaselineStore) -> None:
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
     found = store.find(MODULE, "a", HERE)
-    assert isinstance(found, Entry)
-    assert found.evidence.to_json() == ENTRY.evidence.to_json()
-    assert found.packages == HERE.packages
-    assert (found.identity, found.captured, found.commit) == (ENTRY.identity, ENTRY.captured, ENTRY.commit)
+    assert found is not None
+    assert (found.environment, found.differences) == (HERE, ())
+    assert found.entry.evidence.to_json() == ENTRY.evidence.to_json()
+    as_stored = replace(ENTRY, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.entry.evidence)
+    assert found.entry == as_stored
 
 
 def test_a_text_that_looks_like_a_list_stays_as_it_is(store: BaselineStore) -> None:
     odd = replace(ENTRY, identity={"text": "[\n 1,\n 2\n]", "list": [[1, 2], ["a"], []]}, commit=None)
     store.write(MODULE, "a", odd, HERE)
-    found = store.find(MODULE, "a", HERE)
-    assert isinstance(found, Entry)
+    found = entry(store)
     assert found.identity == odd.identity
     assert found.commit is None
 
@@ -177,17 +190,14 @@ def test_a_text_that_looks_like_a_list_stays_as_it_is(store: BaselineStore) -> N
 def test_the_oldest_files_are_read(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, HERE)
     path.write_text(OLDEST % ENTRY.evidence.boots[0].latency.encode(), encoding="utf-8")
-    found = store.find(MODULE, "a", HERE)
-    assert isinstance(found, Entry)
-    assert found.reason is None
-    assert found == replace(ENTRY, packages=HERE.packages, evidence=found.evidence)
+    found = entry(store)
+    assert found == replace(ENTRY, tree=None, precision={}, busy=None, evidence=found.evidence)
     assert found.evidence.to_json() == ENTRY.evidence.to_json()
 
 
 def test_the_reason_is_found_again(store: BaselineStore) -> None:
     store.write(MODULE, "a", replace(ENTRY, reason='für "alle"'), HERE)
-    found = store.find(MODULE, "a", HERE)
-    assert isinstance(found, Entry)
+    found = entry(store)
     assert found.reason == 'für "alle"'
 
 
@@ -266,7 +276,7 @@ def test_nothing_is_removed_beside_a_damaged_file(store: BaselineStore) -> None:
         store.keys()
     with pytest.raises(BaselineError, match="is damaged"):
         store.remove({"gone"})
-    assert isinstance(store.find(MODULE, "gone", HERE), Entry)
+    assert entry(store, "gone").captured == ENTRY.captured
 
 
 def test_other_json_files_near_the_baselines_are_left_alone(store: BaselineStore) -> None:
@@ -289,10 +299,10 @@ def test_a_number_that_is_none_is_damage_also_where_another_entry_is_stored(stor
 def test_writing_one_entry_keeps_the_others(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
     store.write(MODULE, "b", replace(ENTRY, captured="first"), HERE)
-    path = store.write(MODULE, "b", replace(ENTRY, captured="second"), replace(HERE, packages={}))
+    path = store.write(MODULE, "b", replace(ENTRY, captured="second", packages={}), HERE)
     stored = json.loads(path.read_text(encoding="utf-8"))["tests"]
-    assert {key: (entry["captured"], entry["packages"]) for key, entry in stored.items()} == {
-        "a": (ENTRY.captured, HERE.packages),
+    assert {key: (one["captured"], one["packages"]) for key, one in stored.items()} == {
+        "a": (ENTRY.captured, ENTRY.packages),
         "b": ("second", {}),
     }
 
@@ -304,19 +314,74 @@ def test_what_was_never_stored_is_none(store: BaselineStore) -> None:
     assert store.find("tests/test_other.py", "a", HERE) is None
 
 
-def test_a_baseline_of_another_machine_says_how_the_nearest_differs(store: BaselineStore) -> None:
+def test_a_baseline_of_another_machine_is_found_with_how_this_one_differs(store: BaselineStore) -> None:
     near = replace(HERE, cores=4)
     store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
     store.write(MODULE, "a", ENTRY, near)
     found = store.find(MODULE, "a", HERE)
-    assert found == ForeignProfile(profile=near.profile, differences=("cores was 4, is 2",))
+    assert found is not None
+    assert (found.environment, found.differences) == (near, ("cores was 4, is 2",))
+    assert found.entry.tree == TREE
     assert store.find(MODULE, "b", HERE) is None
+
+
+def test_this_machine_s_own_baseline_comes_first_whatever_others_have(store: BaselineStore) -> None:
+    store.write(MODULE, "a", replace(ENTRY, tree=None, captured="2025-01-01T00:00:00+00:00"), HERE)
+    store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
+    assert entry(store).tree is None
+
+
+def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the_newest(store: BaselineStore) -> None:
+    def tree() -> str | None:
+        found = store.find(MODULE, "a", HERE)
+        assert found is not None
+        return found.entry.tree
+
+    def stored(tree: str | None, captured: str, environment: Environment) -> None:
+        store.write(MODULE, "a", replace(ENTRY, tree=tree, captured=captured), environment)
+
+    stored(None, "2026-06-01T00:00:00+00:00", replace(HERE, cores=4))
+    stored("1" * 40, "2026-05-01T00:00:00+00:00", replace(HERE, cores=8, system="Darwin"))
+    assert tree() == "1" * 40
+    stored("2" * 40, "2026-01-01T00:00:00+00:00", replace(HERE, cores=8))
+    assert tree() == "2" * 40
+    stored("3" * 64, "2026-02-01T00:00:00+00:00", replace(HERE, cores=16))
+    assert tree() == "3" * 64
 
 
 def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
     path.parent.rename(path.parent.with_name(HERE.profile))
-    assert isinstance(store.find(MODULE, "a", HERE), ForeignProfile)
+    found = store.find(MODULE, "a", HERE)
+    assert found is not None
+    assert found.differences == ("cores was 4, is 2",)
+
+
+def test_all_trees(store: BaselineStore) -> None:
+    assert store.trees() == set()
+    store.write(MODULE, "a", ENTRY, HERE)
+    store.write(MODULE, "b", replace(ENTRY, tree=None), HERE)
+    store.write("tests/test_other.py", "c", replace(ENTRY, tree="1" * 40), replace(HERE, cores=4))
+    assert store.trees() == {TREE, "1" * 40}
+
+
+def test_storing_into_the_oldest_file_keeps_its_entries_and_makes_it_a_new_one(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    path.write_text(OLDEST % ENTRY.evidence.boots[0].latency.encode(), encoding="utf-8")
+    old = entry(store)
+    store.write(MODULE, "b", ENTRY, HERE)
+    assert json.loads(path.read_text(encoding="utf-8"))["schema"] == SCHEMA
+    again = entry(store)
+    assert again == replace(old, evidence=again.evidence)
+    assert again.evidence.to_json() == old.evidence.to_json()
+    assert entry(store, "b").tree == TREE
+    assert store.trees() == {TREE}
+
+
+def test_a_module_s_name_is_no_pattern(store: BaselineStore) -> None:
+    store.write("tests/test_[ab].py", "a", ENTRY, replace(HERE, cores=4))
+    assert store.find("tests/test_[ab].py", "a", HERE) is not None
+    assert store.find("tests/test_a.py", "a", HERE) is None
 
 
 def changed(text: str, *keys: str | int, to: object = None) -> str:
@@ -354,6 +419,16 @@ BOOT = ("tests", "a", "evidence", "boots", 0)
         (lambda text: changed(text, "tests", "a", "captured", to=3), "tests['a'].captured is 3, not a text"),
         (lambda text: changed(text, "tests", "a", "commit", to="abc"), "tests['a'].commit is 'abc', not an object"),
         (lambda text: changed(text, "tests", "a", "commit"), "tests['a'] has no 'commit'"),
+        (lambda text: changed(text, "tests", "a", "tree", to=3), "tests['a'].tree is 3, not a text"),
+        (
+            lambda text: changed(text, "tests", "a", "tree", to="--output=/tmp/x"),
+            "tests['a'].tree is '--output=/tmp/x', not a hash of Git",
+        ),
+        (
+            lambda text: changed(text, "tests", "a", "precision", "rps", to=-1),
+            "tests['a'].precision.rps is -1, not a finite number of 0 or more",
+        ),
+        (lambda text: changed(text, "tests", "a", "busy", "host"), "tests['a'].busy has no 'host'"),
         (lambda text: changed(text, "tests", "a", "reason", to=["x"]), "tests['a'].reason is ['x'], not a text"),
         (
             lambda text: changed(text, "tests", "a", "evidence", "stabilised", to=[1]),
@@ -417,7 +492,7 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     path.write_text(changed(path.read_text(encoding="utf-8"), "schema", to=SCHEMA + 1), encoding="utf-8")
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
-    assert str(caught.value) == f"baseline {path} has schema 2, and this version reads up to 1: upgrade pytest-fileperf"
+    assert str(caught.value) == f"baseline {path} has schema 3, and this version reads up to 2: upgrade pytest-fileperf"
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

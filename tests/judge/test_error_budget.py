@@ -16,7 +16,7 @@ def test_each_gate_has_an_equal_part(gates: int) -> None:
     budget = ErrorBudget(gates)
     for _ in range(3):
         level = budget.level(2)
-        assert level == pytest.approx(RULES.paired_alpha / gates)
+        assert level == pytest.approx(RULES.session_alpha / gates)
         budget.used(level, regressed=0)
 
 
@@ -43,7 +43,7 @@ def test_a_test_that_was_not_compared_leaves_it_to_the_next() -> None:
 
 
 def test_no_gates_have_a_level_all_the_same() -> None:
-    assert ErrorBudget(0).level(0) == RULES.paired_alpha
+    assert ErrorBudget(0).level(0) == RULES.session_alpha
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=20))
@@ -55,7 +55,7 @@ def test_levels_of_gates_that_did_not_regress_never_exceed_the_whole(regressed: 
         level = budget.level(2)
         spent += level * (2 - count)
         budget.used(level, count)
-    assert spent <= RULES.paired_alpha * (1 + 1e-9)
+    assert spent <= RULES.session_alpha * (1 + 1e-9)
 
 
 def test_so_it_is_in_simulated_sessions() -> None:
@@ -73,4 +73,4 @@ def test_so_it_is_in_simulated_sessions() -> None:
                 any_wrong |= bool(found.any())
             budget.used(level, int(found.sum()))
         wrong += any_wrong
-    assert wrong / 20_000 <= RULES.paired_alpha * 1.1
+    assert wrong / 20_000 <= RULES.session_alpha * 1.1

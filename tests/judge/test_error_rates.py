@@ -1,4 +1,4 @@
-"""How often the gate is right, simulated with the noise that DESIGN measured. Seeded: the same every time."""
+"""How often the stored gate is right, simulated on machines that deviate from session to session. Seeded."""
 
 from __future__ import annotations
 
@@ -9,98 +9,141 @@ import numpy as np
 import pytest
 from judge.sides import Noise, TailNoise
 
-from pytest_fileperf.judge.gate import alpha_each, compare
-from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.judge.gate import ErrorBudget, compare
+from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.steadiness import Steadiness
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 
-GATES = 5
+RPS, P99 = METRICS["rps"], METRICS["p99"]
+GATES = 10
+TOLERANCE = 0.03
 
 
-def rate_sessions(sessions: int, *, slower: float, noise: Noise, seed: int) -> tuple[Counter[Outcome], int]:
-    """Returns how often each outcome came in sessions of five gated tests, and in how many sessions any regressed.
+def stored_runs(
+    runs: int, *, session_sd: float, sessions: int, slower: float = 0.0, seed: int = 11
+) -> list[tuple[MetricComparison, bool]]:
+    """Returns comparisons with stored figures, each with whether the machine was taken for steady.
 
-    `slower` is the share by which a request takes longer. The level of a session is common to its tests.
+    The level of a session deviates as Student's t with four degrees of freedom does, so that unchanged code changes by
+    `session_sd` from one session to another; `sessions` of it are known. `slower` is the share by which a request takes
+    longer.
     """
-    rng = np.random.default_rng(seed)
-    outcomes: Counter[Outcome] = Counter()
-    regressed = 0
-    for _ in range(sessions):
-        drift = noise.session_sd * rng.standard_normal(2)
-        found = [
-            compare(
-                METRICS["rps"],
-                base=noise.rates(rng, 7.6 + drift[0]),
-                now=noise.rates(rng, 7.6 + drift[1] - math.log1p(slower)),
-                tolerance=0.05,
-                alpha=alpha_each(GATES),
-            ).outcome
-            for _ in range(GATES)
-        ]
-        outcomes.update(found)
-        regressed += Outcome.REGRESSED in found
-    return outcomes, regressed
+    rng, noise = np.random.default_rng(seed), Noise(rounds=6, far_off=0.0)
+    error = math.hypot(noise.boot_sd, noise.round_sd / math.sqrt(noise.rounds)) / math.sqrt(noise.boots)
+    found = []
+    for _ in range(runs):
+        base, now, *then = session_sd / 2 * rng.standard_t(4, 2 + 2 * sessions)
+        measured = error * math.sqrt(2) * rng.standard_normal(sessions)
+        changes = np.array(then[:sessions]) - np.array(then[sessions:]) + measured
+        known = Steadiness(changes=tuple({"rps": abs(change)} for change in changes.tolist()))
+        comparison = compare(
+            RPS,
+            base=noise.rates(rng, 7.6 + base),
+            now=noise.rates(rng, 7.6 + now - math.log1p(slower)),
+            tolerance=TOLERANCE,
+            alpha=ErrorBudget(GATES).level(1),
+            spread=known.spread(RPS),
+        )
+        found.append((comparison, known.is_steady(("rps",), {"rps": TOLERANCE})))
+    return found
 
 
-def share(outcomes: Counter[Outcome], outcome: Outcome) -> float:
-    return outcomes[outcome] / outcomes.total()
+def share(found: list[tuple[MetricComparison, bool]], outcome: Outcome) -> float:
+    return sum(comparison.outcome is outcome for comparison, _ in found) / len(found)
 
 
-def test_identical_code_regresses_in_at_most_one_of_a_hundred_sessions_and_mostly_passes() -> None:
-    outcomes, regressed = rate_sessions(2000, slower=0.0, noise=Noise(), seed=11)
-    assert regressed / 2000 <= 0.01
-    assert share(outcomes, Outcome.PASS) >= 0.95
+def coverage(found: list[tuple[MetricComparison, bool]], truth: float = 0.0) -> float:
+    """Returns how often the interval holds the truth."""
+    intervals = [(item.low, item.high) for item, _ in found if item.low is not None and item.high is not None]
+    return sum(low <= truth <= high for low, high in intervals) / len(found)
 
 
-def test_fifteen_percent_slower_regresses_in_nineteen_of_twenty_and_hardly_ever_passes() -> None:
-    outcomes, _ = rate_sessions(500, slower=0.15, noise=Noise(), seed=12)
-    assert share(outcomes, Outcome.REGRESSED) >= 0.95
-    assert share(outcomes, Outcome.PASS) <= 0.01
+@pytest.mark.parametrize(
+    "session_sd,sessions,held,passed",
+    [
+        (0.01, 0, 0.98, 0.01),
+        (0.01, 5, 0.96, 0.01),
+        (0.01, 20, 0.95, 0.01),
+        (0.05, 0, 0.95, 0.03),
+        (0.05, 5, 0.85, 0.05),
+        (0.05, 20, 0.85, 0.05),
+        (0.15, 0, 0.60, 0.18),
+        (0.15, 5, 0.78, 0.11),
+        (0.15, 20, 0.83, 0.09),
+    ],
+)
+def test_stored_figures_are_rarely_wrong_whatever_the_machine_does(
+    session_sd: float, sessions: int, held: float, passed: float
+) -> None:
+    """Measured in 200,000 runs, with 0, 5 and 20 known sessions, on machines that deviate by 1, 5 and 15 %:
+
+    the 90 % interval holds the truth in 100, 100 and 99 %; 98, 92 and 91 %; 71, 84 and 89 %;
+    the same code is REGRESSED in 0, 0 and 0.01 %; 0, 0.2 and 0.4 %; 0.05, 0.8 and 0.6 %;
+    and 10 % slower is PASS in 0, 0.02 and 0.05 %; 0.6, 2.4 and 2.5 %; 12, 7 and 5 %.
+    """
+    same = stored_runs(250, session_sd=session_sd, sessions=sessions)
+    assert coverage(same) >= held
+    assert share(same, Outcome.REGRESSED) <= 0.016
+    assert share(stored_runs(250, session_sd=session_sd, sessions=sessions, slower=0.10), Outcome.PASS) <= passed
 
 
-def test_ten_percent_slower_regresses_in_about_half() -> None:
-    outcomes, _ = rate_sessions(300, slower=0.10, noise=Noise(), seed=13)
-    assert 0.4 <= share(outcomes, Outcome.REGRESSED) <= 0.7
+def test_on_a_steady_machine_stored_figures_alone_decide() -> None:
+    same = stored_runs(300, session_sd=0.01, sessions=20)
+    assert sum(steady for _, steady in same) >= 0.95 * len(same)
+    assert share(same, Outcome.PASS) >= 0.93
+    assert share(stored_runs(300, session_sd=0.01, sessions=20, slower=0.10), Outcome.PASS) <= 0.01
+    assert share(stored_runs(300, session_sd=0.01, sessions=20, slower=0.20), Outcome.REGRESSED) >= 0.95
 
 
-def test_as_slow_as_the_tolerance_regresses_in_about_one_of_twenty() -> None:
-    outcomes, _ = rate_sessions(300, slower=0.05, noise=Noise(), seed=14)
-    assert share(outcomes, Outcome.REGRESSED) <= 0.08
-
-
-def test_twice_the_usual_noise_is_inconclusive_and_not_wrong() -> None:
-    outcomes, regressed = rate_sessions(300, slower=0.0, noise=Noise(boot_sd=0.03, round_sd=0.08), seed=15)
-    assert regressed / 300 <= 0.02
-    assert share(outcomes, Outcome.INCONCLUSIVE) >= 0.5
+@pytest.mark.parametrize("session_sd,sessions", [(0.01, 0), (0.05, 20), (0.15, 5), (0.15, 20)])
+def test_no_other_machine_is_taken_for_steady(session_sd: float, sessions: int) -> None:
+    found = stored_runs(100, session_sd=session_sd, sessions=sessions)
+    assert sum(steady for _, steady in found) <= 2
 
 
 def tail_runs(runs: int, *, base: TailNoise, now: TailNoise, seed: int) -> Counter[Outcome]:
-    rng = np.random.default_rng(seed)
+    """Returns what p99 is said to be on a machine whose sessions are known to deviate by 5 %."""
+    rng, known = np.random.default_rng(seed), Steadiness(changes=({"p99": 0.05},) * 20)
     return Counter(
         compare(
-            METRICS["p99"],
+            P99,
             base=base.latencies(rng),
             now=now.latencies(rng),
             tolerance=0.25,
-            alpha=alpha_each(2 * GATES),
+            alpha=ErrorBudget(GATES).level(1),
+            spread=known.spread(P99),
         ).outcome
         for _ in range(runs)
     )
 
 
-@pytest.mark.parametrize("round_sd,passes", [(0.05, 0.99), (0.15, 0.95), (0.25, 0.6), (0.35, 0.1)])
+def part(outcomes: Counter[Outcome], outcome: Outcome) -> float:
+    return outcomes[outcome] / outcomes.total()
+
+
+@pytest.mark.parametrize("round_sd,passes", [(0.05, 0.97), (0.15, 0.9), (0.25, 0.7), (0.35, 0.3)])
 def test_p99_of_identical_code_does_not_regress_and_mostly_passes(round_sd: float, passes: float) -> None:
     """Rounds whose p99 varies by 12, 19, 28 and 38 %."""
     noise = TailNoise(round_sd=round_sd)
-    outcomes = tail_runs(300, base=noise, now=noise, seed=21)
-    assert share(outcomes, Outcome.REGRESSED) <= 0.02
-    assert share(outcomes, Outcome.PASS) >= passes
+    outcomes = tail_runs(200, base=noise, now=noise, seed=21)
+    assert part(outcomes, Outcome.REGRESSED) <= 0.02
+    assert part(outcomes, Outcome.PASS) >= passes
 
 
 def test_one_in_fifty_requests_delayed_by_50_ms_regresses_p99() -> None:
     outcomes = tail_runs(100, base=TailNoise(), now=TailNoise(slow_share=0.02), seed=22)
-    assert share(outcomes, Outcome.REGRESSED) == 1.0
+    assert part(outcomes, Outcome.REGRESSED) == 1.0
 
 
 def test_p99_of_few_requests_is_inconclusive_rather_than_wrong() -> None:
     outcomes = tail_runs(200, base=TailNoise(requests=30), now=TailNoise(requests=30), seed=23)
-    assert share(outcomes, Outcome.REGRESSED) <= 0.01
+    assert part(outcomes, Outcome.REGRESSED) <= 0.01
+
+
+def test_the_simulated_history_is_as_exact_as_what_it_stands_for() -> None:
+    """What a measured level deviates by is drawn directly in `stored_runs`: as boots and rounds would make it."""
+    rng, noise = np.random.default_rng(5), Noise(rounds=6, far_off=0.0)
+    levels = [level.mean for _ in range(300) if (level := level_of(RPS, noise.rates(rng, 0.0))) is not None]
+    expected = math.hypot(noise.boot_sd, noise.round_sd / math.sqrt(noise.rounds)) / math.sqrt(noise.boots)
+    assert float(np.std(levels)) == pytest.approx(expected, rel=0.12)

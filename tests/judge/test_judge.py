@@ -8,46 +8,57 @@ from dataclasses import replace
 import pytest
 from judge.sides import side
 
-from pytest_fileperf.judge.baseline import Entry, ForeignProfile
+from pytest_fileperf.judge.baseline import Entry, Found
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.judge import judge
+from pytest_fileperf.judge.evidence import Evidence
+from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world
+from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.reasons import sentence
 
-HERE = Environment(
-    system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11", packages={"uvicorn": "0.54.0"}
-)
+HERE = Environment(system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11")
+PACKAGES = {"app": "1.0", "uvicorn": "0.54.0"}
 IDENTITY = {"load": {"connections": 32}, "server": {"stabilised": ("addresses",)}}
-FAST, SLOW = side(2000, 2010, 1990), side(1700, 1710, 1690)
+FAST, SLOW, NOTHING = side(2000, 2010, 1990), side(1500, 1510, 1490), Evidence(boots=())
 STORED = Entry(
     identity={"load": {"connections": 32}, "server": {"stabilised": ["addresses"]}},
     evidence=FAST,
     captured="2026-01-02T03:04:05+00:00",
-    packages={"uvicorn": "0.54.0"},
+    packages=PACKAGES,
 )
+STEADY, UNKNOWN = Steadiness(changes=({"rps": 0.01, "p99": 0.04},) * 20), Steadiness()
+OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
+
+
+def found(entry: Entry = STORED, *differences: str) -> Found:
+    return Found(entry=entry, environment=HERE, differences=differences)
 
 
 def judged(
-    found: Entry | ForeignProfile | None = STORED,
+    entry: Entry | Found | None = STORED,
     *,
-    now: object = FAST,
+    now: Evidence = FAST,
     identity: Mapping[str, object] = IDENTITY,
     saturated: bool = False,
     tolerances: Mapping[str, float] | None = None,
     busy: Busy | None = None,
+    steadiness: Steadiness = STEADY,
+    no_code: str = "",
 ) -> MetricComparison:
-    (comparison,) = judge(
+    (comparison,) = judge_stored(
         gate=("rps",),
-        tolerances=tolerances or {},
+        tolerances={"rps": 0.05} if tolerances is None else tolerances,
         alpha=0.01,
-        found=found,
-        now=now if now is SLOW else FAST,
+        found=found(entry) if isinstance(entry, Entry) else entry,
+        now=now,
         identity=identity,
-        environment=HERE,
+        packages=PACKAGES,
+        steadiness=steadiness,
         saturated=saturated,
         busy=busy,
+        no_code=no_code,
     )
     return comparison
 
@@ -58,50 +69,55 @@ def test_the_same_again_passes() -> None:
 
 def test_slower_regresses_unless_the_test_allows_it() -> None:
     assert judged(now=SLOW).outcome is Outcome.REGRESSED
-    assert judged(now=SLOW, tolerances={"rps": 0.3}).outcome is Outcome.PASS
+    assert judged(now=SLOW, tolerances={"rps": 0.5}).outcome is Outcome.PASS
 
 
 def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
-    found = judge(
+    comparisons = judge_stored(
         gate=("p99", "rps"),
         tolerances={"rps": 0.2},
         alpha=0.01,
-        found=STORED,
+        found=found(),
         now=FAST,
         identity=IDENTITY,
-        environment=HERE,
+        packages=PACKAGES,
+        steadiness=STEADY,
         saturated=False,
     )
-    assert [(item.metric, item.tolerance) for item in found] == [("p99", METRICS["p99"].tolerance), ("rps", 0.2)]
+    assert [(item.metric, item.tolerance) for item in comparisons] == [("p99", METRICS["p99"].tolerance), ("rps", 0.2)]
 
 
 def test_no_baseline_is_new() -> None:
-    found = judged(None)
-    assert (found.outcome, found.base, found.change) == (Outcome.NEW, None, None)
-    assert found.now == pytest.approx(2000, rel=1e-3)
-    assert sentence(found.reason) == "there is no baseline: store one with --fileperf-update"
+    seen = judged(None)
+    assert (seen.outcome, seen.base, seen.change) == (Outcome.NEW, None, None)
+    assert seen.now == pytest.approx(2000, rel=1e-3)
+    assert sentence(seen.reason) == "there is no baseline: store one with --fileperf-update"
 
 
 def test_another_machine_s_baseline_is_inconclusive() -> None:
-    found = judged(ForeignProfile(profile="p", differences=("cores was 4, is 2", "cpu was A, is B")))
-    assert (found.outcome, found.base) == (Outcome.INCONCLUSIVE, None)
-    assert sentence(found.reason) == (
+    other = judged(found(STORED, *OTHER_MACHINE))
+    assert (other.outcome, other.base) == (Outcome.INCONCLUSIVE, None)
+    assert sentence(other.reason) == (
         "the baseline is of another machine (cores was 4, is 2; cpu was A, is B):"
         " store one of this machine with --fileperf-update"
+    )
+    assert sentence(judged(found(STORED, *OTHER_MACHINE), no_code="there is no Git here").reason) == (
+        "the baseline is of another machine (cores was 4, is 2; cpu was A, is B), and its code was not measured again:"
+        " there is no Git here: store one of this machine with --fileperf-update"
     )
 
 
 def test_a_baseline_of_something_else_is_inconclusive() -> None:
-    found = judged(identity={"load": {"connections": 64}, "server": {"stabilised": ()}})
-    assert (found.outcome, found.base) == (Outcome.INCONCLUSIVE, None)
-    assert sentence(found.reason) == (
+    seen = judged(identity={"load": {"connections": 64}, "server": {"stabilised": ()}})
+    assert (seen.outcome, seen.base) == (Outcome.INCONCLUSIVE, None)
+    assert sentence(seen.reason) == (
         "the baseline is of something else (load.connections was 32, is 64; server.stabilised was addresses, is none):"
         " store a new baseline with --fileperf-update"
     )
 
 
 def test_a_regression_says_which_packages_changed() -> None:
-    older = replace(STORED, packages={"uvicorn": "0.34.0", "h11": "0.14.0"})
+    older = replace(STORED, packages={"app": "1.0", "h11": "0.14.0", "uvicorn": "0.34.0"})
     assert sentence(judged(older, now=SLOW).reason) == "since the baseline, removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0"
     assert sentence(judged(older).reason) == ""
     assert sentence(judged(now=SLOW).reason) == ""
@@ -111,41 +127,41 @@ def test_a_regression_says_why_its_baseline_was_stored() -> None:
     explained = replace(STORED, reason="responses are signed now")
     why = "the baseline of 2026-01-02 was stored because: responses are signed now"
     assert sentence(judged(explained, now=SLOW).reason) == why
-    older = replace(explained, packages={"uvicorn": "0.34.0"})
+    older = replace(explained, packages={"app": "1.0", "uvicorn": "0.34.0"})
     assert sentence(judged(older, now=SLOW).reason) == f"since the baseline, uvicorn 0.34.0 → 0.54.0; {why}"
     assert sentence(judged(explained).reason) == ""
 
 
 @pytest.mark.parametrize("base", [FAST, SLOW])
-def test_a_saturated_generator_never_passes_or_improves(base: object) -> None:
-    found = judged(STORED if base is FAST else replace(STORED, evidence=SLOW), saturated=True)
-    assert found.outcome is Outcome.INCONCLUSIVE
-    assert sentence(found.reason) == (
+def test_a_saturated_generator_never_passes_or_improves(base: Evidence) -> None:
+    seen = judged(replace(STORED, evidence=base), saturated=True)
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert sentence(seen.reason) == (
         "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
     )
 
 
 def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
-    found = judged(now=SLOW, busy=Busy(server=0.08))
-    assert found.outcome is Outcome.INCONCLUSIVE
-    assert sentence(found.reason) == (
-        "worse, but others had the server's core for 8 % of the time, which may be why:"
+    seen = judged(now=SLOW, busy=Busy(server=0.12))
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert sentence(seen.reason) == (
+        "worse, but others had the server's core for 12 % of the time, which may be why:"
         " measure again with nothing else running"
     )
-    assert found.low is not None
+    assert seen.low is not None
 
 
 @pytest.mark.parametrize("busy", [None, Busy(server=0.029)])
 def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy | None) -> None:
-    found = judged(now=SLOW, busy=busy)
-    assert (found.outcome, sentence(found.reason)) == (Outcome.REGRESSED, "")
+    seen = judged(now=SLOW, busy=busy)
+    assert (seen.outcome, sentence(seen.reason)) == (Outcome.REGRESSED, "")
 
 
 def test_a_regression_beyond_what_a_busy_machine_explains_stays_one() -> None:
-    halved = replace(STORED, evidence=side(3400, 3410, 3390), packages={"uvicorn": "0.34.0"})
-    found = judged(halved, now=SLOW, busy=Busy(server=0.08))
-    assert found.outcome is Outcome.REGRESSED
-    assert sentence(found.reason) == (
+    halved = replace(STORED, evidence=side(3000, 3010, 2990), packages={"app": "1.0", "uvicorn": "0.34.0"})
+    seen = judged(halved, now=SLOW, busy=Busy(server=0.08))
+    assert seen.outcome is Outcome.REGRESSED
+    assert sentence(seen.reason) == (
         "others had the server's core for 8 % of the time, which explains less than this;"
         " since the baseline, uvicorn 0.34.0 → 0.54.0"
     )
@@ -157,9 +173,9 @@ def test_a_busy_machine_leaves_what_passes_and_improves() -> None:
 
 
 def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:
-    found = judged(None, saturated=True)
-    assert found.outcome is Outcome.NEW
-    assert sentence(found.reason).startswith(
+    seen = judged(None, saturated=True)
+    assert seen.outcome is Outcome.NEW
+    assert sentence(seen.reason).startswith(
         "there is no baseline, and this run makes none: the load generator was saturated"
     )
 
@@ -172,3 +188,139 @@ def test_a_saturated_generator_still_regresses() -> None:
 def test_a_tolerance_ends_at_a_factor_of_the_worse_value(metric: str, edge: float) -> None:
     comparison = MetricComparison(metric=metric, outcome=Outcome.PASS, tolerance=0.25)
     assert comparison.edge == pytest.approx(edge)
+
+
+# --- the baseline's code was not measured again
+
+
+def test_what_stored_figures_leave_undecided_says_why_the_code_was_not_measured_again() -> None:
+    seen = judged(steadiness=UNKNOWN, no_code="this clone has no commit of it: fetch with fetch-depth: 0")
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert sentence(seen.reason) == (
+        "stored figures alone do not tell it on this machine, and the baseline's code was not measured again:"
+        " this clone has no commit of it: fetch with fetch-depth: 0"
+    )
+
+
+def test_what_they_decide_does_not_need_the_code() -> None:
+    seen = judged(no_code="there is no Git here")
+    assert (seen.outcome, seen.reason) == (Outcome.PASS, None)
+    assert judged(now=SLOW, no_code="there is no Git here").outcome is Outcome.REGRESSED
+
+
+def test_figures_of_other_work_say_so_rather_than_where_the_code_is() -> None:
+    seen = judged(identity={"load": {"connections": 64}}, no_code="there is no Git here")
+    assert "the baseline is of something else" in sentence(seen.reason)
+
+
+# --- the code is that of the baseline
+
+
+def same(now: Evidence = FAST, *differences: str, saturated: bool = False) -> MetricComparison:
+    (comparison,) = judge_same_code(
+        found(STORED, *differences), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=saturated
+    )
+    return comparison
+
+
+def test_the_same_code_with_the_same_packages_cannot_be_slower() -> None:
+    seen = same(SLOW)
+    assert seen.outcome is Outcome.PASS
+    assert (seen.base, seen.now, seen.change) == pytest.approx((2000, 1500, -0.25), rel=1e-3)
+    assert (seen.low, seen.high) == (None, None)
+    assert sentence(seen.reason) == "the code and the packages are those of the baseline"
+
+
+def test_the_same_code_on_another_machine_has_no_figures_to_compare() -> None:
+    seen = same(SLOW, *OTHER_MACHINE)
+    assert (seen.outcome, seen.base, seen.change) == (Outcome.PASS, None, None)
+
+
+def test_the_same_code_is_not_green_where_nothing_was_measured() -> None:
+    assert (same(NOTHING).outcome, sentence(same(NOTHING).reason)) == (
+        Outcome.INCONCLUSIVE,
+        "this run has no successful request",
+    )
+    assert same(saturated=True).outcome is Outcome.INCONCLUSIVE
+
+
+# --- the world
+
+
+def world(
+    now: Evidence,
+    *,
+    base: Found | None = None,
+    identity: Mapping[str, object] = IDENTITY,
+    packages: Mapping[str, str] = PACKAGES,
+    steadiness: Steadiness = STEADY,
+    busy: Busy | None = None,
+    saturated: bool = False,
+) -> tuple[MetricComparison, ...]:
+    return judge_world(
+        base or found(),
+        now,
+        gate=("rps",),
+        tolerances={"rps": 0.05},
+        alpha=0.01,
+        identity=identity,
+        packages=packages,
+        steadiness=steadiness,
+        busy=busy,
+        saturated=saturated,
+    )
+
+
+def test_a_world_as_it_was_passes() -> None:
+    (seen,) = world(FAST)
+    assert (seen.outcome, seen.reason) == (Outcome.PASS, None)
+
+
+def test_a_slower_world_regresses_where_the_machine_is_steady_and_names_changed_packages() -> None:
+    (seen,) = world(SLOW, packages={"app": "1.0", "uvicorn": "0.55.0"})
+    assert seen.outcome is Outcome.REGRESSED
+    assert sentence(seen.reason) == (
+        "requests/s of the baseline's own code is 0.75 times what is stored: the machine, the packages or the"
+        " environment changed, not your code; uvicorn 0.54.0 → 0.55.0"
+    )
+
+
+def test_a_slower_world_is_unclear_where_nothing_is_known_of_the_machine() -> None:
+    (seen,) = world(SLOW, steadiness=UNKNOWN)
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert sentence(seen.reason) == (
+        "requests/s of the baseline's own code is 0.75 times what is stored, which may be how sessions differ on this"
+        " machine"
+    )
+
+
+def test_a_busy_machine_is_no_slower_world() -> None:
+    (seen,) = world(SLOW, busy=Busy(server=0.2))
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert "which may be why" in sentence(seen.reason)
+    (seen,) = world(side(900, 905, 895), busy=Busy(server=0.08))
+    assert seen.outcome is Outcome.REGRESSED
+    assert sentence(seen.reason).startswith("requests/s of the baseline's own code is 0.45 times what is stored")
+
+
+def test_a_saturated_generator_shows_no_world_that_is_as_it_was() -> None:
+    assert [item.outcome for item in world(FAST, saturated=True)] == [Outcome.INCONCLUSIVE]
+    assert [item.outcome for item in world(SLOW, saturated=True)] == [Outcome.REGRESSED]
+
+
+def test_there_is_no_world_to_compare_of_another_machine_or_other_work_or_without_figures() -> None:
+    assert world(SLOW, base=found(STORED, *OTHER_MACHINE)) == ()
+    assert world(SLOW, identity={"load": {"connections": 64}}) == ()
+    assert world(NOTHING) == ()
+    assert world(FAST, base=found(replace(STORED, evidence=NOTHING))) == ()
+
+
+def test_many_changed_packages_are_counted() -> None:
+    many = {f"package{number:02}": "1" for number in range(11)}
+    (seen,) = world(SLOW, packages={**PACKAGES, **many})
+    assert sentence(seen.reason).endswith("added package07 1; and 3 more")
+
+
+def test_packages_that_the_first_schema_did_not_store_did_not_change() -> None:
+    first = replace(STORED, packages={"uvicorn": "0.34.0"})
+    assert sentence(judged(first, now=SLOW).reason) == "since the baseline, uvicorn 0.34.0 → 0.54.0"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 TESTS = 5
 GATES = {"rps": 0.01, "p99": 0.10}
-ALPHA = RULES.paired_alpha / (TESTS * len(GATES))
+ALPHA = RULES.session_alpha / (TESTS * len(GATES))
 PAIR_S, LIMIT_S = 5.0, 60.0
 
 

@@ -14,6 +14,8 @@ from judge.sides import Noise, boot, side
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.ranking import Ranking, rank, rank_runs
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.steadiness import Spread
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS
@@ -75,7 +77,8 @@ def test_the_best_has_no_interval_and_the_others_one_around_their_ratio() -> Non
 
 def test_two_variants_are_compared_as_the_gate_does() -> None:
     sides = [side(1000, 1005, 1010), side(900, 920, 910)]
-    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025)
+    drift = Spread(sd=RULES.drift_sd * math.sqrt(2), df=RULES.drift_df)
+    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025, spread=drift)
     place = rank(RPS, sides).places[1]
     assert gate.change is not None
     assert gate.low is not None
