@@ -125,7 +125,7 @@ max_rss  ≤ 256 MiB         –  DOES NOT HOLD
 
 limited by: server CPU (98 % of its core)
 p99: only a worsening of 120 % could have been seen: use more boots or a
-  longer duration, or a tolerance of 44 %
+  longer duration, or use a tolerance of 44 %
 max_rss: server peak RSS was not measured in this run
 if the new level is meant to stay, store it with --fileperf-update=all"""
     )
@@ -186,7 +186,7 @@ p99      31.0 ms  35.0 ms  +12.9 (−3.2…+31.7)       25 %  INCONCLUSIVE
 
 limited by: server CPU (98 % of its core)
 p99: only a worsening of 120 % could have been seen: use more boots or a
-  longer duration, or a tolerance of 44 %"""
+  longer duration, or use a tolerance of 44 %"""
     )
 
 
