@@ -148,13 +148,13 @@ class Source:
 
     def check_out(self, code: FoundCode) -> CodeTree:
         """Returns where the code lies, until this is closed. Raises PlanError where it cannot be put there."""
-        if code.is_here:
-            return CodeTree(title=code.title)
         if code.tree not in self._checked_out:
             snapshots = self._snapshots
             if isinstance(snapshots, str):
                 raise PlanError(snapshots)
             repository, place = snapshots.repository, self._places.get(code.tree, code.tree)
+            if code.is_here:
+                return CodeTree(title=code.title, here=repository.top)
             there = CodeTree(title=code.title, here=repository.top)
             checkout = Checkout(Against(code_tree=there, commit=place, repository=repository))
             self._checked_out[code.tree] = self._open.enter_context(checkout)
@@ -203,6 +203,14 @@ class Source:
             return str(error)
         if repository is None:
             return f"{self._rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
+        rootdir = str(self._rootdir.resolve())
+        if (
+            not repository.top.samefile(rootdir)
+            and repository.answers("check-ignore", "--quiet", "--", rootdir) is not None
+        ):
+            return (
+                f"the Git repository {repository.top} ignores {rootdir}, so that no tree has its code: `git init` there"
+            )
         baselines = Path(os.path.abspath(self._rootdir / self._baselines))  # noqa: PTH100 # Path.absolute keeps `..`
         if self._rootdir.resolve().is_relative_to(baselines.resolve()):
             return (

@@ -179,17 +179,19 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories of files that the server of the other tree loaded from outside it, shortest first.
+    """Returns the directories of files that the server of a tree loaded from outside it, shortest first.
 
-    That code is the same on both sides: editable installs elsewhere, directories on `sys.path`, what Git ignores in the
-    tree here. The interpreter's own is left out. A package counts by the directory it lies in; none lies in another.
+    No comparison of trees sees that code, and both sides run the same: editable installs elsewhere, directories on
+    `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own is left out. A package
+    counts by the directory it lies in; none lies in another.
     """
-    if tree.there is None:
+    if tree.here is None:
         return ()
+    whole = tree if tree.there is not None else CodeTree(there=tree.here)
     outside = {
         _import_directory(path.parent)
         for path in map(Path, files)
-        if not tree.holds(path) and not is_of_the_interpreter(path)
+        if not whole.holds(path) and not is_of_the_interpreter(path)
     }
     tops = (directory for directory in outside if outside.isdisjoint(directory.parents))
     return tuple(sorted(map(str, tops), key=lambda top: (len(top), top)))

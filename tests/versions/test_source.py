@@ -13,6 +13,7 @@ from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git
 
@@ -116,6 +117,7 @@ def is_here(repo: Repo, stored: SourceState) -> bool:
     with source(repo) as opened:
         code = opened.find(stored.tree, stored.commit)
         if isinstance(code, FoundCode) and code.is_here:
+            assert opened.check_out(code) == CodeTree(title=code.title, here=repo.top)
             assert opened.check_out(code).is_here
         return isinstance(code, FoundCode) and code.is_here
 
@@ -414,6 +416,18 @@ def test_a_rootdir_below_the_top_has_the_tree_of_the_whole_repository(repo: Repo
     assert state(repo, below="service") == stored
     repo.write("app.py", "changed above")
     assert state(repo, below="service").dirty
+
+
+def test_a_rootdir_that_git_ignores_has_no_tree(repo: Repo) -> None:
+    """As in a home directory whose repository has some settings only: changed code would be taken for the same."""
+    repo.write(".gitignore", "*\n")
+    repo.write("project/app.py", "")
+    with Source(repo.top / "project", repo.top / "project" / BASELINES) as opened:
+        assert "ignores" in str(opened.here)
+        assert "so that no tree has its code: `git init` there" in str(opened.here)
+    repo.git("add", "--force", "project")
+    repo.git("commit", "--quiet", "--message", "a project")
+    assert not state(repo, below="project").dirty
 
 
 def test_a_linked_worktree(repo: Repo, tmp_path: Path) -> None:

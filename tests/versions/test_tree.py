@@ -240,7 +240,7 @@ def test_code_from_outside_the_other_tree_is_named_by_its_directories(trees: Cod
             Path(pytest.__file__),
         )
     ]
-    assert outside_code(loaded, trees) == tuple(
-        sorted((str(tmp_path / "library" / "src"), str(tmp_path / "here" / "ignored")), key=len)
-    )
+    library, ignored = str(tmp_path / "library" / "src"), str(tmp_path / "here" / "ignored")
+    assert outside_code(loaded, trees) == tuple(sorted((library, ignored), key=len))
+    assert outside_code(loaded, CodeTree(here=tmp_path / "here")) == (str(tmp_path / "base" / "src"), library)
     assert outside_code(loaded, HERE) == ()
