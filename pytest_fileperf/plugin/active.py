@@ -17,8 +17,8 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
+from pytest_fileperf.plugin.short_summary import ShortSummary
 from pytest_fileperf.plugin.staleness import Census, settle_stale
-from pytest_fileperf.plugin.undecided import UndecidedTests
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def activate(config: pytest.Config) -> None:
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.census, "fileperf-census")
-    config.pluginmanager.register(UndecidedTests(lambda: active.results), "fileperf-undecided")
+    config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
 
 
 def _listed(*problems: str) -> str:

@@ -103,12 +103,19 @@ def _require_app(settings: Settings, where: str) -> None:
 
 def _properties(result: Result) -> list[tuple[str, object]]:
     """Returns the properties for JUnit XML and other reports about tests."""
-    suffix = result.test.further
-    return [
+    from pytest_fileperf.report.comparisons import world_text
+
+    suffix, verdict = result.test.further, result.verdict
+    found: list[tuple[str, object]] = [
         (f"fileperf_rps{suffix}", round(result.measurement.rps, 3)),
         (f"fileperf_p99{suffix}", round(result.measurement.latency.p99, 9)),
         (f"{OUTCOME_PROPERTY}{suffix}", str(result.standing)),
     ]
+    if verdict.code:
+        found.append((f"fileperf_code{suffix}", verdict.code))
+    if world := world_text(verdict):
+        found.append((f"fileperf_world{suffix}", world))
+    return found
 
 
 def _without_internals(function: Callable[[], _T]) -> _T:

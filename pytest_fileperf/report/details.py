@@ -13,24 +13,20 @@ from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.units import format_change, format_count, format_duration, format_share
+from pytest_fileperf.units import format_count, format_duration, format_share
 
 __all__ = (
     "INDENT",
     "NOTABLE",
     "SPREAD",
     "STYLES",
-    "change_text",
-    "compared",
     "figure_lines",
-    "interval_text",
     "limit_text",
     "noise_texts",
     "notes",
     "other_kinds",
     "reasons",
     "setting",
-    "sides_text",
     "spread",
     "word_of",
 )
@@ -52,11 +48,6 @@ NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 """The figures shown of a latency."""
-
-
-def compared(result: Result) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons that have figures of both sides."""
-    return tuple(item for item in result.verdict.comparisons if item.base is not None and item.now is not None)
 
 
 def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
@@ -89,24 +80,6 @@ def _detectable_unsaid(comparison: MetricComparison) -> bool:
     return format_share(comparison.detectable) not in sentence(comparison.reason)
 
 
-def change_text(comparison: MetricComparison) -> str:
-    """Returns the change, `−6.4 %`; `?` where it is not known."""
-    return "?" if comparison.change is None else format_change(comparison.change)
-
-
-def interval_text(comparison: MetricComparison) -> str:
-    """Returns the interval of the change in per cent, `[−8.1, −4.7]`; empty where it is not known."""
-    if comparison.low is None or comparison.high is None:
-        return ""
-    return f"[{format_change(comparison.low, unit=False)}, {format_change(comparison.high, unit=False)}]"
-
-
-def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`: the values of both sides, or of the one that is known."""
-    unit = METRICS[comparison.metric].unit
-    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
-
-
 def word_of(standing: Standing) -> str:
     """Returns the standing in a word that says something without its column."""
     return "not gated" if standing is Standing.UNGATED else standing.value
@@ -121,7 +94,9 @@ def other_kinds(failures: Sequence[Failure]) -> str:
 def setting(result: Result) -> tuple[str, ...]:
     """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
     stabilised = _stabilised(result.recording)
-    words = [f"against {result.verdict.against}"] if result.verdict.against else []
+    # Which code of a stored baseline it is, is said with what there is to know about it.
+    is_named = result.verdict.against and not result.verdict.code
+    words = [f"against {result.verdict.against}"] if is_named else []
     words += [result.server, result.load]
     if stabilised:
         words.append(f"boots stabilised: {', '.join(stabilised)}")
@@ -169,6 +144,8 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(f"the machine was busy: {measurement.busy}")
     if background := str(result.background or ""):
         found.append(background)
+    if code := plain(result.verdict.code):
+        found.append(code)
     if result.baseline_written:
         found.append("stored as the new baseline")
     return tuple(dict.fromkeys(found))

@@ -1,10 +1,10 @@
 """The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
 
-Schema 1. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
+Schema 2. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
 throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
 Series have a list a column, a list of plain values is on one line.
 
-    schema            1
+    schema            2
     created           ISO 8601 time of writing
     environment       machine, system, Python and packages, as the judge describes them
     rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
@@ -54,9 +54,9 @@ Series have a list a column, a list of plain values is on one line.
           generator   the same of the load generator, without pid and worker; null where that is this process
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
-      base            the other side where two versions were measured in turn: title, rounds[], boots[], and the seconds
-                      that the comparison took; round i of a boot and of phase round on both sides are a cycle. Else
-                      null
+      base            the other side where two versions were measured in turn, another one or the code of the stored
+                      baseline: title, rounds[], boots[], and the seconds that the comparison took; round i of a boot
+                      and of phase round on both sides are a cycle. Else null
       background      where two versions were measured in turn: the share of a core that each side (base, now) used in
                       the other one's turns; null where that is not known
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
@@ -68,13 +68,20 @@ Series have a list a column, a list of plain values is on one line.
       service_histogram   the same of the service times of an open loop; else null
       failures[]      kind, count, example (the first one's message)
       verdict         outcome (of the comparisons), saturated
-        comparisons[] metric, unit, outcome, base, now, change, low, high, confidence, tolerance, detectable, pairs
-                      (of boots, where both sides were measured in turn), reason
+        code          which code of a stored baseline was measured again, or why none was, in words; else empty
+        comparisons[] of the code: metric, unit, outcome, base, now, change, low, high, confidence, tolerance,
+                      detectable, pairs (of boots, where both sides were measured in turn), reason
+        world[]       the baseline's own code now (now) against what was stored of it (base): what is worse here is not
+                      the code. Fields as in comparisons; empty where it is not known
         limits[]      name, metric, unit, limit, value, holds, reason
       pinned          whether server and generator ran on separate cores
       notes[]         what a reader must know, as sentences
 
-History: 1 is the first.
+Where the ratio of two levels does not fit the change of turns that follow each other, `now` of a comparison is what
+`base` becomes by the change; the summary has the level itself.
+
+History: 2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
+1 is the first.
 """
 
 from __future__ import annotations
@@ -90,6 +97,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.report.comparisons import sides
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
@@ -97,7 +105,7 @@ from pytest_fileperf.report.values import json_text, json_value, named
 
 __all__ = ("SCHEMA", "results_json")
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def results_json(record: SessionRecord, *, environment: Mapping[str, object], created: str) -> str:
@@ -147,8 +155,9 @@ def _result(result: Result) -> dict[str, object]:
         "service_histogram": service.encode() if service.count else None,
         "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
-            **named(verdict, "outcome", "saturated"),
+            **named(verdict, "outcome", "saturated", "code"),
             "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
+            "world": [_comparison(comparison) for comparison in verdict.world],
             "limits": [_limit(check) for check in verdict.limits],
         },
         "pinned": recording.pinned,
@@ -217,8 +226,11 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
 
 
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
+    base, now = sides(comparison)
     return {
-        **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+        "base": base,
+        "now": now,
+        **named(comparison, "metric", "outcome", "change", "low", "high", "confidence", "tolerance"),
         **named(comparison, "detectable", "pairs"),
         "unit": METRICS[comparison.metric].unit,
         "reason": sentence(comparison.reason),

@@ -9,16 +9,14 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.report.comparisons import change_text, interval_text, sides_text, world_outcome, world_text
 from pytest_fileperf.report.details import (
     INDENT,
     NOTABLE,
     STYLES,
-    change_text,
-    interval_text,
     limit_text,
     noise_texts,
     other_kinds,
-    sides_text,
 )
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity, shorten, words
@@ -33,6 +31,7 @@ __all__ = (
     "noise_lines",
     "note_lines",
     "reason_lines",
+    "world_lines",
 )
 
 _HANGING = 4
@@ -62,6 +61,17 @@ def _gate_cells(comparison: MetricComparison) -> list[str]:
         f"tolerance {format_share(comparison.tolerance)}",
         comparison.outcome.value,
     ]
+
+
+def world_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns what the world did to the baseline's own code; nothing where that is not known."""
+    outcome = world_outcome(result.verdict)
+    if outcome is None:
+        return []
+    style = STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
+    lead = [(word, style) for word in ("the", "world:")]
+    pieces = [*lead, *words(world_text(result.verdict))]
+    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, gap=1, colour=colour)
 
 
 def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: int, colour: bool) -> list[str]:

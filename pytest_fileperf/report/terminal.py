@@ -19,7 +19,8 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report.details import STYLES, compared, figure_lines, notes, reasons, setting, word_of
+from pytest_fileperf.report.comparisons import NOT_YOUR_CODE, compared, world_outcome
+from pytest_fileperf.report.details import STYLES, figure_lines, notes, reasons, setting, word_of
 from pytest_fileperf.report.ranking_table import group_lines, limited_by, member_names
 from pytest_fileperf.report.remarks import (
     failure_lines,
@@ -30,7 +31,9 @@ from pytest_fileperf.report.remarks import (
     noise_lines,
     note_lines,
     reason_lines,
+    world_lines,
 )
+from pytest_fileperf.report.short_summary import slower_worlds
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_column, outcome_column, row_names, table_of
 from pytest_fileperf.report.text import Style, flow, plain, words
 from pytest_fileperf.units import format_count
@@ -96,6 +99,9 @@ def _summary_pieces(results: Sequence[Result]) -> list[tuple[str, Style]]:
     written = sum(result.baseline_written for result in results)
     if written:
         rest.append(f"{format_count(written, 'baseline')} stored")
+    slower = len(slower_worlds(results))
+    if slower:
+        rest.append(f"{format_count(slower, 'slower world')}: {NOT_YOUR_CODE}")
     if any(_lacks_baseline(result) for result in results):
         rest.append("store baselines with --fileperf-update=new")
     last, style = found_words[-1] if found_words else ("nothing", Style.NONE)
@@ -191,6 +197,8 @@ def _under(result: Result, said: _Said, *, width: int, colour: bool, verbosity: 
     if verbosity < 0:
         comparisons = tuple(item for item in comparisons if item.outcome is Outcome.REGRESSED)
     lines = gate_lines(comparisons, width=width, colour=colour)
+    if verbosity >= 0 or world_outcome(result.verdict) is Outcome.REGRESSED:
+        lines += world_lines(result, width=width, colour=colour)
     lines += noise_lines(result, width=width, colour=colour)
     if result.explanation is not None and verbosity >= 0:
         lines += [f"  {line}" for line in result.explanation.text.splitlines()]

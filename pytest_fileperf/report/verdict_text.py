@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.report.comparisons import code_text, is_same_code, range_text, sides, world_text
 from pytest_fileperf.report.details import other_kinds
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import quantity
@@ -33,7 +34,9 @@ def verdict_text(
     """
     parts = [_wrapped(f"{title}: {head}")]
     if verdict.comparisons:
-        parts.append(_comparison_table(verdict.comparisons, base="base" if verdict.against else "baseline"))
+        parts.append(
+            _comparison_table(verdict.comparisons, base="base" if verdict.against and not verdict.code else "baseline")
+        )
     if explanation:
         parts.append(explanation)
     if verdict.limits:
@@ -42,8 +45,10 @@ def verdict_text(
     lines += [f"limited by: {limiting}"] if limiting else []
     lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
+    lines += [f"the world: {world}"] if (world := world_text(verdict)) else []
+    lines += [code] if (code := code_text(verdict)) else []
     lines += notes
-    if not verdict.against and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
+    if (verdict.code or not verdict.against) and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
     if lines:
         parts.append("\n".join(map(_wrapped, dict.fromkeys(lines))))
@@ -88,7 +93,7 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
         rows.append(
             (
                 comparison.metric,
-                *("–" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now)),
+                *("–" if side is None else quantity(side, unit) for side in _shown(comparison)),
                 _change(comparison),
                 format_share(comparison.tolerance),
                 comparison.outcome.value,
@@ -125,14 +130,16 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
     )
 
 
+def _shown(comparison: MetricComparison) -> tuple[float | None, float | None]:
+    """Returns base and now; of the same code only now, as what differs is the world's doing."""
+    base, now = sides(comparison)
+    return (None, now) if is_same_code(comparison) else (base, now)
+
+
 def _change(comparison: MetricComparison) -> str:
-    if comparison.change is None:
+    if comparison.change is None or is_same_code(comparison):
         return "–"
-    now = format_change(comparison.change, unit=False)
-    if comparison.low is None or comparison.high is None:
-        return now
-    low, high = (format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
-    return f"{now} ({low}…{high})"
+    return f"{format_change(comparison.change, unit=False)} {range_text(comparison)}".rstrip()
 
 
 def _example(example: str, *, indent: int) -> list[str]:

@@ -51,7 +51,8 @@ def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[Perfo
     broken = [check.name for check in verdict.limits if not check.holds]
     limits = f"{', '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold"
     if Outcome.REGRESSED in outcomes:
-        return RegressionError, f"worse than {verdict.against or 'its baseline'}" + (
+        in_turn = ", whose code was measured in turn" if verdict.against and verdict.code else ""
+        return RegressionError, f"worse than {verdict.against or 'its baseline'}{in_turn}" + (
             f", and {limits}" if broken else ""
         )
     if broken:

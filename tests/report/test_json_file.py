@@ -41,7 +41,7 @@ def loaded_results(*results: Result) -> Any:
 def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
     document = loaded()
     assert document == {
-        "schema": 1,
+        "schema": 2,
         "created": CREATED,
         "environment": ENVIRONMENT,
         "rankings": [],
@@ -148,6 +148,8 @@ def test_a_result_in_full() -> None:
         "verdict": {
             "outcome": "REGRESSED",
             "saturated": False,
+            "code": "",
+            "world": [],
             "comparisons": [
                 {
                     "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 2190.0, "now": 2050.0,

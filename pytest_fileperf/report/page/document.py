@@ -25,6 +25,7 @@ from pytest_fileperf.report.page.groups import group_sections
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element
 from pytest_fileperf.report.page.overview import entries_of, overview
 from pytest_fileperf.report.page.section import facts_list, section
+from pytest_fileperf.report.short_summary import SLOWER_WORLD, slower_worlds
 from pytest_fileperf.report.terminal import summary_line
 
 __all__ = ("RunFacts", "results_html")
@@ -107,7 +108,9 @@ def _header(results: Sequence[Result], facts: RunFacts) -> Markup:
 
 def _badges(results: Sequence[Result]) -> list[Markup]:
     counts = Counter(result.standing for result in results)
-    return [badge(standing, f"{counts[standing]} {word_of(standing)}") for standing in Standing if counts[standing]]
+    found = [badge(standing, f"{counts[standing]} {word_of(standing)}") for standing in Standing if counts[standing]]
+    slower = len(slower_worlds(results))
+    return [*found, badge(Standing.REGRESSED, f"{slower} {SLOWER_WORLD}")] if slower else found
 
 
 def _facts(facts: RunFacts) -> list[tuple[str, list[str]]]:

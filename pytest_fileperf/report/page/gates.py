@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import STYLES, change_text, compared, interval_text, limit_text, sides_text, word_of
+from pytest_fileperf.report.comparisons import (
+    change_text,
+    compared,
+    interval_text,
+    sides,
+    sides_text,
+    world_outcome,
+    world_text,
+)
+from pytest_fileperf.report.details import STYLES, limit_text, word_of
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.short_summary import SLOWER_WORLD
 from pytest_fileperf.report.text import Style, plain, quantity
 from pytest_fileperf.units import format_count, format_share
 
-__all__ = ("badge", "gate_list", "gate_table", "limit_list")
+__all__ = ("badge", "gate_list", "gate_table", "limit_list", "world_items")
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
@@ -42,7 +52,18 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
         )
         for item in compared(result)
     ]
-    return (*lines, *(_limit(check) for check in result.verdict.limits if not check.holds))
+    return (*lines, *world_items(result), *(_limit(check) for check in result.verdict.limits if not check.holds))
+
+
+def world_items(result: Result) -> tuple[Markup, ...]:
+    """Returns what the world did to the baseline's own code: a list item, or none where that is not known."""
+    outcome, text = world_outcome(result.verdict), world_text(result.verdict)
+    return () if outcome is None else (element("li", element("b", "the world"), f": {text} ", _of_world(outcome)),)
+
+
+def _of_world(outcome: Outcome) -> Markup:
+    """Returns the outcome in its colour; a world that changed is no outcome of the test's own."""
+    return badge(Standing(outcome.value), SLOWER_WORLD if outcome is Outcome.REGRESSED else outcome.value)
 
 
 def limit_list(result: Result) -> Markup:
@@ -67,12 +88,12 @@ def gate_table(result: Result) -> Markup:
     rows = []
     for item in comparisons:
         unit = METRICS[item.metric].unit
-        sides = ("" if side is None else quantity(side, unit) for side in (item.base, item.now))
+        shown = ("" if side is None else quantity(side, unit) for side in sides(item))
         rows.append(
             element(
                 "tr",
                 element("td", item.metric),
-                *(element("td", side, class_="number") for side in sides),
+                *(element("td", side, class_="number") for side in shown),
                 element("td", element("b", change_text(item)), f" {interval_text(item)}", class_="number"),
                 element("td", _picture(item), class_="change"),
                 element("td", format_share(item.tolerance), class_="number"),
@@ -82,7 +103,7 @@ def gate_table(result: Result) -> Markup:
     against = result.verdict.against
     how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"
     said = element("p", "Against ", element("b", plain(against)), how) if against else Markup("")
-    base = ">base" if against else ">baseline"
+    base = ">base" if against and not result.verdict.code else ">baseline"
     judged = table(("gate", base, ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said.text + judged.text)
 

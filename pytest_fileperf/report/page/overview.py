@@ -9,7 +9,8 @@ from itertools import groupby
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import compared, reasons
+from pytest_fileperf.report.comparisons import compared
+from pytest_fileperf.report.details import reasons
 from pytest_fileperf.report.page.gates import badge, gate_list
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.table import metric_text, row_names

@@ -20,7 +20,7 @@ from pytest_fileperf.report.details import (
     spread,
 )
 from pytest_fileperf.report.page.drawing import Chart
-from pytest_fileperf.report.page.gates import badge, gate_table, limit_list
+from pytest_fileperf.report.page.gates import badge, gate_table, limit_list, world_items
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.page.overview import PageEntry
 from pytest_fileperf.report.text import amount, plain
@@ -69,7 +69,8 @@ def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 
 def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
-    items = [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
+    items = [*world_items(result)]
+    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
     items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 

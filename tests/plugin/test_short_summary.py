@@ -21,6 +21,19 @@ TESTS = """
         pass
 """
 LINES = ("INCONCLUSIVE test_it.py::test_undecided -", "  #2 p999 * → *, tolerance *")
+SLOWER_WORLD = """
+from dataclasses import replace
+
+from report.test_world import SLOWER_WORLD, in_turn
+
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.plugin.short_summary import ShortSummary
+
+def pytest_configure(config):
+    unclear = replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE)
+    results = [in_turn(SLOWER_WORLD), in_turn(unclear)]
+    config.pluginmanager.register(ShortSummary(lambda: results))
+"""
 LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
 
 
@@ -106,6 +119,29 @@ def test_its_line_is_shown_unless_no_summary_is_wanted(
     result = run("--fileperf", argument)
     assert result.parseoutcomes() == {"inconclusive": 1}
     assert any(line.startswith("INCONCLUSIVE ") for line in result.stdout.lines) is is_listed
+
+
+def test_a_slower_world_is_counted_beside_the_tests(pytester: pytest.Pytester, run: Run) -> None:
+    """It is no outcome of a test: its code did not get slower."""
+    pytester.makeconftest(SLOWER_WORLD)
+    pytester.makepyfile("def test_it(): pass")
+    result = run()
+    assert result.parseoutcomes() == {"passed": 1, "slower": 1}
+    result.stdout.fnmatch_lines(
+        [
+            "*= short test summary info =*",
+            "SLOWER WORLD tests/test_files.py::test_upload - *",
+            "*= 1 passed, 1 slower world in *",
+        ]
+    )
+
+
+def test_ids_are_relative_to_the_current_directory(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        **{"sub/test_it": 'def test_it(record_property): record_property("fileperf_outcome", "SATURATED")'}
+    )
+    (pytester.path / "sub" / "pytest.ini").touch()
+    run("--fileperf", "sub").stdout.fnmatch_lines(["INCONCLUSIVE sub/test_it.py::test_it"])
 
 
 def test_without_a_terminal_it_passes(stored: pytest.Pytester, run_load: Run) -> None:

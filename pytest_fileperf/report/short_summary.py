@@ -1,7 +1,9 @@
-"""Lines for pytest's short test summary: tests that passed without being shown to be as fast as they have to be.
+"""Lines for pytest's short test summary: what is not decided, and what got slower without a change of the code.
 
-INCONCLUSIVE tests/test_files.py::test_upload
+INCONCLUSIVE tests/test_files.py::test_upload -
   rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %
+SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
+  0.83 of what was stored (rps 5,210/s → 4,324/s): …
 """
 
 from __future__ import annotations
@@ -10,20 +12,20 @@ from collections.abc import Iterable, Sequence
 
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.report.details import change_text, sides_text
+from pytest_fileperf.report.comparisons import change_text, range_text, sides_text, world_outcome, world_text
 from pytest_fileperf.report.reasons import sentence
-from pytest_fileperf.report.text import Style, flow, plain
-from pytest_fileperf.units import format_change, format_share
+from pytest_fileperf.report.text import Style, flow, plain, words
+from pytest_fileperf.units import format_share
 
-__all__ = ("WORD", "undecided_lines", "undecided_texts")
+__all__ = ("SLOWER_WORLD", "slower_world_lines", "slower_worlds", "undecided_lines", "undecided_texts")
 
-WORD = Outcome.INCONCLUSIVE.value
+SLOWER_WORLD = "SLOWER WORLD"
 
 
 def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
     """Returns the lines of one test, with the figures of its measurements that are undecided."""
     found = [text for result in results for text in undecided_texts(result)]
-    pieces = [(WORD, Style.WARNING), (plain(nodeid), Style.BOLD)]
+    pieces = [(Outcome.INCONCLUSIVE.value, Style.WARNING), (plain(nodeid), Style.BOLD)]
     if found:
         pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
     return flow(pieces, width=width, indent=0, hanging=2, gap=1, colour=colour)
@@ -34,9 +36,9 @@ def undecided_texts(result: Result) -> Sequence[str]:
     if not result.standing.is_undecided:
         return ()
     further = f"{result.test.further} " * bool(result.test.further)
-    undecided = (item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE)
     if result.verdict.saturated:
         return (f"{further}generator saturated: the figures are its own",)
+    undecided = (item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE)
     return tuple(further + _figures(comparison) for comparison in undecided)
 
 
@@ -45,8 +47,16 @@ def _figures(comparison: MetricComparison) -> str:
     if comparison.change is None:
         what, _, _ = plain(sentence(comparison.reason)).partition(": ")
         return f"{comparison.metric}: {what or 'nothing to compare'}"
-    change = change_text(comparison)
-    if comparison.low is not None and comparison.high is not None:
-        low, high = (format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
-        change += f" ({low}…{high})"
+    change = f"{change_text(comparison)} {range_text(comparison)}".rstrip()
     return f"{comparison.metric} {sides_text(comparison)}, {change}, tolerance {format_share(comparison.tolerance)}"
+
+
+def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:
+    """Returns the results whose baseline's own code got slower."""
+    return tuple(result for result in results if world_outcome(result.verdict) is Outcome.REGRESSED)
+
+
+def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns the lines of one measurement whose baseline's own code got slower."""
+    pieces = [(SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
+    return flow([*pieces, *words(world_text(result.verdict))], width=width, indent=0, hanging=2, gap=1, colour=colour)

@@ -1,0 +1,114 @@
+"""What our verdicts add to pytest's own summary: categories with their counts, and lines with their figures.
+
+A test that passed and of which a measurement shows nothing is INCONCLUSIVE. A world that got slower is none of a test's
+outcomes, as the code did not: it is counted beside them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fileperf.plugin.measuring import OUTCOME_PROPERTY
+
+if TYPE_CHECKING:
+    from pytest_fileperf.judge.result import Result
+
+__all__ = ("ShortSummary",)
+
+_PASSED = "passed"
+_UNDECIDED = "inconclusive"
+_SLOWER_WORLD = "slower world"
+_LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
+"""The characters of pytest's option -r that make lines in its short test summary, with what they list."""
+
+
+class ShortSummary:
+    """Adds to pytest's summary. It is registered as a plugin."""
+
+    def __init__(self, results: Callable[[], Sequence[Result]]) -> None:
+        """`results` returns every measurement of the session, once the session has ended."""
+        self._results = results
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, tuple[str, str, object], tuple[str, str, object]]:
+        """Returns a category of its own for a test that decides nothing; what others say of all others stays."""
+        status = yield
+        category, *_ = status
+        if category == _PASSED and isinstance(report, pytest.TestReport) and _is_undecided(report):
+            return _UNDECIDED, "I", (_UNDECIDED.upper(), {"yellow": True})
+        return status
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Prints our lines below pytest's own short test summary, which comes last of all."""
+        yield
+        config, stats = terminalreporter.config, terminalreporter.stats
+        lines = [*self._undecided_lines(config, stats.get(_UNDECIDED, [])), *self._slower_world_lines(config, stats)]
+        listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
+        # With -r N or --no-summary pytest lists no failures either.
+        if not lines or not listed or config.getoption("no_summary", default=False):
+            return
+        if not any(stats.get(category) for category in listed):
+            terminalreporter.write_sep("=", "short test summary info", cyan=True, bold=True)
+        for line in lines:
+            terminalreporter.write_line(line)
+
+    def _undecided_lines(self, config: pytest.Config, reports: Iterable[pytest.TestReport]) -> list[str]:
+        by_test = self._by_test() if reports else {}
+        lines = []
+        for report in reports:
+            from pytest_fileperf.report.short_summary import undecided_lines
+
+            writer, own = config.get_terminal_writer(), by_test.get(report.nodeid, {}).values()
+            nodeid = _from_here(config, report.nodeid)
+            lines += undecided_lines(nodeid, own, width=writer.fullwidth, colour=writer.hasmarkup)
+        return lines
+
+    def _slower_world_lines(self, config: pytest.Config, stats: dict[str, list[object]]) -> list[str]:
+        """Returns a line for each measurement whose baseline's own code got slower, and counts them."""
+        results = self._results()
+        if not results:
+            return []
+        from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds
+
+        lines, slower = [], slower_worlds(results)
+        for result in slower:
+            writer, nodeid = config.get_terminal_writer(), _from_here(config, result.test.nodeid)
+            lines += slower_world_lines(nodeid, result, width=writer.fullwidth, colour=writer.hasmarkup)
+        if slower:
+            stats.setdefault(_SLOWER_WORLD, []).extend(slower)
+        return lines
+
+    def _by_test(self) -> dict[str, dict[str, Result]]:
+        """Returns the measurements of each test by their node id: of one that ran again, the last ones."""
+        found: dict[str, dict[str, Result]] = {}
+        for result in self._results():
+            test = result.test
+            found.setdefault(test.nodeid.removesuffix(test.further), {})[test.nodeid] = result
+        return found
+
+
+def _from_here(config: pytest.Config, nodeid: str) -> str:
+    """Returns a node id as pytest shows it: relative to the current directory."""
+    path, *rest = nodeid.split("::")
+    with suppress(ValueError):  # Windows: another drive
+        path = Path(os.path.relpath(config.rootpath / path, config.invocation_params.dir)).as_posix()
+    return "::".join([path, *rest])
+
+
+def _is_undecided(report: pytest.TestReport) -> bool:
+    # The properties are all that a report brings from another process. A test that ran again has them twice.
+    standings = {name: value for name, value in report.user_properties if str(name).startswith(OUTCOME_PROPERTY)}
+    if not standings:
+        return False
+    from pytest_fileperf.judge.result import Standing
+
+    return any(standing.is_undecided for standing in Standing if standing.value in standings.values())

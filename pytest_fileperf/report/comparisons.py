@@ -1,0 +1,149 @@
+"""Texts about comparisons: both sides, the change and its interval, and what the world did to unchanged code.
+
+A change of the code and a change of the world are never said in one breath:
+
+    rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
+    the world: your baseline's own code runs at 0.83 of what was stored (rps 6,021/s → 5,010/s): …
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.text import plain, quantity
+from pytest_fileperf.units import format_change
+
+__all__ = (
+    "NOT_YOUR_CODE",
+    "change_text",
+    "code_text",
+    "compared",
+    "interval_text",
+    "is_same_code",
+    "range_text",
+    "sides",
+    "sides_text",
+    "world_outcome",
+    "world_text",
+)
+
+NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
+_LEAST_DISAGREEMENT, _DISAGREEMENT = 0.005, 0.2
+"""How far the logarithms of a change and of both sides' ratio may be apart: at least, and as a share of the change."""
+_PACKAGES = 4
+"""Changed packages that are named; the JSON file has them all."""
+
+
+def compared(result: Result) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of different code that have figures of both sides."""
+    return tuple(
+        item
+        for item in result.verdict.comparisons
+        if item.base is not None and item.now is not None and not is_same_code(item)
+    )
+
+
+def is_same_code(comparison: MetricComparison) -> bool:
+    """Returns whether nothing was to compare: what differs from the stored figures is the world's doing."""
+    return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
+
+
+def sides(comparison: MetricComparison) -> tuple[float | None, float | None]:
+    """Returns base and now, in the metric's unit, as they are shown beside the change.
+
+    A change in turn is that of turns that follow each other, and not the ratio of two levels, which the noise of a
+    whole run moves. Where both disagree, now is what the base becomes by the change.
+    """
+    base, now, change = comparison.base, comparison.now, comparison.change
+    if base is None or now is None or change is None or min(base, now, 1 + change) <= 0:
+        return base, now
+    shown, told = math.log(now / base), math.log1p(change)
+    if shown * told >= 0 and abs(shown - told) <= max(_LEAST_DISAGREEMENT, _DISAGREEMENT * abs(told)):
+        return base, now
+    return base, base * (1 + change)
+
+
+def sides_text(comparison: MetricComparison) -> str:
+    """Returns `2,190/s → 2,050/s`: the values of both sides, or of the one that is known."""
+    unit = METRICS[comparison.metric].unit
+    return " → ".join(quantity(side, unit) for side in sides(comparison) if side is not None)
+
+
+def change_text(comparison: MetricComparison) -> str:
+    """Returns the change, `−6.4 %`; `?` where it is not known."""
+    return "?" if comparison.change is None else format_change(comparison.change)
+
+
+def interval_text(comparison: MetricComparison) -> str:
+    """Returns the interval of the change in per cent, `[−8.1, −4.7]`; empty where it is not known."""
+    bounds = _bounds(comparison)
+    return f"[{', '.join(bounds)}]" if bounds else ""
+
+
+def range_text(comparison: MetricComparison) -> str:
+    """Returns the interval as messages of failed tests show it, `(−8.1…−4.7)`; empty where it is not known."""
+    bounds = _bounds(comparison)
+    return f"({'…'.join(bounds)})" if bounds else ""
+
+
+def _bounds(comparison: MetricComparison) -> tuple[str, ...]:
+    if comparison.low is None or comparison.high is None:
+        return ()
+    return tuple(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
+
+
+def code_text(verdict: Verdict) -> str:
+    """Returns what there is to say about the code that was measured again, besides the title that `against` has."""
+    return verdict.code.partition("; ")[2] if verdict.against else verdict.code
+
+
+def world_outcome(verdict: Verdict) -> Outcome | None:
+    """Returns what the world did to unchanged code; None where that is not known."""
+    found = {comparison.outcome for comparison in verdict.world}
+    order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
+    return next((outcome for outcome in order if outcome in found), None)
+
+
+def world_text(verdict: Verdict) -> str:
+    """Returns in a sentence how the baseline's own code runs now; empty where that is not known."""
+    outcome = world_outcome(verdict)
+    if outcome is None:
+        return ""
+    lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
+    figures = ", ".join(f"{comparison.metric} {sides_text(comparison)}" for comparison in verdict.world)
+    return plain(f"your baseline's own code {_ratio(lead)} ({figures}){_meaning(lead)}{_changed(lead)}")
+
+
+def _ratio(comparison: MetricComparison) -> str:
+    ratio = "an unknown share" if comparison.change is None else f"{1 + comparison.change:.2f}"
+    if METRICS[comparison.metric].worse_sign < 0:
+        return f"runs at {ratio} of what was stored"
+    return f"has {ratio} times the stored {METRICS[comparison.metric].title}"
+
+
+def _meaning(comparison: MetricComparison) -> str:
+    match comparison.outcome:
+        case Outcome.REGRESSED:
+            return f": {NOT_YOUR_CODE}"
+        case Outcome.IMPROVED:
+            return ": the machine, packages or environment changed"
+        case Outcome.INCONCLUSIVE if comparison.reason is None or comparison.reason.kind is ReasonKind.WORLD_UNCLEAR:
+            return ", which may be how sessions differ on this machine"
+        case Outcome.INCONCLUSIVE:
+            return f": {sentence(comparison.reason)}"
+        case _:
+            return ""
+
+
+def _changed(comparison: MetricComparison) -> str:
+    if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
+        return ""
+    changed: Sequence[str] = comparison.reason.differences
+    more = len(changed) - _PACKAGES
+    named = [*changed[:_PACKAGES], *([f"{more} more"] if more > 0 else [])]
+    return f"; changed packages: {', '.join(named)}" if named else ""

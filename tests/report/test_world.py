@@ -1,0 +1,230 @@
+"""The two questions of a stored baseline in every report: whether the code is slower, and whether the world is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from report.in_turn import SLOWER, compared
+from report.samples import PASSED, result
+
+from pytest_fileperf.errors import LimitExceededError, RegressionError
+from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.report.comparisons import sides, sides_text, world_text
+from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds
+from pytest_fileperf.report.terminal import terminal_report
+from pytest_fileperf.session.failing import raise_for
+
+BASELINE = "its baseline (1a2b3c4 of 2026-11-20)"
+IN_TURN = f"measured in turn with the code of {BASELINE}"
+CHANGED = Reason(kind=ReasonKind.WORLD, metric="rps", differences=("starlette was 1.0, is 1.1",))
+SLOWER_WORLD = MetricComparison(
+    metric="rps", outcome=Outcome.REGRESSED, tolerance=0.03, base=5210.0, now=4324.0, change=-0.17, low=-0.20,
+    high=-0.14, confidence=0.9, reason=CHANGED,
+)  # fmt: skip
+SAME_TAIL = MetricComparison(
+    metric="p99", outcome=Outcome.PASS, tolerance=0.15, base=0.031, now=0.0316, change=0.0194, low=-0.04, high=0.08,
+    confidence=0.9,
+)  # fmt: skip
+SLOWER_TEXT = (
+    "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s, p99 31.0 ms → 31.6 ms):"
+    " the machine, packages or environment changed, not your code; changed packages: starlette was 1.0, is 1.1"
+)
+SAME = MetricComparison(
+    metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=5210.0, now=4324.0, change=-0.17,
+    reason=Reason(kind=ReasonKind.SAME_CODE),
+)  # fmt: skip
+
+
+def in_turn(*world: MetricComparison, code: str = IN_TURN) -> Result:
+    """Returns a result whose stored baseline was measured in turn."""
+    shown = compared()
+    return replace(shown, verdict=replace(shown.verdict, against=BASELINE, code=code, world=world))
+
+
+def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
+    return terminal_report(session_record([shown]), width=80, colour=False, verbosity=verbosity)
+
+
+# --- what the world did, in words
+
+
+@pytest.mark.parametrize(
+    "world,text",
+    [
+        ((SLOWER_WORLD, SAME_TAIL), SLOWER_TEXT),
+        ((), ""),
+        (
+            (replace(SLOWER_WORLD, outcome=Outcome.PASS, now=5158.0, change=-0.01, reason=None),),
+            "your baseline's own code runs at 0.99 of what was stored (rps 5,210/s → 5,158/s)",
+        ),
+        (
+            (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.WORLD_UNCLEAR)),),
+            "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s),"
+            " which may be how sessions differ on this machine",
+        ),
+        (
+            (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED)),),
+            "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s): the load generator was"
+            " saturated, so this is its own speed and not the server's: use fewer connections",
+        ),
+        (
+            (replace(SAME_TAIL, outcome=Outcome.IMPROVED, now=0.0248, change=-0.2, reason=CHANGED),),
+            "your baseline's own code has 0.80 times the stored p99 (p99 31.0 ms → 24.8 ms):"
+            " the machine, packages or environment changed; changed packages: starlette was 1.0, is 1.1",
+        ),
+        (
+            (replace(SLOWER_WORLD, reason=replace(CHANGED, differences=tuple("abcdef"))),),
+            "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s): the machine, packages"
+            " or environment changed, not your code; changed packages: a, b, c, d, 2 more",
+        ),
+    ],
+)
+def test_the_sentence_of_the_world(world: tuple[MetricComparison, ...], text: str) -> None:
+    assert world_text(Verdict(world=world)) == text
+
+
+# --- both sides and the change agree
+
+
+@pytest.mark.parametrize(
+    "base,now,change,shown",
+    [
+        (2190.0, 2050.0, -0.064, (2190.0, 2050.0)),
+        (2190.0, 2050.0, -0.055, (2190.0, 2050.0)),
+        (2190.0, 2050.0, -0.02, (2190.0, 2190.0 * 0.98)),
+        (2190.0, 2200.0, -0.064, (2190.0, 2190.0 * 0.936)),
+        (2190.0, 2195.0, -0.001, (2190.0, 2190.0 * 0.999)),
+        (2190.0, 2050.0, None, (2190.0, 2050.0)),
+        (2190.0, 0.0, -1.0, (2190.0, 0.0)),
+        (None, 2050.0, None, (None, 2050.0)),
+    ],
+)
+def test_what_is_shown_of_both_sides_fits_the_change(
+    base: float | None, now: float | None, change: float | None, shown: tuple[float | None, float | None]
+) -> None:
+    comparison = replace(PASSED, base=base, now=now, change=change)
+    assert sides(comparison) == pytest.approx(shown)
+
+
+def test_every_report_shows_sides_that_fit() -> None:
+    unfit = replace(SLOWER, now=2250.0)
+    shown = replace(compared(), verdict=Verdict(comparisons=(unfit,), against="main"))
+    text = "2,190/s → 2,050/s"
+    assert sides_text(unfit) == text
+    assert text in on_terminal(shown)
+    page = results_html(session_record([shown]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    assert text in page
+    assert "2,250/s" not in page
+    (told,) = json.loads(results_json(session_record([shown]), environment={}, created="now"))["results"]
+    assert told["verdict"]["comparisons"][0]["now"] == pytest.approx(2049.84)
+    with pytest.raises(RegressionError, match="2,190/s  2,050/s"):
+        raise_for(shown.verdict, strict=False, ci=False, title="test_upload")
+
+
+# --- in the reports
+
+
+def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
+    text = on_terminal(in_turn(SLOWER_WORLD, SAME_TAIL))
+    assert (
+        "  rps  2,190/s → 2,050/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n"
+        "  p99  30.8 ms → 31.0 ms  +0.7 % [−2.0, +3.3]  tolerance 10 %   PASS\n"
+        "  the world: your baseline's own code runs at 0.83 of what was stored (rps\n"
+        "    5,210/s → 4,324/s, p99 31.0 ms → 31.6 ms): the machine, packages or\n"
+        "    environment changed, not your code; changed packages: starlette was 1.0, is\n"
+        "    1.1\n"
+    ) in text
+    assert f"  {IN_TURN}\n" in text
+    assert "against its baseline" not in text
+    assert text.endswith(
+        "1 measured: 1 REGRESSED; 1 slower world: the machine, packages or environment\n  changed, not your code\n"
+    )
+
+
+def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
+    shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code="the code here is that of it"))
+    text = on_terminal(shown)
+    assert "PASS rps: the code and the packages are those of the baseline" in text
+    assert text.count("5,210/s") == 1
+    assert "tolerance" not in text
+
+
+def test_with_q_a_world_is_shown_of_failed_tests_only_where_it_is_slower() -> None:
+    assert "the world" in on_terminal(in_turn(SLOWER_WORLD), verbosity=-1)
+    assert "the world" not in on_terminal(in_turn(SAME_TAIL), verbosity=-1)
+
+
+def test_a_slower_world_is_a_line_of_the_short_summary() -> None:
+    shown = in_turn(SLOWER_WORLD, SAME_TAIL)
+    assert slower_worlds([shown, in_turn(SAME_TAIL), compared()]) == (shown,)
+    assert slower_world_lines("tests/test_files.py::test_upload", shown, width=80, colour=False) == [
+        "SLOWER WORLD tests/test_files.py::test_upload - your baseline's own code runs at",
+        "  0.83 of what was stored (rps 5,210/s → 4,324/s, p99 31.0 ms → 31.6 ms): the",
+        "  machine, packages or environment changed, not your code; changed packages:",
+        "  starlette was 1.0, is 1.1",
+    ]
+
+
+def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
+    verdict = in_turn(SLOWER_WORLD, SAME_TAIL, code=f"{IN_TURN}; its packages were not to be had").verdict
+    with pytest.raises(RegressionError) as raised:
+        raise_for(verdict, strict=False, ci=False, title="test_upload", limiting="server CPU")
+    assert str(raised.value) == (
+        "test_upload: worse than its baseline (1a2b3c4 of 2026-11-20), whose code\n"
+        "  was measured in turn\n"
+        "\n"
+        "metric  baseline      now  change in % (90 %)  tolerance  outcome\n"
+        "rps      2,190/s  2,050/s    −6.4 (−7.1…−5.7)      1.5 %  REGRESSED\n"
+        "p99      30.8 ms  31.0 ms    +0.7 (−2.0…+3.3)       10 %  PASS\n"
+        "\n"
+        "compared: turns that follow each other, on 3 pairs of boots\n"
+        "limited by: server CPU\n"
+        "the world: your baseline's own code runs at 0.83 of what was stored (rps\n"
+        "  5,210/s → 4,324/s, p99 31.0 ms → 31.6 ms): the machine, packages or\n"
+        "  environment changed, not your code; changed packages: starlette was\n"
+        "  1.0, is 1.1\n"
+        "its packages were not to be had\n"
+        "if the new level is meant to stay, store it with --fileperf-update=all"
+    )
+
+
+def test_the_message_of_a_limit_shows_no_change_where_the_code_is_the_same() -> None:
+    limit = LimitCheck(name="min_rps", metric="rps", limit=5000.0, value=4324.0, holds=False)
+    with pytest.raises(LimitExceededError) as raised:
+        raise_for(Verdict(comparisons=(SAME,), limits=(limit,)), strict=False, ci=False, title="test_upload")
+    assert "rps            –  4,324/s            –        3 %  PASS\n" in str(raised.value)
+
+
+def test_the_json_file_has_both_questions() -> None:
+    (told,) = json.loads(results_json(session_record([in_turn(SLOWER_WORLD)]), environment={}, created="now"))[
+        "results"
+    ]
+    assert told["base"]["title"] == BASELINE
+    assert told["verdict"]["code"] == IN_TURN
+    assert told["verdict"]["world"] == [
+        {
+            "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 5210.0, "now": 4324.0, "change": -0.17,
+            "low": -0.2, "high": -0.14, "confidence": 0.9, "tolerance": 0.03, "detectable": None, "pairs": None,
+            "reason": told["verdict"]["world"][0]["reason"],
+        }
+    ]  # fmt: skip
+    assert "starlette was 1.0, is 1.1" in told["verdict"]["world"][0]["reason"]
+    assert IN_TURN in told["notes"]
+
+
+def test_the_page_has_both_questions() -> None:
+    page = results_html(
+        session_record([in_turn(SLOWER_WORLD, SAME_TAIL)]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC))
+    )
+    said = f"<b>the world</b>: {SLOWER_TEXT.replace(chr(39), '&#x27;')}"
+    assert page.count(said) == 2, "below its row, and in its section"
+    assert page.count(">SLOWER WORLD</span>") == 2
+    assert page.count(">1 SLOWER WORLD</span>") == 1, "at the top"
+    assert IN_TURN in page
