@@ -19,10 +19,11 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
                A rate is REGRESSED by its guard alone too; a percentile only if it is itself above L, at
                `Rules.calm_error`.
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
-    PASS       the estimate is at most L, and its upper bound below 2 L + 2 % (`Rules.excluded`).
+    PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
+               (`Rules.rate_excluded`), below 2 L + 2 % for a percentile (`Rules.excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
                Of a rate, the total has to exclude a loss by stalls too: its upper bound, at all of
-               `Rules.bound_error`, is below 2 L + 5 % (`Rules.total_excluded`). A server that stalls now and then has
+               `Rules.bound_error`, is below L + 4 % (`Rules.total_excluded`). A server that stalls now and then has
                the typical pace of one that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
@@ -98,6 +99,18 @@ class PairedEvidence:
         """Returns whether the guard speaks against a PASS."""
         return self.guard is not None and self.guard.is_above(limit, rules.bound_error)
 
+    def excluded(self, limit: float, rules: Rules) -> float:
+        """Returns the worsening of `main`, as a log ratio, that a PASS excludes."""
+        return (rules.excluded if self.is_calm else rules.rate_excluded).at(limit)
+
+    def pass_error(self, rules: Rules) -> float:
+        """Returns the probability of error with which a PASS excludes it, at each look."""
+        return rules.bound_error if self.is_calm else rules.rate_pass_error
+
+    def seems_well(self, limit: float, rules: Rules) -> bool:
+        """Returns whether `main` has what a PASS needs."""
+        return self.main.worse <= limit and self.main.is_below(self.excluded(limit, rules), self.pass_error(rules))
+
     def may_lose(self, limit: float, rules: Rules) -> bool:
         """Returns whether the total does not exclude a loss that a PASS excludes."""
         if self.guard is None or not self.is_rate:
@@ -163,7 +176,7 @@ def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: R
         return False
     if total is not None and total.margin(rules.bound_error) * shrunk >= rules.total_excluded.at(last.limit):
         return False
-    return (main.high(last.bound_error) - main.worse) * shrunk < rules.excluded.at(last.limit)
+    return (main.high(evidence.pass_error(rules)) - main.worse) * shrunk < evidence.excluded(last.limit, rules)
 
 
 def _may_differ(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
@@ -227,14 +240,9 @@ def _outcome(evidence: PairedEvidence, look: Threshold, rules: Rules) -> tuple[O
     may_be_worse = evidence.may_be_worse(look.limit, rules)
     if evidence.main.is_better(look):
         return (None if may_be_worse and not evidence.is_calm else Outcome.IMPROVED), False
-    if may_be_worse or evidence.may_lose(look.limit, rules) or not _seems_well(evidence.main, look, rules):
+    if may_be_worse or evidence.may_lose(look.limit, rules) or not evidence.seems_well(look.limit, rules):
         return None, False
     return Outcome.PASS, False
-
-
-def _seems_well(main: Difference, look: Threshold, rules: Rules) -> bool:
-    """Returns whether nothing but a guard speaks against a PASS."""
-    return main.worse <= look.limit and main.is_below(rules.excluded.at(look.limit), look.bound_error)
 
 
 def _detectable(evidence: PairedEvidence, look: Threshold, rules: Rules) -> float:
@@ -307,7 +315,7 @@ def _why_undecided(
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
     if is_worse:
         return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
-    if guard is not None and evidence.may_lose(look.limit, rules) and _seems_well(evidence.main, look, rules):
+    if guard is not None and evidence.may_lose(look.limit, rules) and evidence.seems_well(look.limit, rules):
         return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.bound_error), look, jump, rules)
     return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump, rules)
 

@@ -148,9 +148,14 @@ def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the log ratio of the sums over all cycles, and its variance."""
-    base, now = zip(*cycles, strict=True)
-    return math.log(sum(now) / sum(base)), _relative_variance(base) + _relative_variance(now)
+    """Returns the log ratio of the sums over all cycles, and its variance: that of a ratio of means of pairs."""
+    base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
+    if len(cycles) < 2:
+        return math.log(now / base), 0.0
+    # What slows a cycle as a whole slows both turns of it, and is no doubt about their ratio.
+    deviations = [of_now / now - of_base / base for of_base, of_now in cycles]
+    squares = math.fsum(deviation * deviation for deviation in deviations)
+    return math.log(now / base), squares / (len(cycles) - 1) / len(cycles)
 
 
 def _of_cycles(cycles: Sequence[tuple[float, float]], rules: Rules) -> tuple[float, float]:
@@ -171,11 +176,3 @@ def _cycles(
     """Returns the metric's value on both sides in each cycle that has it."""
     both = zip(base, now, strict=True)
     return [(of_base[name], of_now[name]) for of_base, of_now in both if name in of_base and name in of_now]
-
-
-def _relative_variance(values: Sequence[float]) -> float:
-    """Returns the variance of the logarithm of the values' mean."""
-    count, mean = len(values), math.fsum(values) / len(values)
-    if count < 2:
-        return 0.0
-    return math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count / mean**2
