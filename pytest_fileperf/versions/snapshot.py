@@ -24,7 +24,7 @@ _NO_CODE = r"(?:^|/)(?:__pycache__|\.fileperf|\.pytest_cache)(?:/|\Z)|\.pyc\Z"
 """Paths that are never code. One repository may hold several projects, each with baselines of its own."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _SUBMODULE = "160000"
-_FAST = ("-c", "core.looseCompression=0", "-c", "core.safecrlf=false")
+_FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
 
 

@@ -40,6 +40,7 @@ _NOBODY = {
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
 """Who commits what is kept, and when: the same code is the same commit."""
+_PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
 """Looking for code does not download it (Git 2.44 and newer)."""
 
@@ -133,7 +134,7 @@ class Source:
             tree = snapshots.of_files()
             dirty = commit is None or tree != snapshots.of_commit(commit)
         except (PlanError, GitError, OSError) as error:
-            return str(error).split("\n")[0]
+            return _said(error)
         return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
 
     def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
@@ -153,10 +154,10 @@ class Source:
             if isinstance(snapshots, str):
                 raise PlanError(snapshots)
             repository, place = snapshots.repository, self._places.get(code.tree, code.tree)
+            code_tree = CodeTree(title=code.title, here=repository.top)
             if code.is_here:
-                return CodeTree(title=code.title, here=repository.top)
-            there = CodeTree(title=code.title, here=repository.top)
-            checkout = Checkout(Against(code_tree=there, commit=place, repository=repository))
+                return code_tree
+            checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
             self._checked_out[code.tree] = self._open.enter_context(checkout)
             self._notes += checkout.notes
         return self._checked_out[code.tree]
@@ -179,9 +180,8 @@ class Source:
             repository.ask("update-ref", ref, repository.ask(*words, env=_NOBODY))
         except (PlanError, GitError, OSError) as error:
             if repository.answers("rev-parse", "--verify", "--quiet", ref) is None:  # no other session did it meanwhile
-                self._notes.append(
-                    f"the {here.title} is not kept for its baseline ({error}): commit source and baseline together"
-                )
+                why = f"is not kept for its baseline ({_said(error)}): commit source and baseline together"
+                self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
         """Lets Git remove the code of these trees some day, unless a commit has it. No baseline may need them."""
@@ -217,7 +217,10 @@ class Source:
                 f"the directory of the baselines, {self._baselines}, has the code too: "
                 "give the baselines a directory of their own (`fileperf_baselines`)"
             )
-        directory = Path(tempfile.mkdtemp(prefix="fileperf-source-")).resolve()
+        try:
+            directory = Path(tempfile.mkdtemp(prefix="fileperf-source-")).resolve()
+        except OSError as error:
+            return f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
         self._open.callback(remove_directory, directory)
         top = repository.top.resolve()
         as_written = baselines.parent.resolve() / baselines.name
@@ -247,8 +250,7 @@ class Source:
                     self._places[tree] = candidate
                     return FoundCode(tree=tree, title=_title(candidate, dirty=False), is_here=False)
         except (GitError, OSError) as error:
-            said = str(error).split("\n")[0]
-            return f"Git cannot look for the baseline's code ({said}): store the baseline again"
+            return f"Git cannot look for the baseline's code ({_said(error)}): store the baseline again"
         return _why_not_found(snapshots.repository)
 
 
@@ -259,8 +261,8 @@ def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator
     if head is None:
         return
     if inside := snapshots.left_out:
-        changes = ("log", "--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", head)
-        yield from snapshots.ask(*changes, "--", *inside).split()
+        changes = ("--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", "--no-textconv", head)
+        yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *inside).split()
     if commit is not None and _kind(snapshots.repository, commit) == "commit":
         yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
 
@@ -302,3 +304,8 @@ def _why_not_found(repository: Repository) -> str:
         f"{where} (its history was rewritten, or not all of its files were committed): "
         "commit source and baseline together, or store the baseline again"
     )
+
+
+def _said(error: Exception) -> str:
+    """Returns the first line of an error: Git says more where it fails for several files."""
+    return str(error).split("\n", 1)[0]

@@ -30,7 +30,8 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.checkout import Checkout, parse_against
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 kinds = pytest.mark.parametrize(
@@ -144,6 +145,34 @@ def test_a_commit_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with Checkout(parse_against("HEAD", cwd=repo.top, rootdir=repo.top)) as code_tree:
         assert answer(Uvicorn(), code_tree) == f"old in {code_tree.there}"
         assert answer(Uvicorn(), HERE) == f"new in {repo.top}"
+
+
+@needs_git
+def test_the_uncommitted_code_of_a_baseline_is_served_and_what_is_not_of_it_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = Repo.make(tmp_path / "repo")
+    repo.commit(versioned_app_py="")
+    monkeypatch.chdir(repo.top)
+    monkeypatch.syspath_prepend(repo.top)
+    for directory in (tmp_path / "library", repo.top / "ignored"):
+        directory.mkdir()
+        (directory / f"of_{directory.name}.py").touch()
+        monkeypatch.syspath_prepend(directory)
+    repo.write(".gitignore", "ignored/\n")
+    repo.write("versioned_app.py", "import of_library, of_ignored\n" + OLD)
+    with Source(repo.top, repo.top / ".fileperf") as stored:
+        stored.keep()
+        then = stored.here
+    assert isinstance(then, SourceState)
+    repo.write("versioned_app.py", NEW)
+    with Source(repo.top, repo.top / ".fileperf") as opened:
+        code = opened.find(then.tree, then.commit)
+        assert isinstance(code, FoundCode)
+        code_tree = opened.check_out(code)
+        with booted(Uvicorn(), code_tree) as server:
+            assert httpx.get(server.url, trust_env=False).text == f"old in {code_tree.there}"
+            assert outside_code(server.files, code_tree) == (str(tmp_path / "library"), str(repo.top / "ignored"))
 
 
 def test_programs_that_an_app_starts_are_of_its_version(

@@ -221,6 +221,8 @@ def test_the_commit_that_brought_the_baseline_together_with_its_code(repo: Repo)
 
 
 def test_the_commit_that_brought_a_baseline_that_is_gone_again(repo: Repo) -> None:
+    for setting, value in (("follow", "true"), ("showRoot", "false"), ("showSignature", "true"), ("diffMerges", "on")):
+        repo.git("config", f"log.{setting}", value)
     repo.write("app.py", "third")
     stored = store(repo, keeps_trees=False)
     together = repo.commit()
@@ -326,6 +328,11 @@ def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Source(tmp_path, tmp_path / BASELINES) as opened:
         assert opened.here == opened.find("1" * 40, None)
         assert f"{tmp_path} is in no Git repository" in str(opened.here)
+
+
+def test_no_room_for_temporary_files(repo: Repo, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "nowhere"))
+    assert "let TMPDIR name a directory" in sentence(repo)
 
 
 def test_a_bare_repository(repo: Repo, tmp_path: Path) -> None:
