@@ -186,7 +186,7 @@ def test_what_slows_both_turns_of_a_cycle_is_no_doubt_about_the_total() -> None:
     assert shuffled is not None
     assert found.value == shuffled.value == pytest.approx(-math.log(0.9))
     assert found.variance == pytest.approx(0.0)
-    assert shuffled.variance > 0.05
+    assert shuffled.variance > 0.01
 
 
 def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass() -> None:
