@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 
-__all__ = ("TOOLS", "install", "name_and_version", "packages_of", "python_of", "why_not_installed")
+__all__ = ("TOOLS", "env_for_tools", "install", "name_and_version", "packages_of", "python_of", "why_not_installed")
 
 TOOLS = ("uv", "pip")
 """In the order in which they are tried. pip may know an index that uv does not know."""
@@ -31,17 +31,17 @@ _OF_ANOTHER_PLACE = frozenset((
     "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
 """Environment variables that would have packages put, or found, outside the new environment."""
-_FOR_UV = {
-    "UV_DEFAULT_INDEX": "PIP_INDEX_URL",
-    "UV_INDEX": "PIP_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS": "PIP_FIND_LINKS",
-    "UV_NO_INDEX": "PIP_NO_INDEX",
-}
-"""What uv is told by pip's variable where it has none of its own: uv does not read pip's."""
+_FOR_UV = (
+    ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
+    ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
+    ("PIP_NO_INDEX", "UV_NO_INDEX"),
+)
+"""Variables of pip, and those of uv for the same. uv does not read pip's: it is told them where it has none."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
 """The old and the new name of one setting. A company's certificates are in the system's store, and not in uv's."""
 _UNREACHABLE = re.compile(
-    r"failed to fetch|error sending request|connection broken|network was disabled|name resolution|dns error"
+    r"error sending request|tcp connect error|connection broken|network was disabled|name resolution|dns error"
     r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
     re.IGNORECASE,
 )
@@ -110,8 +110,22 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
         return f"{what} cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
     if name and _UNKNOWN.search(text):
         return f"{what} cannot be installed, as no package index has it for this Python and machine"
-    last = re.sub(r"^(error|cause): ", "", (errors or complaints or ["no reason was given"])[-1], flags=re.IGNORECASE)
+    last = re.sub(
+        r"^(error|cause|caused by): ", "", (errors or complaints or ["no reason was given"])[-1], flags=re.IGNORECASE
+    )
     return f"{what} cannot be installed ({last.rstrip('.')})"
+
+
+def env_for_tools(env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment variables of uv and pip for those of the test run."""
+    result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
+    for of_pip, *of_uv in _FOR_UV:
+        if of_pip in result and not any(name in result for name in of_uv):
+            words = result[of_pip].split()
+            result[of_uv[0]] = (",".join if of_pip == "PIP_FIND_LINKS" else " ".join)(words)
+    if not any(name in result for name in _SYSTEM_CERTIFICATES):
+        result |= dict.fromkeys(_SYSTEM_CERTIFICATES, "true")
+    return result
 
 
 def _named_with_version(text: str, name: str, version: str) -> bool:
@@ -191,7 +205,7 @@ def _run(
         try:
             process = subprocess.Popen(
                 command,
-                env=_env(os.environ),
+                env=env_for_tools(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -223,11 +237,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         else:
             process.kill()
     process.wait()
-
-
-def _env(env: Mapping[str, str]) -> dict[str, str]:
-    result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
-    result |= {own: result[other] for own, other in _FOR_UV.items() if other in result and own not in result}
-    if not any(name in result for name in _SYSTEM_CERTIFICATES):
-        result |= dict.fromkeys(_SYSTEM_CERTIFICATES, "true")
-    return result

@@ -12,7 +12,7 @@ from versions.wheels import install_at
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions import packages as module
-from pytest_fileperf.versions.installing import packages_of, python_of, why_not_installed
+from pytest_fileperf.versions.installing import env_for_tools, packages_of, python_of, why_not_installed
 from pytest_fileperf.versions.packages import cache_directory, from_no_index, installed_packages, python_with
 
 GIT = {"url": "https://example.invalid/a.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b3c4d5e6f"}}
@@ -198,6 +198,7 @@ UV_OLDER_UNKNOWN = """  × No solution found when resolving dependencies:
 UV_OFFLINE = """Using Python 3.11.7 environment at: e1
 error: Request failed after 3 retries in 10.6s
   cause: Failed to fetch: http://127.0.0.1:9/simple/anyio/
+  cause: error sending request for url (http://127.0.0.1:9/simple/anyio/)
   cause: client error (Connect)
   cause: Connection refused (os error 111)
 """
@@ -228,6 +229,10 @@ FAILURES: dict[str, tuple[str, str]] = {
     "uv, offline": (UV_OFFLINE, f"anyio 4.16.0 {OFFLINE}"),
     "uv, switched off": (UV_SWITCHED_OFF, f"anyio 4.16.0 {OFFLINE}"),
     "uv, not built": (UV_NOT_BUILT, f"typing-extensions 1.0 {NOT_BUILT}"),
+    "uv, not allowed": (
+        "error: Failed to fetch: `https://a/simple/anyio/`\n  Caused by: HTTP status client error (403 Forbidden)",
+        "anyio 4.16.0 cannot be installed (HTTP status client error (403 Forbidden))",
+    ),
     "no room": (
         "Collecting anyio==4.16.0\nERROR: Could not install packages due to an OSError: [Errno 28] No space left\n",
         "the packages cannot be installed (Could not install packages due to an OSError: [Errno 28] No space left)",
@@ -241,3 +246,21 @@ def test_why_packages_cannot_be_installed(said: str, why: str) -> None:
     anyio = "99.1" if "99.1" in said else "4.16.0"
     wanted = {"anyio": anyio, "build": "1.5", "h11": "0.16.0", "typing-extensions": "1.0", "wheel": "0.45"}
     assert why_not_installed(said, wanted) == why
+
+
+CERTIFICATES = {"UV_NATIVE_TLS": "true", "UV_SYSTEM_CERTS": "true"}
+BOTH = {"PIP_INDEX_URL": "a", "UV_INDEX_URL": "b", "PIP_NO_INDEX": "1", "UV_NO_INDEX": "0"}
+VARIABLES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "none": ({}, CERTIFICATES),
+    "of another place": ({"PYTHONPATH": "/a", "PIP_TARGET": "/b", "VIRTUAL_ENV": "/c", "HOME": "/d"}, {"HOME": "/d"}),
+    "index": ({"PIP_INDEX_URL": "https://a"}, {"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://a"}),
+    "indexes": ({"PIP_EXTRA_INDEX_URL": "a  b"}, {"PIP_EXTRA_INDEX_URL": "a  b", "UV_INDEX": "a b"}),
+    "links": ({"PIP_FIND_LINKS": "/a /b"}, {"PIP_FIND_LINKS": "/a /b", "UV_FIND_LINKS": "/a,/b"}),
+    "uv's own": (BOTH, BOTH),
+    "certificates": ({"UV_NATIVE_TLS": "false"}, {"UV_NATIVE_TLS": "false"}),
+}
+
+
+@pytest.mark.parametrize("given,told", VARIABLES.values(), ids=VARIABLES)
+def test_variables_that_uv_and_pip_get(given: dict[str, str], told: dict[str, str]) -> None:
+    assert env_for_tools(given) == (told if "UV_NATIVE_TLS" in told else told | CERTIFICATES)
