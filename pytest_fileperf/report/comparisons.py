@@ -9,7 +9,6 @@ A change of the code and a change of the world are never said in one breath:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
@@ -35,8 +34,6 @@ __all__ = (
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 _LEAST_DISAGREEMENT, _DISAGREEMENT = 0.005, 0.2
 """How far the logarithms of a change and of both sides' ratio may be apart: at least, and as a share of the change."""
-_PACKAGES = 4
-"""Changed packages that are named; the JSON file has them all."""
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
@@ -143,7 +140,5 @@ def _meaning(comparison: MetricComparison) -> str:
 def _changed(comparison: MetricComparison) -> str:
     if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ""
-    changed: Sequence[str] = comparison.reason.differences
-    more = len(changed) - _PACKAGES
-    named = [*changed[:_PACKAGES], *([f"{more} more"] if more > 0 else [])]
-    return f"; changed packages: {', '.join(named)}" if named else ""
+    changed = comparison.reason.differences
+    return f"; changed packages: {', '.join(changed)}" if changed else ""
