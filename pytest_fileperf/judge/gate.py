@@ -97,6 +97,7 @@ def compare(
     threshold = Threshold(limit=math.log1p(tolerance), alpha=alpha, bound_error=rules.bound_error)
     noise_of = NoiseOf.SESSIONS if 2 * spread.sd**2 > difference.error**2 else NoiseOf.BOOTS
     outcome, reason = _outcome(difference, threshold, tolerance, noise_of, rules)
+    seen = as_share(difference.detectable(threshold, rules.power))
     low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (difference.low, difference.high))
     return replace(
         levels,
@@ -105,7 +106,7 @@ def compare(
         low=as_share(low),
         high=as_share(high),
         confidence=1 - 2 * rules.bound_error,
-        detectable=as_share(difference.detectable(threshold, rules.power)),
+        detectable=seen if outcome is Outcome.REGRESSED else rules.told(seen, tolerance),
         reason=reason,
     )
 

@@ -147,7 +147,9 @@ def compare_pairs(
         low=as_share(low),
         high=as_share(high),
         confidence=1 - 2 * rules.bound_error,
-        detectable=as_share(detectable),
+        detectable=as_share(detectable)
+        if outcome is Outcome.REGRESSED
+        else rules.told(as_share(detectable), tolerance),
         reason=_why_by_guard(evidence, look.limit, rules)
         if by_guard
         else _why_undecided(evidence, look, rules, detectable, _jump(metric, pairs))

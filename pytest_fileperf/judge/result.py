@@ -16,6 +16,8 @@ from pytest_fileperf.measure.recording import Recording
 
 __all__ = ("Explanation", "Result", "Standing", "TestId")
 
+_BUSY_RUN = "a run on a busy machine"
+
 
 class Standing(StrEnum):
     """Where one measurement stands in a word: the outcome of its gates, or what weighs more than it."""
@@ -133,9 +135,17 @@ class Result:
 
     @property
     def unfit(self) -> str:
-        """Why it can never become a baseline, as a noun; empty for a run that can."""
+        """Why it does not become a baseline, as a noun; empty for a run that can."""
         if not self.measurement.requests:
             return "a run without a good answer"
         if not all(check.holds for check in self.verdict.limits):
             return "a run with broken limits"
-        return "a run of a saturated generator" if self.verdict.saturated else ""
+        if self.verdict.saturated:
+            return "a run of a saturated generator"
+        # It would be a slow baseline, and hide what gets slower later.
+        return _BUSY_RUN if self.measurement.busy.is_busy else ""
+
+    @property
+    def never_fit(self) -> bool:
+        """Whether not even `--fileperf-update=all` makes it a baseline, as it does with a run on a busy machine."""
+        return self.unfit not in ("", _BUSY_RUN)

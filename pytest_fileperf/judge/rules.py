@@ -151,8 +151,12 @@ class Rules:
     """A round that holds fewer mean latencies is not one of many alike."""
 
     def most_told(self, tolerance: float) -> float:
-        """Returns the greatest worsening, as a share, that is worth telling that it could have been seen."""
+        """Returns the greatest worsening, as a share, of which it is worth saying that it could have been seen."""
         return max(self.nothing_told, 2 * tolerance)
+
+    def told(self, seen: float, tolerance: float) -> float | None:
+        """Returns the worsening that could have been seen; None where it is too great to be worth saying."""
+        return seen if seen <= self.most_told(tolerance) else None
 
     def most_by_chance(self, share: float, requests: float) -> float:
         """Returns how many of a stretch's requests are slow by chance at most, where usually this share is."""

@@ -133,7 +133,8 @@ class MetricComparison:
     """Interval of the change at `confidence`, low < high."""
     confidence: float | None = None
     detectable: float | None = None
-    """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs."""
+    """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs.
+    None where it is so great that nothing can be told (`Rules.most_told`)."""
     reason: Reason | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None

@@ -129,7 +129,7 @@ class StoredBaseline:
         return True
 
     def _becomes_the_baseline(self, result: Result) -> bool:
-        if self.update is None or result.unfit:
+        if self.update is None or result.never_fit or (result.unfit and self.update != "all"):
             return False
         if self.update == "new":
             return self.found is None or bool(self.found.differences)

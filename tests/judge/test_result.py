@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from report.samples import (
     ERRORS,
@@ -16,6 +18,7 @@ from report.samples import (
 
 from pytest_fileperf.judge.result import Standing
 from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.measure.busy import Busy
 
 
 @pytest.mark.parametrize(
@@ -54,3 +57,20 @@ def test_a_smoke_run_judges_nothing_but_failed_requests() -> None:
 )
 def test_further_measurements_of_a_test_are_numbered(nodeid: str, further: str) -> None:
     assert result(nodeid=nodeid).test.further == further
+
+
+def test_a_run_that_may_mislead_is_no_baseline() -> None:
+    good = result()
+    assert good.unfit == ""
+    busy = replace(good, measurement=replace(good.measurement, busy=Busy(server=0.2)))
+    assert (busy.unfit, busy.never_fit) == ("a run on a busy machine", False)
+    assert replace(good, measurement=replace(good.measurement, busy=Busy(server=0.02))).unfit == ""
+    nothing = result(recorded=recording(requests=0))
+    assert (nothing.unfit, nothing.never_fit) == ("a run without a good answer", True)
+    assert result(verdict=Verdict(limits=(ERRORS,))).unfit == "a run with broken limits"
+    assert result(verdict=Verdict(saturated=True)).unfit == "a run of a saturated generator"
+
+
+def test_a_slower_world_is_not_the_verdict_on_the_code() -> None:
+    told = Verdict(comparisons=(PASSED,), world=(REGRESSED,), code="the code of 1a2b3c4 was measured again")
+    assert result(verdict=told).standing is Standing.PASS

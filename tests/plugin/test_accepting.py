@@ -52,7 +52,7 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
         """
     )
     reason = "--fileperf-reason=responses are signed\n  since #12"
-    run_load("--fileperf-update", reason, *QUICK).assert_outcomes(passed=1)
+    run_load("--fileperf-update=all", reason, *QUICK).assert_outcomes(passed=1)
     (file,) = (project.path / ".fileperf").rglob("*.json")
     content = json.loads(file.read_text(encoding="utf-8"))
     (entry,) = content["tests"].values()
@@ -74,7 +74,7 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
 
 def test_without_a_reason_none_is_stored(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_get(fileperf): fileperf.get("/", connections=1, gate="rps")')
-    run_load("--fileperf-update=new", *QUICK).assert_outcomes(passed=1)
+    run_load("--fileperf-update=all", *QUICK).assert_outcomes(passed=1)
     (file,) = (project.path / ".fileperf").rglob("*.json")
     assert '   "reason": null,\n' in file.read_text(encoding="utf-8")
 
@@ -309,7 +309,7 @@ def test_what_is_still_measured_is_not_stale(project: pytest.Pytester, run_load:
             fileperf.get("/pid", connections=1, gate="rps", tolerance="9900%")
     """
     project.makepyfile(test_a=twice)
-    run_load("--fileperf-update", "--fileperf-prune", *QUICK).stdout.fnmatch_lines(
+    run_load("--fileperf-update=all", "--fileperf-prune", *QUICK).stdout.fnmatch_lines(
         ["2 measured*2 baselines stored", "fileperf: no stale baselines in the modules that were collected whole"]
     )
     project.makepyfile(test_a=twice.replace('fileperf.get("/pid"', '# fileperf.get("/pid"'))

@@ -59,7 +59,7 @@ def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart:
             assert result.latency.p50 < 10
         """
     )
-    first = run_apart("--fileperf-update", *QUICK)
+    first = run_apart("--fileperf-update=all", *QUICK)
     first.assert_outcomes(passed=1)
     first.stdout.fnmatch_lines(
         ["*= fileperf =*", "test *requests/s *p50 *p99 *outcome", "test_download *", "*1 baseline stored*"]

@@ -41,7 +41,7 @@ LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
 def stored(project: pytest.Pytester, run_load: Run) -> pytest.Pytester:
     """A project with a baseline, and a test that cannot be decided with it."""
     project.makepyfile(test_it=TESTS)
-    assert run_load("--fileperf-update=new").parseoutcomes() == {"passed": 3}
+    assert run_load("--fileperf-update=all").parseoutcomes() == {"passed": 3}
     return project
 
 
@@ -64,9 +64,9 @@ def test_to_junit_and_to_pruning_it_has_passed(stored: pytest.Pytester, run_load
     """Its second baseline is stale, as the test passed without that measurement."""
     first, _, rest = TESTS.partition('gate="none")\n        fileperf.get("/", connections=1, requests=50, warmup=0, ')
     assert rest
-    run_load("--fileperf-update=new", "-k", "test_undecided")
+    run_load("--fileperf-update=all", "-k", "test_undecided")
     stored.makepyfile(test_it=first + rest)
-    run_load("--fileperf-update=new").assert_outcomes(passed=3)
+    run_load("--fileperf-update=all").assert_outcomes(passed=3)
     result = run_load("--fileperf-prune", "--junitxml=report.xml")
     assert result.parseoutcomes() == {"passed": 2, "inconclusive": 1}
     result.stdout.fnmatch_lines(["  test_it.py::test_undecided#2: its test passed without this measurement"])
