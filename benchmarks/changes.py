@@ -8,3 +8,5 @@ DELAYED = 0
 """One request of so many waits; 0 for none."""
 DELAY_S = 0.0
 """For how long."""
+STALL_S = 0.0
+"""All requests wait for 30 ms, once in about so many seconds; 0 for never."""

@@ -64,7 +64,7 @@ class Case:
 
     def changes(self, test: str) -> str:
         """Returns the module that the app reads."""
-        return f"SLOWER = {self.slower}\nDELAYED = {self.delayed}\nDELAY_S = {9 * USUAL_S[test]}\n"
+        return f"SLOWER = {self.slower}\nDELAYED = {self.delayed}\nDELAY_S = {9 * USUAL_S[test]}\nSTALL_S = 0.0\n"
 
 
 CASES = {

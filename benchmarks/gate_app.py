@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 
-from changes import DELAY_S, DELAYED, SLOWER
+from changes import DELAY_S, DELAYED, SLOWER, STALL_S
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,6 +19,7 @@ class Change:
         self._mark_s = time.process_time()
         self._owed_s = 0.0
         self._requests = 0
+        self._stalls_at_s = time.monotonic() + STALL_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Changes the request, and serves it."""
@@ -31,6 +33,9 @@ class Change:
         self._mark_s = time.process_time()
         if SLOWER:
             self._owed_s -= self._mark_s - now_s  # what asking for the time takes is burned too
+        if STALL_S and time.monotonic() > self._stalls_at_s:
+            time.sleep(0.030)  # noqa: ASYNC251 # all requests are to wait
+            self._stalls_at_s = time.monotonic() + STALL_S * random.uniform(0.5, 1.5)
         self._requests += 1
         if DELAYED and self._requests % DELAYED == 0:
             await asyncio.sleep(DELAY_S)

@@ -8,6 +8,7 @@
     │   ├── AppOriginError            the other side of a comparison runs code that is not its own
     │   ├── ServerStartError          the server did not become ready
     │   └── ServerDiedError           the server ended, or stopped answering, under load
+    │       └── BaseDiedError         that of the other side of a comparison did
     ├── LoadError
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
@@ -31,6 +32,7 @@ __all__ = (
     "AppLoadError",
     "AppMissingError",
     "AppOriginError",
+    "BaseDiedError",
     "BaselineError",
     "FileLimitError",
     "FilePerfError",
@@ -112,6 +114,10 @@ class ServerDiedError(ServerError):
     def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
         self.log: tuple[str, ...] = tuple(log)
         super().__init__(what + log_block(log))
+
+
+class BaseDiedError(ServerDiedError):
+    """The other side of a comparison ended or stopped answering under load."""
 
 
 class LoadError(FilePerfError):

@@ -89,7 +89,7 @@ def judge_world(
 
     Arguments are those of `judge_stored`; `packages` and `identity` are those of the code that was measured `now`.
     Empty for a baseline of another machine profile or of other work; a metric without figures is left out. REGRESSED
-    only where `steadiness` shows that sessions alone do not do that here.
+    only where the machine has proven steady, and by its spread: sessions alone do not do that here.
     """
     if found.differences or _other_work(found, identity):
         return ()
@@ -106,9 +106,12 @@ def judge_world(
         )
         if comparison.change is None or comparison.low is None:
             continue
+        ratio, steady = 1 + comparison.change, steadiness.is_steady((metric.name,), {metric.name: tolerance})
+        if comparison.outcome is Outcome.REGRESSED and not steady:
+            comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
         undecided = comparison.outcome is Outcome.INCONCLUSIVE
         kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
-        about = Reason(kind=kind, metric=metric.name, ratio=1 + comparison.change, differences=changed)
+        about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed)
         comparison = replace(comparison, reason=None if comparison.outcome is Outcome.PASS else about)
         if comparison.outcome is Outcome.REGRESSED and busy:
             comparison = _unless_explained(comparison, about, metric, busy)

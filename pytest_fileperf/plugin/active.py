@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
@@ -35,6 +35,7 @@ _NEIGHBOURS = (
     "`pytest --fileperf -n 0`, or make only a few requests with --fileperf-smoke"
 )
 _WORKER_RESULTS = "fileperf_results"
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def activate(config: pytest.Config) -> None:
@@ -108,6 +109,7 @@ class Active:
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
+            from pytest_fileperf.versions.source import Source
 
             options = SessionOptions(
                 baselines=self.options.baselines,
@@ -125,7 +127,8 @@ class Active:
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
             )
-            self._session = Session(options, Rig(progress=self.progress))
+            source = Source(self._config.rootpath, options.baselines, keeps_trees=options.keeps_trees)
+            self._session = Session(options, Rig(progress=self.progress, source=source))
         return self._session
 
     def _base(self) -> Base | None:
@@ -217,14 +220,29 @@ class Active:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Ends servers and generator, writes the files asked for, and lists or removes stale baselines."""
+        slower_world = False
         if self._session is not None:
+            slower_world = session.exitstatus in _ENDED and self._has_slower_world(session, self._session)
             self.results += self._session.results
         self._close()
         if hasattr(self._config, "workerinput"):
             packed = base64.b64encode(pickle.dumps(self.results)).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
-        elif self._finish(session) and session.exitstatus == pytest.ExitCode.OK:
+        elif (self._finish(session) or slower_world) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _has_slower_world(self, session: pytest.Session, measuring: Session) -> bool:
+        """Measures once more what was slower than stored though its code is not; returns whether that is seen again."""
+        try:
+            slower = measuring.finish()
+        except FilePerfError as error:
+            self._said.append(f"fileperf: unchanged code could not be measured again: {error}")
+            return False
+        except KeyboardInterrupt:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
+            return False
+        self._said += (f"fileperf: {note}" for note in measuring.notes)
+        return bool(slower)
 
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""

@@ -1,8 +1,10 @@
-"""Measures the code here on its own: one run on each boot, one boot after the other."""
+"""Measures the code here on its own: one run on each boot, one boot after the other, as often as is wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
@@ -15,28 +17,32 @@ from pytest_fileperf.session.planning import AlonePlan, load_identity, load_titl
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
 
-__all__ = ("measure_alone",)
+__all__ = ("After", "identity_of", "measure_alone", "once")
+
+After: TypeAlias = Callable[
+    [Sequence[Run], Sequence[Run], Callable[[Sequence[Run]], Recording]], tuple[Sequence[Run], bool]
+]
+"""What to do after a run on each boot: given the runs kept so far, the new ones, and what makes a recording of runs, it
+returns the runs to keep, and whether they are enough."""
 
 
-def measure_alone(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
+def once(kept: Sequence[Run], new: Sequence[Run], _: object) -> tuple[Sequence[Run], bool]:
+    """One run on each boot is enough."""
+    return new, True
+
+
+def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) -> Measured:
     """Returns what was measured of the code here. Raises what booting and loading raise."""
     served = plan.server
     servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
-    recording = _recording(task, plan, rig, servers)
+    recording = _recording(task, plan, rig, servers, after)
     measurement = measurement_of(recording)
-    identity = {
-        "work": task.work.identity(),
-        "server": servers[0].identity(),
-        "load": load_identity(plan.load),
-        "engine": recording.engine,
-        "pinned": recording.pinned,
-    }
     result = Result(
         test=task.test,
         work=task.work.name,
         server=servers[0].title,
         load=load_title(plan.load, len(recording.boots)),
-        identity=identity,
+        identity=identity_of(task, plan, recording, servers[0].identity()),
         recording=recording,
         measurement=measurement,
         verdict=Verdict(),
@@ -44,6 +50,17 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
     )
     failed = any(status >= 500 for status in measurement.statuses)
     return Measured(result=result, log=next((server.log for server in servers if server.log), ()) if failed else ())
+
+
+def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
+    """Returns what must be equal for stored figures to compare, as JSON values; `server` is what the server's is."""
+    return {
+        "work": task.work.identity(),
+        "server": server,
+        "load": load_identity(plan.load),
+        "engine": recording.engine,
+        "pinned": recording.pinned,
+    }
 
 
 def _costs(
@@ -60,8 +77,27 @@ def _costs(
     return explain_costs(load, plan.profile, Looked(server=server, root=None, cpu_per_request=cpu_per_request), cores)
 
 
-def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...]) -> Recording:
-    """Makes one run on each boot, in random order, and returns everything measured."""
+def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], after: After) -> Recording:
+    """Makes runs on each boot, in random order, until it is enough; returns everything that was kept."""
+    load = plan.load
+    recording = partial(
+        recording_of,
+        connections=load.connections,
+        open_loop=load.pacing().open_loop,
+        pinned=plan.server.cores is not None,
+    )
+    kept: Sequence[Run] = ()
+    enough = False
+    try:
+        while not enough:
+            kept, enough = after(kept, _one_each(task, plan, rig, servers), recording)
+    finally:
+        rig.progress.done()
+    return recording(kept)
+
+
+def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...]) -> list[Run]:
+    """Makes one run on each boot, in random order."""
     load, made = plan.load, list[Run]()
     teller = Teller(
         sink=rig.progress,
@@ -71,12 +107,8 @@ def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServ
         total_s=None if load.counted else len(servers) * load.duration_ns / 1e9,
         boots=len(servers),
     )
-    try:
-        for index in rig.chance.sample(range(len(servers)), len(servers)):
-            requests = sum(round_.requests for run in made for round_ in run.result.rounds)
-            tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
-            made.append(rig.loads.make(task.work, load, index, servers[index], plan.server.generator_cores, tell))
-    finally:
-        rig.progress.done()
-    open_loop, pinned = load.pacing().open_loop, plan.server.cores is not None
-    return recording_of(made, connections=load.connections, open_loop=open_loop, pinned=pinned)
+    for index in rig.chance.sample(range(len(servers)), len(servers)):
+        requests = sum(round_.requests for run in made for round_ in run.result.rounds)
+        tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
+        made.append(rig.loads.make(task.work, load, index, servers[index], plan.server.generator_cores, tell))
+    return made

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic
 
 from pytest_fileperf.judge.result import Result, TestId
+from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.pool import ServerPool
@@ -15,6 +17,7 @@ from pytest_fileperf.session.loading import Loader, Loads
 from pytest_fileperf.session.planning import USUAL_PACE, Pace
 from pytest_fileperf.session.sides import Absent, Machine
 from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.source import Source
 
 __all__ = ("Measured", "Rig", "Task")
 
@@ -33,13 +36,16 @@ class Rig:
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
     pace: Pace = USUAL_PACE
+    source: Source | None = None
+    """Finds the code of stored baselines; None where it is not looked for."""
 
     def close(self) -> None:
-        """Ends the generator and every server."""
-        try:
-            self.loads.close()
-        finally:
-            self.servers.close()
+        """Ends the generator and every server, and removes the code of baselines."""
+        with ExitStack() as closing:
+            if self.source is not None:
+                closing.callback(self.source.close)
+            closing.callback(self.servers.close)
+            closing.callback(self.loads.close)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +59,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured, before it is judged."""
+    """What was measured, and how it compares."""
 
     result: Result
-    """Its verdict holds only what gates found while the evidence came in."""
+    """Its verdict lacks the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     absent: Absent | None = None
     """What one side lacks, where there was nothing to compare."""
+    is_unchanged: bool = False
+    """Whether the code that `Verdict.world` is of ran with the packages it was stored with, so that what changed since
+    then tells how steady the machine is."""
+    world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
+    """Measures for `Verdict.world` once more; None where that asks nothing."""

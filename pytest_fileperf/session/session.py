@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -14,16 +14,19 @@ from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.result import Result, TestId
-from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.judge.steadiness import changes_in
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
-from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference, StoredBaseline
+from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.sides import Base
+from pytest_fileperf.session.stored import StoredBaseline
 from pytest_fileperf.settings.resolve import Settings
 
 __all__ = ("Session", "SessionOptions")
@@ -75,7 +78,13 @@ class Session:
         self._base = Base(title="itself") if options.aa else options.against
         self._budget = ErrorBudget(options.gates)
         self.environment = Environment.current()
-        self._steadiness = History(options.baselines, self.environment).read()
+        self._history = History(options.baselines, self.environment)
+        self._steadiness = self._history.read()
+        self._code = BaselineCode(rig.source, self.environment, stored_packages=options.base_packages == "stored")
+        self._unchanged: list[MetricComparison] = []
+        """What unchanged code did against its stored figures."""
+        self._suspected: dict[int, Callable[[], tuple[MetricComparison, ...]]] = {}
+        """What measures unchanged code again that seemed slower, by the place of its result."""
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
 
@@ -103,46 +112,76 @@ class Session:
         task = Task(work=work, settings=settings, test=test)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
-        result = self._judged(task, reference, measured)
+        result = self._with_limits(task, measured.result)
         self.results.append(result)
-        if reference.keep(result):
-            result = self.results[-1] = replace(result, baseline_written=True)
+        self._learn(measured)
+        if (kept := reference.keep(task, result, self._rig)) is not None:
+            result = self.results[-1] = kept
         self._raise_for(task, measured, result)
         return result.measurement
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about code of baselines that could not be had, or kept."""
+        return () if self._rig.source is None else self._rig.source.notes
+
+    def finish(self) -> tuple[Result, ...]:
+        """Ends the measurements: measures again where unchanged code was slower than its stored figures.
+
+        Returns the results whose `Verdict.world` is REGRESSED in both. What unchanged code did is kept, so that later
+        sessions know how steady the machine is. Raises what booting and loading raise.
+        """
+        for place, measure_again in self._suspected.items():
+            result = self.results[place]
+            again = {item.metric: item for item in measure_again()}
+            world = tuple(_if_seen_again(item, again.get(item.metric)) for item in result.verdict.world)
+            self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
+        found = tuple(self.results[place] for place in self._suspected)
+        self._suspected.clear()
+        self._history.add(changes_in(self._unchanged))
+        self._unchanged.clear()
+        return tuple(result for result in found if _is_worse(result.verdict.world))
+
     def _reference(self, task: Task) -> Reference:
         """Returns what the test is compared with, and by which plan. Raises PlanError and BaselineError."""
-        options, settings = self._options, task.settings
+        options, settings, pace = self._options, task.settings, self._rig.pace
+        alpha = self._budget.level(len(settings.gate))
         if settings.gate and self._base is not None:
-            alpha = self._budget.level(len(settings.gate))
-            plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=self._rig.pace)
+            plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=pace)
             return OtherVersion(plan=plan, base=self._base, budget=self._budget)
-        alone = alone_plan(settings, smoke=options.smoke, profile=options.profile, pace=self._rig.pace)
+        alone = alone_plan(settings, smoke=options.smoke, profile=options.profile, pace=pace)
         if options.smoke or not settings.gate:
             return Nothing(plan=alone)
         return StoredBaseline(
-            plan=alone,
+            alone=alone,
+            comparison=comparison_plan(settings, alpha=alpha, pace=pace),
             store=self._store,
             # Read before time is spent on measuring: a damaged file is told at once.
             found=self._store.find(task.test.module, task.test.nodeid, self.environment),
             environment=self.environment,
             steadiness=self._steadiness,
             budget=self._budget,
+            code=self._code,
+            confirm=options.confirm,
             update=options.update,
             reason=options.reason,
             commit=options.commit,
         )
 
-    def _judged(self, task: Task, reference: Reference, measured: Measured) -> Result:
-        """Returns the result with its verdict."""
-        found, smoke = measured.result, self._options.smoke
-        verdict = Verdict(
-            limits=() if smoke else check_limits(task.settings.limits, found.recording),
-            comparisons=reference.judge(task, measured),
-            saturated=found.measurement.saturated,
-            against=reference.title,
-        )
-        return replace(found, verdict=verdict, smoke=smoke)
+    def _with_limits(self, task: Task, result: Result) -> Result:
+        """Returns the result with what its limits say."""
+        smoke = self._options.smoke
+        limits = () if smoke else check_limits(task.settings.limits, result.recording)
+        verdict = replace(result.verdict, limits=limits, saturated=result.measurement.saturated)
+        return replace(result, verdict=verdict, smoke=smoke)
+
+    def _learn(self, measured: Measured) -> None:
+        """Notes what unchanged code did, and whether it is to be measured again at the end."""
+        world = measured.result.verdict.world
+        if measured.is_unchanged:
+            self._unchanged += world
+        if measured.world_again is not None and _is_worse(world):
+            self._suspected[len(self.results) - 1] = measured.world_again
 
     def _raise_for(self, task: Task, measured: Measured, result: Result) -> None:
         """Raises what fails the test, if anything does."""
@@ -170,3 +209,14 @@ class Session:
                 " test has put there before is missing, as each pair boots anew. Let the app bring it, or leave this"
                 ' test out of comparisons with gate="none"'
             )
+
+
+def _is_worse(world: Sequence[MetricComparison]) -> bool:
+    return any(comparison.outcome is Outcome.REGRESSED for comparison in world)
+
+
+def _if_seen_again(first: MetricComparison, again: MetricComparison | None) -> MetricComparison:
+    """Returns a comparison that is REGRESSED only where both are."""
+    if first.outcome is not Outcome.REGRESSED or (again is not None and again.outcome is Outcome.REGRESSED):
+        return first
+    return replace(first, outcome=Outcome.INCONCLUSIVE)

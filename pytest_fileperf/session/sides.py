@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_fileperf.errors import AppMissingError, ServerDiedError
+from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
@@ -34,6 +34,8 @@ class Base:
     code_tree: CodeTree = HERE
     url: Url | None = None
     """A server that runs already, in place of code that is booted."""
+    may_fail: bool = False
+    """Whether it is only `Absent` where it does not boot: the code of a stored baseline, whose figures are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,10 @@ class Machine:
     prepare: Callable[..., Launch] = prepare
     is_on: Callable[[frozenset[int], RunningServer], bool] = is_on
     keep_to: Callable[[frozenset[int], RunningServer], bool] = keep_to
+
+
+class _NoBaseError(Exception):
+    """The base has not booted, and that is no error; the text says why."""
 
 
 class Sides:
@@ -88,7 +94,7 @@ class Sides:
                 yield servers
             except ServerDiedError as error:
                 if self._base.url is None and not isinstance(servers, Absent) and _has_died(servers[Side.BASE]):
-                    raise ServerDiedError(f"{self._base.title}: {error}") from error
+                    raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
 
     def _places(self) -> Sequence[Cores]:
@@ -102,23 +108,39 @@ class Sides:
         base, spec, app = self._base, self._plan.spec, self._plan.app
         # The number is the same on both sides, and another one in each session.
         prepared = partial(self._machine.prepare, boot=self._first_boot + number, builds=self._builds)
-        launches = (
-            prepared(spec, app, cores=places[Side.BASE], code_tree=base.code_tree)
-            if base.url is None
-            else prepared(base.url, None, cores=None),
-            prepared(spec, app, cores=places[Side.NOW]),
-        )
-        for launch in launches:
-            stack.callback(launch.stop)
-        for launch in launches:
-            stack.callback(launch.ask_to_stop)
-        for launch in self._chance.sample(launches, len(launches)):
-            launch.start()
-        now = launches[Side.NOW].ready()
         try:
-            return launches[Side.BASE].ready(), now
+            with self._of_base():
+                launch = (
+                    prepared(spec, app, cores=places[Side.BASE], code_tree=base.code_tree)
+                    if base.url is None
+                    else prepared(base.url, None, cores=None)
+                )
+            launches = (launch, prepared(spec, app, cores=places[Side.NOW]))
+            for launch in launches:
+                stack.callback(launch.stop)
+            for launch in launches:
+                stack.callback(launch.ask_to_stop)
+            for side in self._chance.sample(tuple(Side), 2):
+                with self._of_base() if side is Side.BASE else nullcontext():
+                    launches[side].start()
+            now = launches[Side.NOW].ready()
+            with self._of_base():
+                return launches[Side.BASE].ready(), now
+        except _NoBaseError as error:
+            return Absent(side=Side.BASE, what=str(error), app=True)
+
+    @contextmanager
+    def _of_base(self) -> Iterator[None]:
+        """Steps of the base's boot: what keeps it from booting raises _NoBaseError, where that is no error."""
+        title = self._base.title
+        try:
+            yield
         except AppMissingError as error:
-            return Absent(side=Side.BASE, what=f"{base.title} has no such app: {error}", app=True)
+            raise _NoBaseError(f"{title} has no such app: {error}") from error
+        except FilePerfError as error:
+            if not self._base.may_fail:
+                raise
+            raise _NoBaseError(f"{title} does not boot: {str(error).splitlines()[0]}") from error
 
     def _gathered(self, servers: BothServers, places: Sequence[Cores]) -> bool:
         """Moves both to the server's cores. Returns whether they are there, and booted where they had been put.

@@ -59,6 +59,8 @@ class App:
     dies_when_moved: bool = False
     background: float = 0.0
     """Share of a core that it uses while the other version has its turn."""
+    noise: float = 0.01
+    """Standard deviation of the logarithm of how many requests fit into a round."""
     client_cpu_ns: int = CPU_NS // 5
     """CPU that a request costs the generator."""
 
@@ -259,7 +261,7 @@ class Loads:
 
     def _fitting(self, server: RunningServer, connections: int, long_ns: int) -> int:
         assert isinstance(server, Server)
-        return round(connections * long_ns / server.latency_ns * self.rng.lognormal(0, 0.01))
+        return round(connections * long_ns / server.latency_ns * self.rng.lognormal(0, server.app.noise))
 
     def _round(
         self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int

@@ -267,7 +267,7 @@ def test_a_regression_leaves_its_part_of_the_error_to_the_next_test(compare: Com
     level = budget.level(1)
     reference = OtherVersion(plan=comparison_plan(RPS, alpha=level), base=compare.base, budget=budget)
     task, (rig, _, _) = Task(work=GET, settings=RPS, test=TEST), rig_of(Host(now=SLOW))
-    (comparison,) = reference.judge(task, reference.measure(task, rig))
+    (comparison,) = reference.measure(task, rig).result.verdict.comparisons
     assert comparison.outcome is Outcome.REGRESSED
     assert budget.level(1) == pytest.approx(2 * level)
 

@@ -1,0 +1,266 @@
+"""Compares with a stored baseline: its code is measured again, in turn with the code here, where it can be found.
+
+    its code                         what is measured                   what decides
+    is the code here                 here                               nothing has changed
+    is found                         both in turn                       the ratio of both
+    is found, on a steady machine    here; both in turn, unless PASS    stored figures, or the ratio of both
+    is not found                     here                               stored figures
+
+Beside that, what the baseline's code does now against its stored figures tells what the world did: the machine, the
+packages, the environment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pytest_fileperf.errors import BaseDiedError, PlanError
+from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
+from pytest_fileperf.judge.boots import precision_of
+from pytest_fileperf.judge.environment import Environment, package_changes
+from pytest_fileperf.judge.evidence import evidence_of
+from pytest_fileperf.judge.gate import ErrorBudget
+from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, may_be_worse
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.steadiness import Steadiness
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.session.alone import identity_of, measure_alone
+from pytest_fileperf.session.baseline_code import BaselineCode, title_of
+from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan
+from pytest_fileperf.session.reference import OtherVersion
+from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.sides import Absent, Base
+from pytest_fileperf.session.storing import measure_to_store, precision_said
+from pytest_fileperf.versions.source import SourceState
+
+__all__ = ("StoredBaseline",)
+
+_FIGURES = "only stored figures compare: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBaseline:
+    """The figures that an earlier run has stored, and the code that they are of."""
+
+    alone: AlonePlan
+    comparison: ComparisonPlan
+    store: BaselineStore
+    found: Found | None
+    """What the store has of this test, of this machine or another one."""
+    environment: Environment
+    steadiness: Steadiness
+    budget: ErrorBudget
+    code: BaselineCode
+    confirm: str
+    """Whether the baseline's code is measured again: `auto`, `always` or `never`."""
+    update: str | None
+    """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
+    reason: str | None
+    """Why they do, in the user's words."""
+    commit: Callable[[], Mapping[str, object] | None]
+
+    def measure(self, task: Task, rig: Rig) -> Measured:
+        """Measures the code here, and the baseline's code where that is needed; judges both."""
+        found = self.found
+        if found is None:
+            return self._without(task, rig)
+        if self.confirm == "never":
+            return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
+        code = self.code.of(found.entry)
+        if code.is_here:
+            return self._same(task, rig, found, code.said)
+        if code.base is None:
+            return self._by_figures(task, rig, _FIGURES + code.said, no_code=code.said)
+        if self.confirm == "auto" and self._is_steady(task, found):
+            said = "stored figures decide, as this machine has proven steady"
+            measured = self._by_figures(task, rig, said)
+            if all(item.outcome is Outcome.PASS for item in measured.result.verdict.comparisons):
+                return measured
+        return self._in_turn(task, rig, found, code.base, code.said)
+
+    def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
+        """Stores a level that is fit to be the baseline, where that was asked for. Raises BaselineError.
+
+        Figures that were measured in turn are not those of a run alone: what is stored is measured anew then.
+        """
+        if not self._is_wanted(result) or result.never_fit:
+            return None
+        kept = result if self.found is None else measure_to_store(task, self.alone, rig).result
+        if kept.never_fit or (kept.unfit and self.update != "all"):
+            return _saying(result, f"nothing was stored: {kept.unfit} is no baseline")
+        gated = [comparison.metric for comparison in result.verdict.comparisons]
+        evidence = evidence_of(kept.recording)
+        here = "this session does not look for code" if rig.source is None else rig.source.here
+        known = {name: precision_of(METRICS[name], evidence) for name in gated}
+        entry = Entry(
+            identity=kept.identity,
+            evidence=evidence,
+            captured=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=self.commit(),
+            reason=self.reason,
+            tree=here.tree if isinstance(here, SourceState) else None,
+            packages=self.environment.packages,
+            precision={name: error for name, error in known.items() if math.isfinite(error)},
+            busy=kept.measurement.busy,
+        )
+        self.store.write(task.test.module, task.test.nodeid, entry, self.environment, summary_of=gated)
+        said = [precision_said(gated, kept.recording)]
+        if isinstance(here, SourceState):
+            self._keep_code(rig)
+        else:
+            said.append(f"only figures were stored, as its code cannot be found again: {here}")
+        return replace(_saying(result, *said), baseline_written=True)
+
+    # --- ways to measure
+
+    def _without(self, task: Task, rig: Rig) -> Measured:
+        """Measures what there is no baseline of; carefully, where it becomes one."""
+        measured = measure_to_store(task, self.alone, rig) if self.update else measure_alone(task, self.alone, rig)
+        return self._judged_by_figures(task, measured, "")
+
+    def _by_figures(self, task: Task, rig: Rig, said: str, *, no_code: str = "") -> Measured:
+        """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
+        return self._judged_by_figures(task, measure_alone(task, self.alone, rig), said, no_code=no_code)
+
+    def _same(self, task: Task, rig: Rig, found: Found, said: str) -> Measured:
+        """Measures the code here, which is that of the baseline: only the world can differ."""
+        measured = measure_alone(task, self.alone, rig)
+        result = measured.result
+        packages = self.environment.packages
+        world = self._world(task, result, result.recording, packages)
+        comparisons = judge_same_code(
+            found,
+            evidence_of(result.recording),
+            gate=task.settings.gate,
+            tolerances=task.settings.tolerances,
+            identity=result.identity,
+            saturated=result.measurement.saturated,
+        )
+
+        def again() -> tuple[MetricComparison, ...]:
+            anew = measure_alone(task, self.alone, rig).result
+            return self._world(task, anew, anew.recording, packages)
+
+        code = _sentences(f"the code here is that of {title_of(found.entry)}", said)
+        verdict = Verdict(comparisons=comparisons, world=world, code=code)
+        return replace(
+            measured,
+            result=replace(result, verdict=verdict),
+            is_unchanged=self._has_its_packages(found),
+            world_again=again,
+        )
+
+    def _in_turn(self, task: Task, rig: Rig, found: Found, base: Base, said: str) -> Measured:
+        """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
+        packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
+        other = OtherVersion(plan=self.comparison, base=base, budget=self.budget)
+        try:
+            measured = other.in_turn(task, rig)
+        except (PlanError, BaseDiedError) as error:
+            measured = Absent(side=Side.BASE, what=str(error).splitlines()[0])
+        if isinstance(measured, Absent):
+            return self._by_figures(task, rig, _FIGURES + measured.what, no_code=measured.what)
+
+        def again() -> tuple[MetricComparison, ...]:
+            anew = other.in_turn(task, rig)
+            return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.result.base, packages)
+
+        result = measured.result
+        code = _sentences(f"measured in turn with the code of {base.title}", said)
+        verdict = replace(result.verdict, world=self._world(task, result, result.base, packages), code=code)
+        return replace(
+            measured,
+            result=replace(result, verdict=verdict),
+            is_unchanged=not found.differences and not package_changes(found.entry.packages, packages),
+            world_again=again,
+        )
+
+    # --- what figures say
+
+    def _judged_by_figures(self, task: Task, measured: Measured, said: str, *, no_code: str = "") -> Measured:
+        """Returns what was measured alone, compared with the stored figures."""
+        result = measured.result
+        comparisons = judge_stored(
+            gate=task.settings.gate,
+            tolerances=task.settings.tolerances,
+            alpha=self.comparison.alpha,
+            found=self.found,
+            now=evidence_of(result.recording),
+            identity=result.identity,
+            packages=self.environment.packages,
+            steadiness=self.steadiness,
+            saturated=result.measurement.saturated,
+            busy=result.measurement.busy,
+            no_code=no_code,
+        )
+        self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
+        return replace(measured, result=replace(result, verdict=Verdict(comparisons=comparisons, code=said)))
+
+    def _world(
+        self, task: Task, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
+    ) -> tuple[MetricComparison, ...]:
+        """Compares what the baseline's code does now, with these packages, with what was stored of it."""
+        if self.found is None or unchanged is None:
+            return ()
+        server = result.identity["server"]
+        assert isinstance(server, Mapping)
+        return judge_world(
+            self.found,
+            evidence_of(unchanged),
+            gate=task.settings.gate,
+            tolerances=task.settings.tolerances,
+            alpha=self.comparison.alpha,
+            identity=identity_of(task, self.alone, unchanged, server),
+            packages=packages,
+            steadiness=self.steadiness,
+            saturated=result.measurement.saturated,
+            busy=result.measurement.busy,
+        )
+
+    def _is_steady(self, task: Task, found: Found) -> bool:
+        """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
+        tolerances = self.comparison.tolerances
+        return (
+            not found.differences
+            and self._has_its_packages(found)
+            and self.steadiness.is_steady(task.settings.gate, tolerances)
+        )
+
+    def _has_its_packages(self, found: Found) -> bool:
+        return not found.differences and not package_changes(found.entry.packages, self.environment.packages)
+
+    # --- keeping
+
+    def _is_wanted(self, result: Result) -> bool:
+        """Returns whether it is to become the baseline. One that passes leaves it alone: small losses would add up."""
+        if self.update is None:
+            return False
+        if self.found is None or self.update == "all":
+            return True
+        outcomes = [comparison.outcome for comparison in result.verdict.comparisons]
+        is_better = result.base is not None and Outcome.IMPROVED in outcomes
+        return self.update == "passed" and is_better and not any(map(may_be_worse, result.verdict.comparisons))
+
+    def _keep_code(self, rig: Rig) -> None:
+        """Keeps the code of what was just stored; what no baseline names any more goes."""
+        if rig.source is None:
+            return
+        rig.source.keep()
+        before = None if self.found is None else self.found.entry.tree
+        if before is not None and before not in self.store.trees():
+            rig.source.forget([before])
+
+
+def _saying(result: Result, *said: str) -> Result:
+    """Returns the result with further sentences about its code."""
+    return replace(result, verdict=replace(result.verdict, code=_sentences(result.verdict.code, *said)))
+
+
+def _sentences(*said: str) -> str:
+    return "; ".join(filter(None, said))

@@ -1,0 +1,338 @@
+"""Stored baselines from beginning to end: their code, the world, steadiness and what is stored; on fake servers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from session.fakes import App, Host, rig_of
+
+from pytest_fileperf.errors import PerformanceError, RegressionError
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.history import History
+from pytest_fileperf.judge.result import Result, TestId
+from pytest_fileperf.judge.verdict import Outcome, ReasonKind
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.tree import CodeTree
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+SETTINGS = Settings(app="app:app", connections=2, duration_ns=600 * MS, rounds=6, warmup_ns=0, gate=("rps",))
+OLD, NEW = "a" * 40, "b" * 40
+"""Trees."""
+
+
+class Code(Source):
+    """A repository with two versions of the code."""
+
+    def __init__(self, directory: Path, here: str | None, known: Iterable[str] = (OLD, NEW)) -> None:
+        self._directory = directory
+        self._here = here
+        self.known = set(known)
+        self.kept: list[str] = []
+        self.forgotten: list[str] = []
+        self.is_closed = False
+
+    @property
+    def here(self) -> SourceState | str:
+        if self._here is None:
+            return "there is no Git repository"
+        return SourceState(tree=self._here, commit="1" * 40, dirty=True, title="uncommitted code of 1111111")
+
+    def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
+        if tree not in self.known:
+            return "its code is not in this repository: store it again"
+        return FoundCode(tree=tree, title=tree[:7], is_here=tree == self._here)
+
+    def check_out(self, code: FoundCode) -> CodeTree:
+        base = self._directory / code.tree
+        base.mkdir(exist_ok=True)
+        return CodeTree(title=code.title, here=self._directory, there=base)
+
+    def keep(self) -> None:
+        self.kept.append(str(self._here))
+
+    def forget(self, trees: Iterable[str]) -> None:
+        self.forgotten += trees
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Project:
+    """A project with a baseline directory, on a machine."""
+
+    directory: Path
+
+    @property
+    def baselines(self) -> Path:
+        return self.directory / "baselines"
+
+    @contextmanager
+    def session(self, host: Host, code: Source | None, **options: object) -> Iterator[Session]:
+        made = SessionOptions(baselines=self.baselines, **options)  # type: ignore[arg-type]
+        with Session(made, replace(rig_of(host)[0], source=code)) as session:
+            yield session
+
+    def run(self, host: Host, code: Source | None, settings: Settings = SETTINGS, **options: object) -> Result:
+        """Measures in a session of its own; a verdict that fails is no error here."""
+        with self.session(host, code, **options) as session:
+            with suppress(PerformanceError):
+                session.measure(GET, settings, TEST)
+            session.finish()
+            return session.results[-1]
+
+    def store(self, app: App | None = None, tree: str | None = OLD) -> Result:
+        """Stores the baseline of an app."""
+        return self.run(Host(now=app or App()), Code(self.directory, tree), update="new")
+
+    def entry(self) -> dict[str, object]:
+        (file,) = self.baselines.glob("*/*.json")
+        entry: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))["tests"][TEST.nodeid]
+        return entry
+
+    def was_steady(self, sessions: int = 20) -> None:
+        """Lets earlier sessions have seen the machine steady."""
+        history = History(self.baselines, Environment.current())
+        for place in range(sessions):
+            history.add({"rps": 0.01 * (-1) ** place, "p99": 0.02 * (-1) ** place})
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def outcome_of(result: Result) -> Outcome:
+    (comparison,) = result.verdict.comparisons
+    return comparison.outcome
+
+
+def test_a_baseline_has_its_code_its_precision_and_its_packages(project: Project) -> None:
+    code = Code(project.directory, OLD)
+    result = project.run(Host(), code, update="new")
+    entry = project.entry()
+    assert result.baseline_written
+    assert entry["tree"] == OLD
+    assert entry["precision"]["rps"] <= 0.015  # type: ignore[index]
+    assert entry["packages"]["pytest"]  # type: ignore[index]
+    assert code.kept == [OLD]
+
+
+def test_a_baseline_without_a_repository_has_figures_only_and_says_so(project: Project) -> None:
+    result = project.store(tree=None)
+    assert project.entry()["tree"] is None
+    assert "only figures were stored" in result.verdict.code
+    assert "no Git repository" in result.verdict.code
+
+
+def test_the_code_of_a_baseline_is_measured_in_turn(project: Project) -> None:
+    project.store()
+    host = Host(base=App(), now=App())
+    result = project.run(host, Code(project.directory, NEW))
+    assert outcome_of(result) is Outcome.PASS
+    assert result.verdict.against.startswith(f"its baseline ({OLD[:7]} of ")
+    assert result.pairs
+
+
+def test_slower_code_is_regressed_whatever_the_machine_does(project: Project) -> None:
+    """The machine is half as fast as when the baseline was stored: the code has lost a tenth."""
+    project.store()
+    host = Host(base=App(latency_ns=4 * MS), now=App(latency_ns=4_400_000))
+    with project.session(host, Code(project.directory, NEW)) as session, pytest.raises(RegressionError) as failed:
+        session.measure(GET, SETTINGS, TEST)
+    (comparison,) = session.results[0].verdict.comparisons
+    assert comparison.change == pytest.approx(1 / 1.1 - 1, abs=0.02)
+    assert "worse than its baseline (aaaaaaa of " in str(failed.value)
+
+
+def test_the_same_code_on_a_slower_machine_passes_and_the_world_says_so(project: Project) -> None:
+    project.store()
+    slow = App(latency_ns=4 * MS)
+    result = project.run(Host(base=slow, now=slow), Code(project.directory, NEW))
+    assert outcome_of(result) is Outcome.PASS
+    (world,) = result.verdict.world
+    assert world.change == pytest.approx(-0.5, abs=0.02)
+
+
+def test_unchanged_code_is_not_measured_in_turn(project: Project) -> None:
+    project.store()
+    host = Host()
+    result = project.run(host, Code(project.directory, OLD))
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is Outcome.PASS
+    assert comparison.reason is not None
+    assert comparison.reason.kind is ReasonKind.SAME_CODE
+    assert not result.pairs
+    assert result.verdict.world
+
+
+def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> None:
+    project.store()
+    result = project.run(Host(), Code(project.directory, NEW, known=()))
+    assert outcome_of(result) is Outcome.INCONCLUSIVE
+    assert "store it again" in result.verdict.code
+
+
+@pytest.mark.parametrize(
+    "base, why",
+    [
+        (App(breaks=True), "does not boot"),
+        (App(missing=True), "has no such app"),
+        (App(dies_after=100), "ended with exit status 3"),
+        (App(paths=()), "has no good answer"),
+    ],
+)
+def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: App, why: str, project: Project) -> None:
+    project.store()
+    result = project.run(Host(base=base), Code(project.directory, NEW))
+    assert outcome_of(result) in (Outcome.INCONCLUSIVE, Outcome.PASS)
+    assert why in result.verdict.code
+    assert "\n" not in result.verdict.code
+
+
+def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(project: Project) -> None:
+    project.store()
+    from pytest_fileperf.errors import ServerDiedError
+
+    with (
+        project.session(Host(now=App(dies_after=100)), Code(project.directory, NEW)) as session,
+        pytest.raises(ServerDiedError),
+    ):
+        session.measure(GET, SETTINGS, TEST)
+
+
+def test_a_steady_machine_boots_nothing_else(project: Project) -> None:
+    project.store()
+    project.was_steady()
+    host = Host()
+    result = project.run(host, Code(project.directory, NEW))
+    assert outcome_of(result) is Outcome.PASS
+    assert not result.pairs
+    assert {booted.side.name for booted in host.booted} == {"NOW"}
+
+
+def test_what_is_not_sure_on_a_steady_machine_is_measured_in_turn(project: Project) -> None:
+    project.store()
+    project.was_steady()
+    slow = App(latency_ns=2_400_000)
+    assert outcome_of(project.run(Host(now=slow), Code(project.directory, NEW))) is Outcome.REGRESSED
+    # The machine is slower, for once; the code is not.
+    assert outcome_of(project.run(Host(base=slow, now=slow), Code(project.directory, NEW))) is Outcome.PASS
+
+
+def test_always_and_never(project: Project) -> None:
+    project.store()
+    project.was_steady()
+    assert project.run(Host(), Code(project.directory, NEW), confirm="always").pairs
+    slow = App(latency_ns=2_400_000)
+    never = project.run(Host(now=slow), Code(project.directory, NEW), confirm="never")
+    assert not never.pairs
+    assert "fileperf_confirm=never" in never.verdict.code
+
+
+def test_sessions_teach_how_steady_the_machine_is(project: Project) -> None:
+    project.store()
+    slower = App(latency_ns=2_200_000)
+    project.run(Host(base=slower, now=slower), Code(project.directory, NEW))
+    (changes,) = History(project.baselines, Environment.current()).read().changes
+    assert changes["rps"] == pytest.approx(math.log(1.1), abs=0.01)
+
+
+def test_a_slower_world_fails_on_a_steady_machine_where_it_is_seen_twice(project: Project) -> None:
+    project.store()
+    project.was_steady()
+    slow = App(latency_ns=3 * MS)
+    with project.session(Host(base=slow, now=slow), Code(project.directory, NEW)) as session:
+        session.measure(GET, SETTINGS, TEST)
+        (seen,) = session.finish()
+    assert [world.outcome for world in seen.verdict.world] == [Outcome.REGRESSED]
+    assert seen.verdict.outcome is Outcome.PASS
+
+
+def test_a_slower_world_fails_nothing_on_a_machine_of_which_nothing_is_known(project: Project) -> None:
+    project.store()
+    slow = App(latency_ns=3 * MS)
+    with project.session(Host(base=slow, now=slow), Code(project.directory, NEW)) as session:
+        session.measure(GET, SETTINGS, TEST)
+        assert session.finish() == ()
+
+
+def test_a_slower_world_that_is_not_seen_again_fails_nothing(project: Project) -> None:
+    project.store()
+    project.was_steady(40)
+    host = Host(now=App(latency_ns=3 * MS))
+    with project.session(host, Code(project.directory, OLD)) as session:
+        session.measure(GET, SETTINGS, TEST)
+        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.REGRESSED]
+        for server in host.servers:
+            server.latency_ns = 2 * MS
+        assert session.finish() == ()
+        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("update, stores", [("new", False), ("passed", False), ("all", True)])
+def test_a_baseline_that_passes_stays_as_it_is(update: str, stores: bool, project: Project) -> None:
+    project.store()
+    before = project.entry()
+    result = project.run(Host(), Code(project.directory, NEW), update=update)
+    assert outcome_of(result) is Outcome.PASS
+    assert (project.entry() != before) is stores
+    assert result.baseline_written is stores
+
+
+def test_an_improvement_that_was_measured_in_turn_is_stored_and_its_old_code_goes(project: Project) -> None:
+    project.store()
+    code = Code(project.directory, NEW)
+    result = project.run(Host(now=App(latency_ns=1_500_000)), code, update="passed")
+    assert outcome_of(result) is Outcome.IMPROVED
+    assert result.baseline_written
+    assert project.entry()["tree"] == NEW
+    assert (code.kept, code.forgotten) == ([NEW], [OLD])
+
+
+def test_small_losses_do_not_add_up(project: Project) -> None:
+    """Five commits that cost 2 % each, with an update after each one."""
+    project.store()
+    outcomes = []
+    for number in range(1, 6):
+        slower = App(latency_ns=round(2 * MS * 1.02**number))
+        result = project.run(Host(now=slower), Code(project.directory, NEW), update="passed")
+        outcomes.append(outcome_of(result))
+    assert Outcome.REGRESSED in outcomes[:4]
+    assert project.entry()["tree"] == OLD
+
+
+def test_a_baseline_of_another_machine_is_as_good(project: Project) -> None:
+    project.store()
+    (file,) = project.baselines.glob("*/*.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["environment"]["cpu"] = "another one"
+    other = file.parent.with_name("linux-x86_64-2-cpython3.11-00000000")
+    other.mkdir()
+    (other / file.name).write_text(json.dumps(content), encoding="utf-8")
+    file.unlink()
+    result = project.run(Host(now=App(latency_ns=2_400_000)), Code(project.directory, NEW))
+    assert outcome_of(result) is Outcome.REGRESSED
+    assert result.verdict.world == ()
+    assert History(project.baselines, Environment.current()).read().changes == ()
+
+
+def test_a_level_that_stays_unclear_is_stored_after_a_minute_and_says_so(project: Project) -> None:
+    host = Host(now=App(noise=0.5))
+    settings = replace(SETTINGS, duration_ns=6_000 * MS)
+    result = project.run(host, Code(project.directory, OLD), settings, update="new")
+    assert result.baseline_written
+    assert "the stored level is known to" in result.verdict.code
+    assert project.entry()["precision"]["rps"] > 0.015  # type: ignore[index]
+    assert 40 < host.clock.now_s - 1000 < 75
