@@ -22,9 +22,9 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
                (`Rules.rate_excluded`), below 2 L + 2 % for a percentile (`Rules.excluded`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
-               Of a rate, the total has to exclude a loss by stalls too: its upper bound, at all of
-               `Rules.bound_error`, is below L + 4 % (`Rules.total_excluded`). A server that stalls now and then has
-               the typical pace of one that does not.
+               Of a rate, the total has to exclude a loss by stalls too: its upper bound, at the error of the rate
+               itself, is below L + 5 % (`Rules.total_excluded`). A server that stalls now and then has the typical pace
+               of one that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -115,7 +115,7 @@ class PairedEvidence:
         """Returns whether the total does not exclude a loss that a PASS excludes."""
         if self.guard is None or not self.is_rate:
             return False
-        return not self.guard.is_below(rules.total_excluded.at(limit), rules.bound_error)
+        return not self.guard.is_below(rules.total_excluded.at(limit), rules.rate_pass_error)
 
 
 def compare_pairs(
@@ -176,7 +176,7 @@ def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: R
     main, total = evidence.main, evidence.guard if evidence.is_rate else None
     if evidence.may_be_worse(last.limit, rules):
         return False
-    if total is not None and total.margin(rules.bound_error) * shrunk >= rules.total_excluded.at(last.limit):
+    if total is not None and total.margin(rules.rate_pass_error) * shrunk >= rules.total_excluded.at(last.limit):
         return False
     return (main.high(evidence.pass_error(rules)) - main.worse) * shrunk < evidence.excluded(last.limit, rules)
 
@@ -318,7 +318,7 @@ def _why_undecided(
     if is_worse:
         return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
     if guard is not None and evidence.may_lose(look.limit, rules) and evidence.seems_well(look.limit, rules):
-        return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.bound_error), look, jump, rules)
+        return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.rate_pass_error), look, jump, rules)
     return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump, rules)
 
 
