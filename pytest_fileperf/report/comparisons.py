@@ -124,12 +124,15 @@ def _ratio(comparison: MetricComparison) -> str:
 
 
 def _meaning(comparison: MetricComparison) -> str:
+    kind = None if comparison.reason is None else comparison.reason.kind
     match comparison.outcome:
         case Outcome.REGRESSED:
             return f": {NOT_YOUR_CODE}"
         case Outcome.IMPROVED:
             return ": the machine, packages or environment changed"
-        case Outcome.INCONCLUSIVE if comparison.reason is None or comparison.reason.kind is ReasonKind.WORLD_UNCLEAR:
+        case Outcome.INCONCLUSIVE if kind is ReasonKind.WORLD:
+            return ", which was not seen when it was measured once more"
+        case Outcome.INCONCLUSIVE if kind in (None, ReasonKind.WORLD_UNCLEAR):
             return ", which may be how sessions differ on this machine"
         case Outcome.INCONCLUSIVE:
             return f": {sentence(comparison.reason)}"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -74,16 +73,10 @@ def _unfit_reason(result: Result) -> str:
     return f"there is no baseline, and {result.unfit} does not become one" if result.unfit else ""
 
 
-def _is_worth_telling(comparison: MetricComparison) -> bool:
-    """Returns whether the smallest change that could have been seen tells something: one of 1,000 % does not."""
-    return comparison.detectable is not None and comparison.detectable <= RULES.most_told(comparison.tolerance)
-
-
 def _detectable_unsaid(comparison: MetricComparison) -> bool:
     """Returns whether the reason leaves out how small a change could have been seen."""
-    if comparison.outcome is not Outcome.INCONCLUSIVE or not _is_worth_telling(comparison):
+    if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
-    assert comparison.detectable is not None
     return format_share(comparison.detectable) not in sentence(comparison.reason)
 
 
@@ -180,7 +173,7 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("run", _run(result)),
         ("limited by", [] if result.smoke else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
-        ("gate", [_could_show(item) for item in result.verdict.comparisons if _is_worth_telling(item)]),
+        ("gate", [_could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
     )
     size = max(len(title) for title, texts in rows if texts)
     lines = []

@@ -205,15 +205,6 @@ def test_an_inconclusive_gate_says_once_how_small_a_change_it_could_have_seen() 
         assert len(re.findall(r"a worsening of 41\.2 % could have been seen", text)) == 1
 
 
-def test_a_change_that_tells_nothing_is_not_said_to_be_what_could_have_been_seen() -> None:
-    blind = replace(PASSED, outcome=Outcome.INCONCLUSIVE, detectable=39.79, reason=Reason(kind=ReasonKind.NOTHING_TOLD))
-    for verbosity in (0, 1):
-        record = session_record([result(verdict=Verdict(comparisons=(blind,)))])
-        text = terminal_report(record, width=80, verbosity=verbosity)
-        assert "nothing can be told" in text
-        assert "3,979" not in text
-
-
 def test_every_outcome_of_a_gate_has_a_standing() -> None:
     for outcome in Outcome:
         assert result(verdict=Verdict(comparisons=(replace(PASSED, outcome=outcome),))).standing.value == outcome.value

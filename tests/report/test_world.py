@@ -70,6 +70,11 @@ def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
             " which may be how sessions differ on this machine",
         ),
         (
+            (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=replace(CHANGED, differences=())),),
+            "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s),"
+            " which was not seen when it was measured once more",
+        ),
+        (
             (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED)),),
             "your baseline's own code runs at 0.83 of what was stored (rps 5,210/s → 4,324/s): the load generator was"
             " saturated, so this is its own speed and not the server's: use fewer connections",
