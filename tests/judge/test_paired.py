@@ -205,10 +205,10 @@ def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass() -> None:
     found, total = compared("rps", pairs), paired_difference(RPS, pairs, of_guard=True)
     assert total is not None
     assert total.worse == pytest.approx(0)
-    assert total.high(0.05) > 2 * math.log(1.01) + 0.05
+    assert total.high(RULES.rate_pass_error) > RULES.total_excluded.at(math.log(1.01))
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.change == pytest.approx(0)
-    up_to = format_share(math.expm1(total.high(0.05)))
+    up_to = format_share(math.expm1(total.high(RULES.rate_pass_error)))
     assert sentence(found.reason).startswith(
         f"the typical turn is not worse, but the total over all turns may be, by up to {up_to}: "
     )
