@@ -97,6 +97,7 @@ def settle_stale(
     from pytest_fileperf.judge.baseline import BaselineStore
     from pytest_fileperf.judge.stale import stale_among
     from pytest_fileperf.report.stale import stale_lines
+    from pytest_fileperf.versions.source import Source
 
     why_unknown = census.why_unknown(session)
     if why_unknown:
@@ -106,7 +107,9 @@ def settle_stale(
         stored = store.keys()
         stale = stale_among(stored, census.seen(results), is_gone=_gone_from(config.rootpath, options.baselines))
         if options.prune:
+            with_code = store.trees()
             store.remove({item.key for item in stale})
+            Source(config.rootpath, options.baselines).forget(with_code - store.trees())
     except BaselineError as error:
         return [f"fileperf: {error}"], options.prune
     if not stale:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -17,18 +18,27 @@ from pytest_fileperf.session.planning import AlonePlan, load_identity, load_titl
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
 
-__all__ = ("After", "identity_of", "measure_alone", "once")
+__all__ = ("After", "Kept", "Record", "identity_of", "measure_alone", "once")
 
-After: TypeAlias = Callable[
-    [Sequence[Run], Sequence[Run], Callable[[Sequence[Run]], Recording]], tuple[Sequence[Run], bool]
-]
-"""What to do after a run on each boot: given the runs kept so far, the new ones, and what makes a recording of runs, it
-returns the runs to keep, and whether they are enough."""
+Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 
 
-def once(kept: Sequence[Run], new: Sequence[Run], _: object) -> tuple[Sequence[Run], bool]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is kept after a run on each boot."""
+
+    runs: Sequence[Run]
+    why_again: str = ""
+    """Why there is to be another run on each boot; empty where it is enough."""
+
+
+After: TypeAlias = Callable[[Sequence[Run], Sequence[Run], Record], Kept]
+"""Decides after a run on each boot: given the runs kept so far, the new ones, and what makes a recording of runs."""
+
+
+def once(kept: Sequence[Run], new: Sequence[Run], record: Record) -> Kept:
     """One run on each boot is enough."""
-    return new, True
+    return Kept(runs=new)
 
 
 def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) -> Measured:
@@ -49,7 +59,8 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
         explanation=_costs(task, plan, rig, servers[0], measurement.server.cpu_per_request),
     )
     failed = any(status >= 500 for status in measurement.statuses)
-    return Measured(result=result, log=next((server.log for server in servers if server.log), ()) if failed else ())
+    log = next((server.log for server in servers if server.log), ()) if failed else ()
+    return Measured(result=result, log=log, files=servers[0].files)
 
 
 def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
@@ -86,23 +97,24 @@ def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServ
         open_loop=load.pacing().open_loop,
         pinned=plan.server.cores is not None,
     )
-    kept: Sequence[Run] = ()
-    enough = False
+    title = task.test.title
     try:
-        while not enough:
-            kept, enough = after(kept, _one_each(task, plan, rig, servers), recording)
+        kept = after((), _one_each(task, plan, rig, servers, title), recording)
+        while kept.why_again:
+            runs = _one_each(task, plan, rig, servers, f"{title}, again: {kept.why_again}")
+            kept = after(kept.runs, runs, recording)
     finally:
         rig.progress.done()
-    return recording(kept)
+    return recording(kept.runs)
 
 
-def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...]) -> list[Run]:
+def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], title: str) -> list[Run]:
     """Makes one run on each boot, in random order."""
     load, made = plan.load, list[Run]()
     teller = Teller(
         sink=rig.progress,
         clock=rig.clock,
-        title=task.test.title,
+        title=title,
         begun_s=rig.clock(),
         total_s=None if load.counted else len(servers) * load.duration_ns / 1e9,
         boots=len(servers),

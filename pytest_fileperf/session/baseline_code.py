@@ -12,7 +12,7 @@ from pytest_fileperf.judge.environment import Environment, package_changes
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.versions.packages import python_with
 from pytest_fileperf.versions.source import Source
-from pytest_fileperf.versions.tree import HERE
+from pytest_fileperf.versions.tree import CodeTree
 
 __all__ = ("BaselineCode", "CodeFound", "title_of")
 
@@ -23,8 +23,8 @@ class CodeFound:
 
     base: Base | None = None
     """None where there is nothing to measure in turn."""
-    is_here: bool = False
-    """Whether it is the code here, with the same packages on both sides."""
+    here: CodeTree | None = None
+    """The code here, where that is the baseline's, with the same packages on both sides."""
     said: str = ""
     """Why it is not to be found, or what differs from when it was stored; in a sentence."""
 
@@ -62,12 +62,12 @@ class BaselineCode:
                 python = str(self._python_of(entry.packages))
             except PlanError as error:
                 said = f"{error}: it runs with the packages installed here"
-        if found.is_here and python is None:
-            return CodeFound(is_here=True, said=said)
         try:
-            code_tree = HERE if found.is_here else self._source.check_out(found)
+            code_tree = self._source.check_out(found)
         except PlanError as error:
             return CodeFound(said=str(error))
+        if found.is_here and python is None:
+            return CodeFound(here=code_tree, said=said)
         code_tree = replace(code_tree, title=title, python=python)
         return CodeFound(base=Base(title=title, code_tree=code_tree, may_fail=True), said=said)
 

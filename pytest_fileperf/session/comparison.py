@@ -59,6 +59,8 @@ class Comparison:
         """Of each side."""
         self._pairs: list[Pair] = []
         self._requests = 0
+        self.base_files: tuple[str, ...] = ()
+        """Where the base loaded its modules from, once there is a result."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
 
@@ -145,6 +147,7 @@ class Comparison:
 
     def _result(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
         plan, server = self._plan, servers[Side.NOW]
+        self.base_files = servers[Side.BASE].files
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(self._recording([self._load(0, plan.limiting, server)]))
         seconds = self._rig.clock() - self._begun_s

@@ -87,14 +87,15 @@ class OtherVersion:
         self._refuse()
         plan, machine, builds = self.plan.server, rig.machine, rig.servers.builds
         sides = Sides(self.base, plan, builds=builds, machine=machine, chance=rig.chance)
+        comparison = Comparison(task, self.plan, self.base, sides, rig)
         try:
-            found = Comparison(task, self.plan, self.base, sides, rig).result()
+            found = comparison.result()
         finally:
             rig.progress.done()
         if isinstance(found, Absent):
             return found
         verdict = Verdict(comparisons=self._judged(task, found), against=self.base.title)
-        return Measured(result=replace(found, verdict=verdict))
+        return Measured(result=replace(found, verdict=verdict), files=comparison.base_files)
 
     def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
         """Stores nothing: nobody asked for a baseline."""

@@ -65,6 +65,8 @@ class Measured:
     """Its verdict lacks the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
+    files: tuple[str, ...] = ()
+    """Where the server loaded its modules from: the base's, where two versions were measured in turn."""
     absent: Absent | None = None
     """What one side lacks, where there was nothing to compare."""
     is_unchanged: bool = False

@@ -38,6 +38,7 @@ from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base
 from pytest_fileperf.session.storing import measure_to_store, precision_said
 from pytest_fileperf.versions.source import SourceState
+from pytest_fileperf.versions.tree import CodeTree, outside_code
 
 __all__ = ("StoredBaseline",)
 
@@ -73,8 +74,8 @@ class StoredBaseline:
         if self.confirm == "never":
             return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
         code = self.code.of(found.entry)
-        if code.is_here:
-            return self._same(task, rig, found, code.said)
+        if code.here is not None:
+            return self._same(task, rig, found, code.here, code.said)
         if code.base is None:
             return self._by_figures(task, rig, _FIGURES + code.said, no_code=code.said)
         if self.confirm == "auto" and self._is_steady(task, found):
@@ -128,7 +129,7 @@ class StoredBaseline:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
         return self._judged_by_figures(task, measure_alone(task, self.alone, rig), said, no_code=no_code)
 
-    def _same(self, task: Task, rig: Rig, found: Found, said: str) -> Measured:
+    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ."""
         measured = measure_alone(task, self.alone, rig)
         result = measured.result
@@ -147,7 +148,9 @@ class StoredBaseline:
             anew = measure_alone(task, self.alone, rig).result
             return self._world(task, anew, anew.recording, packages)
 
-        code = _sentences(f"the code here is that of {title_of(found.entry)}", said)
+        outside = outside_code(measured.files, here)
+        changed = f"code outside it may have changed: {', '.join(outside)}" if outside else ""
+        code = _sentences(f"the code here is that of {title_of(found.entry)}", said, changed)
         verdict = Verdict(comparisons=comparisons, world=world, code=code)
         return replace(
             measured,
@@ -172,7 +175,9 @@ class StoredBaseline:
             return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.result.base, packages)
 
         result = measured.result
-        code = _sentences(f"measured in turn with the code of {base.title}", said)
+        outside = outside_code(measured.files, base.code_tree)
+        shared = f"the same on both sides, as it lies elsewhere: {', '.join(outside)}" if outside else ""
+        code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
         verdict = replace(result.verdict, world=self._world(task, result, result.base, packages), code=code)
         return replace(
             measured,

@@ -14,7 +14,7 @@ from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.measure.busy import busy_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.session.alone import measure_alone
+from pytest_fileperf.session.alone import Kept, Record, measure_alone
 from pytest_fileperf.session.loading import Run
 from pytest_fileperf.session.planning import AlonePlan
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -59,17 +59,17 @@ class _UntilKnown:
     def __post_init__(self) -> None:
         self.begun_s = self.last_s = self.clock()
 
-    def after(
-        self, kept: Sequence[Run], new: Sequence[Run], recording: Callable[[Sequence[Run]], Recording]
-    ) -> tuple[Sequence[Run], bool]:
-        """Returns the runs to keep, and whether they are enough."""
+    def after(self, kept: Sequence[Run], new: Sequence[Run], record: Record) -> Kept:
+        """Returns the runs to keep, and why others are needed."""
         now_s = self.clock()
         is_over = now_s - self.begun_s + (now_s - self.last_s) > self.limit_s
         self.last_s = now_s
-        if busy_of(recording(new)).is_busy:
-            return (kept or new, True) if is_over else (kept, False)
+        if busy_of(record(new)).is_busy:
+            return Kept(runs=kept or new) if is_over else Kept(runs=kept, why_again="the machine was busy")
         kept = [*kept, *new]
-        return kept, is_over or _error(self.gate, recording(kept)) <= KNOWN_TO
+        if is_over or _error(self.gate, record(kept)) <= KNOWN_TO:
+            return Kept(runs=kept)
+        return Kept(runs=kept, why_again="its level is not known well")
 
 
 def _error(gate: Sequence[str], recording: Recording) -> float:

@@ -54,6 +54,8 @@ class Code(Source):
         return FoundCode(tree=tree, title=tree[:7], is_here=tree == self._here)
 
     def check_out(self, code: FoundCode) -> CodeTree:
+        if code.is_here:
+            return CodeTree(title=code.title, here=self._directory)
         base = self._directory / code.tree
         base.mkdir(exist_ok=True)
         return CodeTree(title=code.title, here=self._directory, there=base)
