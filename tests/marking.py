@@ -21,6 +21,7 @@ ONCE = (
     "plugin/test_against.py",
     "plugin/test_async.py",
     "plugin/test_load.py",
+    "plugin/test_stored.py",
     "serve/test_command.py",
     "serve/test_cores.py",
     "serve/test_orphans.py",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
@@ -48,6 +48,7 @@ NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 """The figures shown of a latency."""
+_NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
@@ -56,7 +57,7 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
         if comparison.reason and not remedied:
-            reason = _unfit_reason(result) if comparison.outcome is Outcome.NEW else ""
+            reason = _unfit_reason(result) if comparison.reason.kind in _NO_BASELINE else ""
             groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
@@ -70,7 +71,10 @@ def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
 
 def _unfit_reason(result: Result) -> str:
     """Returns why a NEW run cannot become a baseline; empty where it can."""
-    return f"there is no baseline, and {result.unfit} does not become one" if result.unfit else ""
+    if not result.unfit:
+        return ""
+    anyway = "" if result.never_fit else "; --fileperf-update=all stores it all the same"
+    return f"there is no baseline, and {result.unfit} does not become one{anyway}"
 
 
 def _detectable_unsaid(comparison: MetricComparison) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from apps import SOURCE
+from plugin.projects import TESTS
+from versions.repositories import Repo
 
 APP = f"""{SOURCE}
 import os
@@ -50,6 +53,21 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makepyfile(server_app=APP)
     pytester.makeini("[pytest]\nfileperf_app = server_app:app\npythonpath = .\n")
     return pytester
+
+
+@pytest.fixture
+def repo(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repo:
+    """The project, committed; temporary files go where they can be counted."""
+    (project.path / ".gitignore").write_text("__pycache__\n/stdout\n/stderr\n/runpytest-*\n/out.json\n")
+    project.makepyfile(test_it=TESTS)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "temporary").mkdir()
+    made = Repo(project.path)
+    made.git("init", "--quiet")
+    made.commit()
+    return made
 
 
 def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from plugin.projects import TESTS, make_slower
 from versions.repositories import Repo, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
@@ -21,27 +22,6 @@ pytestmark = [needs_git, pytest.mark.timeout(300)]
 Run = Callable[..., pytest.RunResult]
 
 SHORT = ("--fileperf-server=uvicorn", "--fileperf-max-duration=2s", "--fileperf-connections=2")
-TESTS = """
-import pytest
-
-def test_download(fileperf):
-    fileperf.get("/", gate="rps", tolerance="400%")
-"""
-
-
-@pytest.fixture
-def repo(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repo:
-    """The project, committed; temporary files go where they can be counted."""
-    (project.path / ".gitignore").write_text("__pycache__\n/stdout\n/stderr\n/runpytest-*\n/out.json\n")
-    project.makepyfile(test_it=TESTS)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    (tmp_path / "temporary").mkdir()
-    made = Repo(project.path)
-    made.git("init", "--quiet")
-    made.commit()
-    return made
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +36,6 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
 def state_of(repo: Repo) -> dict[str, object]:
     """Returns all that a comparison has to leave as it is; files are only counted by Git, as pytester writes some."""
     return {name: fact for name, fact in repo.state().items() if name != "files"}
-
-
-def make_slower(repo: Repo, seconds: float = 0.02) -> None:
-    app = repo.top / "server_app.py"
-    slow = app.read_text().replace(
-        "    status = ", f"    import asyncio; await asyncio.sleep({seconds})\n    status = "
-    )
-    assert "sleep" in slow
-    app.write_text(slow)
 
 
 def refused(result: pytest.RunResult) -> str:

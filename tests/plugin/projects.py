@@ -1,0 +1,23 @@
+"""What tests do to the project of a whole pytest run."""
+
+from __future__ import annotations
+
+from versions.repositories import Repo
+
+__all__ = ("TESTS", "make_slower")
+
+TESTS = """
+import pytest
+
+def test_download(fileperf):
+    fileperf.get("/", gate="rps", tolerance="400%")
+"""
+
+
+def make_slower(repo: Repo, seconds: float = 0.02) -> None:
+    app = repo.top / "server_app.py"
+    slow = app.read_text().replace(
+        "    status = ", f"    import asyncio; await asyncio.sleep({seconds})\n    status = "
+    )
+    assert "sleep" in slow
+    app.write_text(slow)
