@@ -111,6 +111,9 @@ class Rules:
     """So many standard errors the estimate may still move; what that does not decide is given up."""
     least_pairs: int = 3
     """Fewer pairs of boots say nothing about how much boots differ."""
+    settled_pairs: int = 4
+    """With fewer pairs only a regression ends a comparison, if there is time for another: the first three load a side
+    for 1.4 s, too short to show stalls. Simulated, 30 ms stalls that cost 10 % passed so in 3 of 400 tests."""
     pair_sd: UsualDeviation = UsualDeviation(stabilised=0.01, partly=0.035, free=0.07)
     """Of the ratio of two boots of the same code; without stabilisation √2 times that of one boot's level."""
     pair_prior_df: int = 8

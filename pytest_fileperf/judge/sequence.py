@@ -58,9 +58,14 @@ class Sequential:
         return found if last or (not self._to_the_end and self._is_over(found, pairs, at)) else None
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is."""
+        """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.
+
+        Without a regression it takes a few more pairs.
+        """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
+        if len(pairs) < self._rules.settled_pairs:
+            return False
         return all(
             is_hopeless(
                 METRICS[item.metric],

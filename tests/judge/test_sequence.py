@@ -55,6 +55,13 @@ def test_two_pairs_are_never_enough() -> None:
     assert look(gates("rps"), SLOWER, 500.0, count=2) is None
 
 
+def test_three_pairs_are_enough_for_a_regression_and_four_for_anything_else() -> None:
+    assert outcomes(look(gates("rps"), SLOWER, 13.0, count=3)) == ["REGRESSED"]
+    assert look(gates("rps"), SAME, 13.0, count=3) is None
+    assert outcomes(look(gates("rps"), SAME, 13.0, count=4)) == ["PASS"]
+    assert outcomes(look(gates("rps"), SAME, 58.0, count=3)) == ["PASS"], "where there is no time for a fourth"
+
+
 def test_before_the_first_look_is_due_nothing_is_said() -> None:
     assert look(gates("rps"), SLOWER, 5.0) is None
 

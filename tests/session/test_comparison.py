@@ -141,14 +141,14 @@ def test_equal_code_passes_and_all_of_it_is_told(compare: Compare) -> None:
     result, comparison = compared.result, compared.only
 
     assert compared.failed is None
-    assert (comparison.outcome, comparison.pairs) == (Outcome.PASS, 3)
+    assert (comparison.outcome, comparison.pairs) == (Outcome.PASS, 4)
     assert comparison.change == pytest.approx(0, abs=0.05)
     assert result.verdict.against == TITLE
-    assert result.load.startswith("2 connections in turn, 3 pairs of boots, ")
+    assert result.load.startswith("2 connections in turn, 4 pairs of boots, ")
     assert result.base is not None
-    assert len(result.pairs) == 3
+    assert len(result.pairs) == 4
     for recording in (result.recording, result.base):
-        assert [boot.index for boot in recording.boots] == [0, 1, 2]
+        assert [boot.index for boot in recording.boots] == [0, 1, 2, 3]
         assert all(boot.worker_pids and boot.peak_rss_bytes for boot in recording.boots)
         assert all(round_.requests and not round_.failed for round_ in recording.measured())
         assert {round_.phase for round_ in recording.rounds} == {Phase.ROUND, Phase.HANDOVER}
@@ -172,7 +172,7 @@ def test_progress_is_told_from_the_first_load_to_the_last(compare: Compare) -> N
     compared = compare(settings=RPS)
     lines = compared.sink.lines
     assert {(line.title, line.boots, line.total_s) for line in lines} == {("test_any", 1, 20.0)}
-    assert sorted({line.boot for line in lines}) == [1, 2, 3, 4]  # the load that shows limits follows the third pair
+    assert sorted({line.boot for line in lines}) == [1, 2, 3, 4, 5]  # the load that shows limits is the last
     assert [line.elapsed_s for line in lines] == sorted(line.elapsed_s for line in lines)
     assert lines[-1].requests > lines[0].requests
     assert compared.sink.is_done
