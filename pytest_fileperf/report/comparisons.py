@@ -94,9 +94,15 @@ def _bounds(comparison: MetricComparison) -> tuple[str, ...]:
     return tuple(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
 
 
-def code_text(verdict: Verdict) -> str:
-    """Returns what there is to say about the code that was measured again, besides the title that `against` has."""
-    return verdict.code.partition("; ")[2] if verdict.against else verdict.code
+def code_text(verdict: Verdict, *, with_title: bool = False) -> str:
+    """Returns what there is to say about the code that was measured again; empty where reasons of outcomes say it.
+
+    Without the title that `against` has, unless `with_title`.
+    """
+    reasons = (comparison.reason for comparison in verdict.comparisons)
+    if any(reason is not None and reason.text and reason.text in verdict.code for reason in reasons):
+        return ""
+    return plain(verdict.code.partition("; ")[2] if verdict.against and not with_title else verdict.code)
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:

@@ -10,6 +10,7 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome,
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.report.comparisons import code_text
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
@@ -148,7 +149,7 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(f"the machine was busy: {measurement.busy}")
     if background := str(result.background or ""):
         found.append(background)
-    if code := plain(result.verdict.code):
+    if code := code_text(result.verdict, with_title=True):
         found.append(code)
     if result.baseline_written:
         found.append("stored as the new baseline")

@@ -8,6 +8,7 @@ SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from pytest_fileperf.judge.result import Result
@@ -38,15 +39,24 @@ def undecided_texts(result: Result) -> Sequence[str]:
     further = f"{result.test.further} " * bool(result.test.further)
     if result.verdict.saturated:
         return (f"{further}generator saturated: the figures are its own",)
-    undecided = (item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE)
-    return tuple(further + _figures(comparison) for comparison in undecided)
+    undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
+    unknown: dict[str, list[str]] = {}
+    for item in undecided:
+        if item.change is None:
+            unknown.setdefault(_why_unknown(item), []).append(item.metric)
+    return (
+        *(further + _figures(item) for item in undecided if item.change is not None),
+        *(f"{further}{', '.join(metrics)}: {why}" for why, metrics in unknown.items()),
+    )
+
+
+def _why_unknown(comparison: MetricComparison) -> str:
+    """Returns why there is no change to show, without its details and what to do about it: the table has them."""
+    return re.split(r": | \(", plain(sentence(comparison.reason)))[0] or "nothing to compare"
 
 
 def _figures(comparison: MetricComparison) -> str:
-    """Returns `rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %`, or why there is no change to show."""
-    if comparison.change is None:
-        what, _, _ = plain(sentence(comparison.reason)).partition(": ")
-        return f"{comparison.metric}: {what or 'nothing to compare'}"
+    """Returns `rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %`."""
     change = f"{change_text(comparison)} {range_text(comparison)}".rstrip()
     return f"{comparison.metric} {sides_text(comparison)}, {change}, tolerance {format_share(comparison.tolerance)}"
 

@@ -99,6 +99,8 @@ def _summary_pieces(results: Sequence[Result]) -> list[tuple[str, Style]]:
     written = sum(result.baseline_written for result in results)
     if written:
         rest.append(f"{format_count(written, 'baseline')} stored")
+    if unfit := [result.unfit for result in results if result.unfit and _is_new(result)]:
+        rest.append(f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}")
     slower = len(slower_worlds(results))
     if slower:
         rest.append(f"{format_count(slower, 'slower world')}: {NOT_YOUR_CODE}")
@@ -110,7 +112,12 @@ def _summary_pieces(results: Sequence[Result]) -> list[tuple[str, Style]]:
 
 
 def _lacks_baseline(result: Result) -> bool:
-    if result.baseline_written or result.unfit or result.verdict.against:
+    return _is_new(result) and not result.unfit
+
+
+def _is_new(result: Result) -> bool:
+    """Returns whether it lacks a baseline, and was not stored as one."""
+    if result.baseline_written or result.verdict.against:
         return False
     return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
 

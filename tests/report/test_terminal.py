@@ -186,6 +186,11 @@ def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording
         ),
         (tuple(replace(new, baseline_written=True) for new in first_run()), "3 measured: 3 NEW; 3 baselines stored"),
         ((result(verdict=Verdict(comparisons=NEW, against="origin/main (1a2b3c4)")),), "1 measured: 1 NEW"),
+        (
+            (result(verdict=Verdict(comparisons=NEW, saturated=True)), *first_run()[:1]),
+            "2 measured: 2 NEW; 1 can be no baseline: a run of a saturated generator;"
+            " store baselines with --fileperf-update=new",
+        ),
         ((result(verdict=Verdict(comparisons=(REGRESSED,))), result()), "2 measured: 1 REGRESSED, 1 not gated"),
         (smoke(), "2 measured; smoke: a few requests each, nothing judged"),
         (

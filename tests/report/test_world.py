@@ -10,14 +10,14 @@ import pytest
 from report.in_turn import SLOWER, compared
 from report.samples import PASSED, result
 
-from pytest_fileperf.errors import LimitExceededError, RegressionError
+from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.comparisons import sides, sides_text, world_text
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.document import RunFacts, results_html
-from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds
+from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds, undecided_lines
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.session.failing import raise_for
 
@@ -88,6 +88,23 @@ def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
 )
 def test_the_sentence_of_the_world(world: tuple[MetricComparison, ...], text: str) -> None:
     assert world_text(Verdict(world=world)) == text
+
+
+# --- which code was measured again
+
+NOT_FOUND = "the baseline's code is not in the Git repository; fetch-depth: 0"
+
+
+def test_why_its_code_was_not_measured_again_is_said_once() -> None:
+    reason = Reason(kind=ReasonKind.NO_CODE, text=NOT_FOUND)
+    unclear = replace(PASSED, outcome=Outcome.INCONCLUSIVE, reason=reason)
+    code = f"only stored figures compare: {NOT_FOUND}"
+    for comparison in (unclear, PASSED):
+        shown = result(verdict=Verdict(comparisons=(comparison,), code=code))
+        assert " ".join(on_terminal(shown).split()).count(NOT_FOUND) == 1
+    with pytest.raises(NotMeasuredError) as raised:
+        raise_for(Verdict(comparisons=(unclear,), code=code), strict=True, ci=False, title="test_upload")
+    assert " ".join(str(raised.value).split()).count(NOT_FOUND) == 1
 
 
 # --- both sides and the change agree
@@ -168,6 +185,20 @@ def test_a_slower_world_is_a_line_of_the_short_summary() -> None:
         "  0.83 of what was stored (rps 5,210/s → 4,324/s, p99 31.0 ms → 31.6 ms): the",
         "  machine, packages or environment changed, not your code; changed packages:",
         "  starlette 1.0 → 1.1",
+    ]
+
+
+def test_the_short_summary_says_why_nothing_compares() -> None:
+    other = Reason(kind=ReasonKind.OTHER_WORK, differences=("engine was replay, is client",))
+    unknown = [
+        replace(PASSED, metric=metric, outcome=Outcome.INCONCLUSIVE, change=None, reason=other)
+        for metric in ("rps", "p99")
+    ]
+    shown = result(verdict=Verdict(comparisons=(*unknown, replace(PASSED, metric="p50", outcome=Outcome.INCONCLUSIVE))))
+    assert undecided_lines("test_it.py::test_upload", [shown], width=80, colour=False) == [
+        "INCONCLUSIVE test_it.py::test_upload -",
+        "  p50 2040 s → 2050 s, +0.5 % (−1.1…+2.1), tolerance 5 %;",
+        "  rps, p99: the baseline is of something else",
     ]
 
 
