@@ -76,6 +76,9 @@ class Rules:
     known and the machine deviates by 15 %, the 90 % interval holds the truth in 71 %, with the weight of four sessions
     (and 4 %) in 50 %; with the weight of one (92 %) even ten times slower could not be told on such a machine."""
 
+    spread_known: int = 10
+    """So many sessions tell the spread alone: what is expected counts the less, the more of them are known."""
+
     # --- sides that are measured in turn (`paired`)
 
     looks: tuple[tuple[float, float], ...] = (

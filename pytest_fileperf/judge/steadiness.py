@@ -4,6 +4,7 @@
 
 w is the log change, in one of n sessions, of a baseline's own code against what is stored of it, and σ₀ what to expect
 of a machine of which nothing is known, with the weight of n₀ sessions (`Rules.spread_sd`, `Rules.spread_prior_df`).
+That weight falls to nothing as sessions become known (`Rules.spread_known`).
 Changes are from what is stored, not from their mean: a baseline that caught a fast hour is off for good.
 Source: a scaled inverse χ² prior for the variance, as in Gelman and others, "Bayesian Data Analysis" (2013), chapter 2.
 """
@@ -44,8 +45,8 @@ class Steadiness:
     def spread(self, metric: Metric, rules: Rules = RULES) -> Spread:
         """Returns the spread of one metric; the module's text says how."""
         known = [changes[metric.name] for changes in self.changes if metric.name in changes]
-        prior, df = rules.spread_prior_df, rules.spread_prior_df + len(known)
-        expected = rules.spread_sd * tail_factor(metric)
+        prior = rules.spread_prior_df * max(0.0, 1 - len(known) / rules.spread_known)
+        df, expected = prior + len(known), rules.spread_sd * tail_factor(metric)
         variance = (prior * expected**2 + math.fsum(change**2 for change in known)) / df
         return Spread(sd=math.sqrt(variance), df=df, sessions=len(known))
 

@@ -64,7 +64,7 @@ def coverage(found: list[tuple[MetricComparison, bool]], truth: float = 0.0) -> 
     [
         (0.01, 0, 0.98, 0.01),
         (0.01, 5, 0.96, 0.01),
-        (0.01, 20, 0.95, 0.01),
+        (0.01, 20, 0.92, 0.01),
         (0.05, 0, 0.95, 0.03),
         (0.05, 5, 0.85, 0.05),
         (0.05, 20, 0.85, 0.05),
@@ -78,7 +78,7 @@ def test_stored_figures_are_rarely_wrong_whatever_the_machine_does(
 ) -> None:
     """Measured in 200,000 runs, with 0, 5 and 20 known sessions, on machines that deviate by 1, 5 and 15 %:
 
-    the 90 % interval holds the truth in 100, 100 and 99 %; 98, 92 and 91 %; 71, 84 and 89 %;
+    the 90 % interval holds the truth in 100, 100 and 97 %; 98, 92 and 91 %; 71, 84 and 89 %;
     the same code is REGRESSED in 0, 0 and 0.01 %; 0, 0.2 and 0.4 %; 0.05, 0.8 and 0.6 %;
     and 10 % slower is PASS in 0, 0.02 and 0.05 %; 0.6, 2.4 and 2.5 %; 12, 7 and 5 %.
     """
@@ -91,7 +91,8 @@ def test_stored_figures_are_rarely_wrong_whatever_the_machine_does(
 def test_on_a_steady_machine_stored_figures_alone_decide() -> None:
     same = stored_runs(300, session_sd=0.01, sessions=20)
     assert sum(steady for _, steady in same) >= 0.95 * len(same)
-    assert share(same, Outcome.PASS) >= 0.93
+    assert share(same, Outcome.PASS) >= 0.62
+    assert share(stored_runs(300, session_sd=0.01, sessions=20, slower=0.05), Outcome.PASS) <= 0.05
     assert share(stored_runs(300, session_sd=0.01, sessions=20, slower=0.10), Outcome.PASS) <= 0.01
     assert share(stored_runs(300, session_sd=0.01, sessions=20, slower=0.20), Outcome.REGRESSED) >= 0.95
 

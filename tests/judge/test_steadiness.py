@@ -26,10 +26,12 @@ def test_nothing_known_is_the_usual_spread_which_says_little() -> None:
 
 
 def test_sessions_outweigh_what_is_usual() -> None:
-    spread = sessions(20, rps=0.01).spread(RPS)
-    assert spread.sd == pytest.approx(math.sqrt((2 * RULES.spread_sd**2 + 20 * 0.01**2) / 22))
-    assert (spread.df, spread.sessions) == (22, 20)
-    assert sessions(20, rps=0.15).spread(RPS).sd == pytest.approx(0.15, rel=0.05)
+    spread = sessions(5, rps=0.01).spread(RPS)
+    assert spread.sd == pytest.approx(math.sqrt((RULES.spread_sd**2 + 5 * 0.01**2) / 6))
+    assert (spread.df, spread.sessions) == (6, 5)
+    known = sessions(20, rps=0.15).spread(RPS)
+    assert known.sd == pytest.approx(0.15)
+    assert known.df == 20
 
 
 def test_a_metric_counts_the_sessions_that_have_it() -> None:
