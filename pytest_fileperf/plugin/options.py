@@ -52,7 +52,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "workers": ("N", "int", "worker processes of the server"),
     "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
-    "duration": ("TIME", "string", "time to measure each test for, as in 10s (default 6s)"),
+    "duration": ("TIME", "string", "time to measure each test for, as in 10s (default 5s)"),
     "max_duration": ("TIME", "string", "longest time for each test of --fileperf-against (default 30s)"),
     "rounds": ("N", "int", "rounds to divide that time into (default 12)"),
     "boots": ("N", "int", "starts of the server to spread them over (default 3)"),

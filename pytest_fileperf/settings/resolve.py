@@ -16,9 +16,9 @@ __all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
-DEFAULT_DURATION_NS = 6_000_000_000
+DEFAULT_DURATION_NS = 5_000_000_000
 DEFAULT_ROUNDS = 12
-"""Half a second each at the default duration. Shorter rounds have too few requests, fewer rounds say too little."""
+"""0.4 s each at the default duration. Shorter rounds have too few requests, fewer rounds say too little."""
 DEFAULT_WARMUP_NS = 500_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
