@@ -109,7 +109,8 @@ def settle_stale(
         if options.prune:
             with_code = store.trees()
             store.remove({item.key for item in stale})
-            Source(config.rootpath, options.baselines).forget(with_code - store.trees())
+            with Source(config.rootpath, options.baselines) as source:
+                source.forget(with_code - store.trees())
     except BaselineError as error:
         return [f"fileperf: {error}"], options.prune
     if not stale:

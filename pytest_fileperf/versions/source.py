@@ -185,8 +185,11 @@ class Source:
 
     def forget(self, trees: Iterable[str]) -> None:
         """Lets Git remove the code of these trees some day, unless a commit has it. No baseline may need them."""
-        refs, snapshots = {_REFS + tree for tree in trees}, self._snapshots
-        if not refs or isinstance(snapshots, str):
+        refs = {_REFS + tree for tree in trees}
+        if not refs:  # asks Git nothing
+            return
+        snapshots = self._snapshots
+        if isinstance(snapshots, str):
             return
         kept = (snapshots.repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
         for ref in sorted(refs.intersection(kept)):
