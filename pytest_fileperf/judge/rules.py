@@ -98,7 +98,7 @@ class Rules:
     5 % slower was PASS in 10 to 15 % of simulated tests. A percentile has `excluded`: 35 % with 15 %."""
     rate_pass_error: float = 0.01
     """Error with which it does, and the total too, at each look, however many there are: looks have much in common, and
-    5 % slower is PASS in 2 to 4 % of simulated tests. A percentile has `bound_error` at each look."""
+    5 % slower is PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error` at each look."""
     total_excluded: ExcludedLoss = ExcludedLoss(tolerances=1.0, more=0.05)
     """PASS of a rate excludes this loss in the total over all turns too: 8.3 % with 3 %. The total holds all of the
     machine's stalls, so it is known less exactly than the typical pace."""
