@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
@@ -235,9 +235,6 @@ class Active:
         """Measures once more what was slower than stored though its code is not; returns whether that is seen again."""
         try:
             slower = measuring.finish()
-        except FilePerfError as error:
-            self._said.append(f"fileperf: unchanged code could not be measured again: {error}")
-            return False
         except KeyboardInterrupt:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
             return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from pytest_fileperf.errors import LoadError
+from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
@@ -81,6 +81,7 @@ class Session:
         self._history = History(options.baselines, self.environment)
         self._steadiness = self._history.read()
         self._code = BaselineCode(rig.source, self.environment, stored_packages=options.base_packages == "stored")
+        self._notes: list[str] = []
         self._unchanged: list[MetricComparison] = []
         """What unchanged code did against its stored figures."""
         self._suspected: dict[int, Callable[[], tuple[MetricComparison, ...]]] = {}
@@ -122,18 +123,22 @@ class Session:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about code of baselines that could not be had, or kept."""
-        return () if self._rig.source is None else self._rig.source.notes
+        """Sentences about code of baselines that could not be had, kept, or measured again."""
+        return (*(() if self._rig.source is None else self._rig.source.notes), *self._notes)
 
     def finish(self) -> tuple[Result, ...]:
         """Ends the measurements: measures again where unchanged code was slower than its stored figures.
 
         Returns the results whose `Verdict.world` is REGRESSED in both. What unchanged code did is kept, so that later
-        sessions know how steady the machine is. Raises what booting and loading raise.
+        sessions know how steady the machine is.
         """
         for place, measure_again in self._suspected.items():
             result = self.results[place]
-            again = {item.metric: item for item in measure_again()}
+            try:
+                again = {item.metric: item for item in measure_again()}
+            except FilePerfError as error:
+                again = {}
+                self._notes.append(f"{result.test.title}: unchanged code could not be measured again: {error}")
             world = tuple(_if_seen_again(item, again.get(item.metric)) for item in result.verdict.world)
             self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
         found = tuple(self.results[place] for place in self._suspected)

@@ -228,7 +228,7 @@ def test_the_same_code_with_the_same_packages_cannot_be_slower() -> None:
     assert seen.outcome is Outcome.PASS
     assert (seen.base, seen.now, seen.change) == pytest.approx((2000, 1500, -0.25), rel=1e-3)
     assert (seen.low, seen.high) == (None, None)
-    assert sentence(seen.reason) == "the code and the packages are those of the baseline"
+    assert sentence(seen.reason) == "the code is that of the baseline"
 
 
 def test_the_same_code_on_another_machine_has_no_figures_to_compare() -> None:

@@ -44,7 +44,7 @@ def compared(
 
 def sessions_with_a_regression(count: int, noise: PairNoise, *, seed: int) -> int:
     rng = np.random.default_rng(seed)
-    sessions = ([compared(rng, noise) for _ in range(TESTS)] for _ in range(count))
+    sessions = ([compared(rng, noise, by_default=True) for _ in range(TESTS)] for _ in range(count))
     return sum(any(Outcome.REGRESSED in outcomes for outcomes in tests) for tests in sessions)
 
 

@@ -167,7 +167,7 @@ def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
 def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
     shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code="the code here is that of it"))
     text = on_terminal(shown)
-    assert "PASS rps: the code and the packages are those of the baseline" in text
+    assert "PASS rps: the code is that of the baseline" in text
     assert text.count("5,210/s") == 1
     assert "tolerance" not in text
 

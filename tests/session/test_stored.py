@@ -43,6 +43,10 @@ class Code(Source):
         self.is_closed = False
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def here(self) -> SourceState | str:
         if self._here is None:
             return "there is no Git repository"
@@ -338,3 +342,17 @@ def test_a_level_that_stays_unclear_is_stored_after_a_minute_and_says_so(project
     assert "the stored level is known to" in result.verdict.code
     assert project.entry()["precision"]["rps"] > 0.015  # type: ignore[index]
     assert 40 < host.clock.now_s - 1000 < 75
+
+
+def test_unchanged_code_that_dies_when_it_is_measured_again_fails_nothing(project: Project) -> None:
+    project.store()
+    project.was_steady()
+    host = Host(now=App(latency_ns=3 * MS))
+    with project.session(host, Code(project.directory, OLD)) as session:
+        session.measure(GET, SETTINGS, TEST)
+        host.now = App(breaks=True)
+        for server in host.servers:
+            server.is_dead = True
+        assert session.finish() == ()
+        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.INCONCLUSIVE]
+        assert "could not be measured again" in session.notes[0]
