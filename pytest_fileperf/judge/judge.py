@@ -128,23 +128,29 @@ def judge_same_code(
     identity: Mapping[str, object],
     saturated: bool,
 ) -> tuple[MetricComparison, ...]:
-    """Returns a PASS for each metric of code that is, with its packages, that of the baseline: it cannot be slower.
+    """Returns a PASS for each metric of code that is that of the baseline: it cannot be slower.
 
-    What was not measured `now` is INCONCLUSIVE, and so is what a saturated generator measured. Figures of the baseline
-    are shown where they are of this machine profile and of the same work.
+    Packages may have changed: what they cost is the world's, as `judge_world` tells. INCONCLUSIVE is what was not
+    measured `now`, what a saturated generator measured, and all of it where the baseline is of other work. Figures of
+    the baseline are shown where they are of this machine profile and of the same work.
     """
-    alike, comparisons = not found.differences and not _other_work(found, identity), []
+    different = _other_work(found, identity)
+    alike, comparisons = not found.differences and not different, []
     for metric in (METRICS[name] for name in gate):
         tolerance, level = tolerances.get(metric.name, metric.tolerance), level_of(metric, now)
         base = level_of(metric, found.entry.evidence) if alike else None
+        if different:
+            reason = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
+        else:
+            reason = Reason(kind=ReasonKind.SAME_CODE) if level else why_no_level(metric, now, "now")
         comparison = MetricComparison(
             metric=metric.name,
-            outcome=Outcome.PASS if level else Outcome.INCONCLUSIVE,
+            outcome=Outcome.PASS if level and not different else Outcome.INCONCLUSIVE,
             tolerance=tolerance,
             base=base.value if base else None,
             now=level.value if level else None,
             change=level.value / base.value - 1 if level and base else None,
-            reason=Reason(kind=ReasonKind.SAME_CODE) if level else why_no_level(metric, now, "now"),
+            reason=reason,
         )
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)

@@ -78,6 +78,8 @@ class Rules:
 
     spread_known: int = 10
     """So many sessions tell the spread alone: what is expected counts the less, the more of them are known."""
+    least_sessions: int = 5
+    """Fewer sessions, which are hours apart (`history`), do not show that a machine is steady."""
 
     # --- sides that are measured in turn (`paired`)
 

@@ -40,7 +40,8 @@ class Steadiness:
     """What earlier sessions on this machine have shown."""
 
     changes: tuple[Mapping[str, float], ...] = ()
-    """Of each session, by metric: the root mean square of its tests' log changes of unchanged code."""
+    """Of each session, by metric: the root mean square of its tests' log changes of unchanged code. Sessions are hours
+    apart: `history.History` takes runs of the same hours for one."""
 
     def spread(self, metric: Metric, rules: Rules = RULES) -> Spread:
         """Returns the spread of one metric; the module's text says how."""
@@ -53,8 +54,9 @@ class Steadiness:
     def is_steady(self, gate: Iterable[str], tolerances: Mapping[str, float], rules: Rules = RULES) -> bool:
         """Returns whether stored figures alone can decide: unchanged code would PASS, and what PASS excludes is seen.
 
-        So it is where a change that is just tolerated would still PASS, if only sessions differed. `tolerances` are
-        shares by metric name; a metric that is not among them has its own.
+        So it is where a change that is just tolerated would still PASS, if only sessions differed, as at least
+        `Rules.least_sessions` sessions have shown for each metric. `tolerances` are shares by metric name; a metric
+        that is not among them has its own.
         """
         return all(
             self._decides(metric, math.log1p(tolerances.get(metric.name, metric.tolerance)), rules)
@@ -63,7 +65,7 @@ class Steadiness:
 
     def _decides(self, metric: Metric, limit: float, rules: Rules) -> bool:
         spread = self.spread(metric, rules)
-        if not spread.sessions:
+        if spread.sessions < rules.least_sessions:
             return False
         return limit + standard_errors(rules.bound_error, spread.df) * spread.sd < rules.excluded.at(limit)
 

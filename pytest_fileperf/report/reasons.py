@@ -36,7 +36,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.ABSENT: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
-    ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update",
+    ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update=all",
     ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
     ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",
     ReasonKind.NOTHING_TOLD: "nothing can be told, as even a worsening of {share} could not have been seen: {remedy}",

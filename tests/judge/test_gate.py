@@ -100,7 +100,7 @@ def test_beyond_half_nothing_can_be_told() -> None:
 
 def test_an_improvement_says_how_to_keep_it() -> None:
     assert sentence(gate(BASE, side(2300, 2310, 2290)).reason) == (
-        "better than its baseline: store the new level with --fileperf-update"
+        "better than its baseline: store the new level with --fileperf-update=all"
     )
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.history import MOST_SESSIONS, History
+from pytest_fileperf.judge.history import MOST_FILES, SPAN_NS, History
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.measure.metrics import METRICS
 
+HOUR_NS = 3_600 * 10**9
+DAY_NS = 24 * HOUR_NS
+START_NS = 1_800_000_000 * 10**9
 HERE = Environment(system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11")
 
 
@@ -28,9 +35,50 @@ def files(directory: Path) -> list[Path]:
 
 def test_sessions_are_read_as_they_were_added(history: History) -> None:
     assert history.read().changes == ()
-    history.add({"rps": 0.012344, "p99": 0.1})
-    history.add({"rps": 0.02})
+    history.add({"rps": 0.012344, "p99": 0.1}, START_NS)
+    history.add({"rps": 0.02}, START_NS + DAY_NS)
     assert history.read().changes == ({"p99": 0.1, "rps": 0.01234}, {"rps": 0.02})
+
+
+def test_runs_of_the_same_hours_are_one_session(history: History) -> None:
+    history.add({"rps": 0.03}, START_NS)
+    history.add({"rps": 0.04, "p99": 0.2}, START_NS + SPAN_NS - 1)
+    history.add({"rps": 0.02}, START_NS + SPAN_NS)
+    merged, alone = history.read().changes
+    assert merged == {"p99": pytest.approx(0.2), "rps": pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))}
+    assert alone == {"rps": 0.02}
+
+
+def test_a_run_is_of_the_present_unless_a_time_is_given(history: History) -> None:
+    history.add({"rps": 0.01}, START_NS - 10_000 * DAY_NS)
+    for _ in range(10):
+        history.add({"rps": 0.02})
+    assert [changes["rps"] for changes in history.read().changes] == pytest.approx([0.01, 0.02])
+
+
+def test_an_hour_in_which_all_is_alike_does_not_show_a_steady_machine(history: History) -> None:
+    for minute in range(0, 60, 3):
+        history.add({"rps": 0.001}, START_NS + minute * HOUR_NS // 60)
+    assert not history.read().is_steady(("rps",), {})
+    for day in range(1, RULES.least_sessions):
+        assert not history.read().is_steady(("rps",), {})
+        history.add({"rps": 0.001}, START_NS + day * DAY_NS)
+    assert history.read().is_steady(("rps",), {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_machine_that_drifts_over_hours_is_not_taken_for_steady(seed: int, history: History) -> None:
+    """Its level deviates by 15 % and is another one after 12 hours; it is measured every 10 minutes, 2 hours a day."""
+    rng, steady = np.random.default_rng(seed), 0
+    stored = level = 0.15 * rng.standard_normal()
+    before_ns = 0
+    for at_ns in (day * DAY_NS + run * HOUR_NS // 6 for day in range(10) for run in range(12)):
+        alike = math.exp((before_ns - at_ns) / (12 * HOUR_NS))
+        level = alike * level + 0.15 * math.sqrt(1 - alike**2) * rng.standard_normal()
+        before_ns = at_ns
+        history.add({"rps": abs(level - stored)}, START_NS + at_ns)
+        steady += history.read().is_steady(("rps",), {})
+    assert steady == 0
 
 
 def test_a_session_without_figures_adds_nothing(history: History, tmp_path: Path) -> None:
@@ -49,18 +97,36 @@ def test_git_ignores_all_of_it(history: History, tmp_path: Path) -> None:
 
 
 def test_the_oldest_are_forgotten(history: History, tmp_path: Path) -> None:
-    for number in range(MOST_SESSIONS + 3):
-        history.add({"rps": number / 1000})
+    for number in range(MOST_FILES + 3):
+        history.add({"rps": number / 1000}, START_NS + number * DAY_NS)
     kept = history.read().changes
-    assert [changes["rps"] for changes in kept] == [number / 1000 for number in range(3, MOST_SESSIONS + 3)]
-    assert len(files(tmp_path)) == MOST_SESSIONS
+    assert [changes["rps"] for changes in kept] == [number / 1000 for number in range(3, MOST_FILES + 3)]
+    assert len(files(tmp_path)) == MOST_FILES
+
+
+def test_an_hour_of_many_runs_does_not_end_the_memory_of_other_days(history: History, tmp_path: Path) -> None:
+    for day in range(20):
+        history.add({"rps": day / 1000}, START_NS + day * DAY_NS)
+    for number in range(2 * MOST_FILES):
+        history.add({"rps": 0.1 + number / 1000}, START_NS + 20 * DAY_NS + number * HOUR_NS // 60)
+    *days, hour = history.read().changes
+    assert [changes["rps"] for changes in days] == [day / 1000 for day in range(20)]
+    kept = [0.1, *(0.1 + number / 1000 for number in range(2 * MOST_FILES)[-(MOST_FILES - 21) :])]
+    assert hour["rps"] == pytest.approx(math.sqrt(math.fsum(change**2 for change in kept) / len(kept)))
+    assert len(files(tmp_path)) == MOST_FILES
+
+
+def test_runs_without_end_leave_a_memory_of_many_sessions(history: History, tmp_path: Path) -> None:
+    for number in range(300):
+        history.add({"rps": 0.01}, START_NS + number * HOUR_NS)
+    assert len(history.read().changes) == len(files(tmp_path)) == MOST_FILES
 
 
 def test_two_runs_may_write_at_the_same_time(history: History, tmp_path: Path) -> None:
     other = History(tmp_path / "baselines", HERE)
     with ThreadPoolExecutor(max_workers=4) as pool:
         for number in range(40):
-            pool.submit((history, other)[number % 2].add, {"rps": number / 1000})
+            pool.submit((history, other)[number % 2].add, {"rps": number / 1000}, START_NS + number * DAY_NS)
     assert sorted(changes["rps"] for changes in history.read().changes) == [number / 1000 for number in range(40)]
     assert all(path.is_file() for path in files(tmp_path)), "nothing else is left"
 
@@ -76,14 +142,27 @@ def test_two_runs_may_write_at_the_same_time(history: History, tmp_path: Path) -
         '{"schema": 2, "changes": {"rps": 0.1}}',
         '{"schema": 1, "changes": {"rps": -0.1}}',
         '{"schema": 1, "changes": {"rps": NaN}}',
+        '{"schema": 1, "changes": {"rps": 1e200}}',
+        '{"schema": 1, "changes": {"rps": 0.01, "p99": 20.1}}',
         '{"schema": 1, "changes": [0.1]}',
     ],
 )
 def test_what_is_damaged_is_left_out(history: History, tmp_path: Path, damage: str) -> None:
-    history.add({"rps": 0.01})
-    history.add({"rps": 0.02})
+    history.add({"rps": 0.01}, START_NS)
+    history.add({"rps": 0.02}, START_NS + DAY_NS)
     files(tmp_path)[0].write_text(damage, encoding="utf-8")
     assert history.read().changes == ({"rps": 0.02},)
+    assert history.read().spread(METRICS["rps"]).sessions == 1
+
+
+@pytest.mark.parametrize("name", ["notes.json", "-1.json", "9" * 200 + "-0.json"])
+def test_a_file_of_another_name_is_no_error(name: str, history: History, tmp_path: Path) -> None:
+    history.add({"rps": 0.01}, START_NS)
+    (file,) = files(tmp_path)
+    file.with_name(name).write_text("{", encoding="utf-8")
+    assert history.read().changes == ({"rps": 0.01},)
+    history.add({"rps": 0.02}, START_NS + DAY_NS)
+    assert len(files(tmp_path)) == 3
 
 
 def test_bytes_that_are_no_text_are_left_out(history: History, tmp_path: Path) -> None:

@@ -217,13 +217,19 @@ def test_figures_of_other_work_say_so_rather_than_where_the_code_is() -> None:
 
 
 def same(now: Evidence = FAST, *differences: str, saturated: bool = False) -> MetricComparison:
+    return same_for(IDENTITY, now, *differences, saturated=saturated)
+
+
+def same_for(
+    identity: Mapping[str, object], now: Evidence, *differences: str, saturated: bool = False
+) -> MetricComparison:
     (comparison,) = judge_same_code(
-        found(STORED, *differences), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=saturated
+        found(STORED, *differences), now, gate=("rps",), tolerances={}, identity=identity, saturated=saturated
     )
     return comparison
 
 
-def test_the_same_code_with_the_same_packages_cannot_be_slower() -> None:
+def test_the_same_code_cannot_be_slower() -> None:
     seen = same(SLOW)
     assert seen.outcome is Outcome.PASS
     assert (seen.base, seen.now, seen.change) == pytest.approx((2000, 1500, -0.25), rel=1e-3)
@@ -234,6 +240,19 @@ def test_the_same_code_with_the_same_packages_cannot_be_slower() -> None:
 def test_the_same_code_on_another_machine_has_no_figures_to_compare() -> None:
     seen = same(SLOW, *OTHER_MACHINE)
     assert (seen.outcome, seen.base, seen.change) == (Outcome.PASS, None, None)
+
+
+@pytest.mark.parametrize("differences", [(), OTHER_MACHINE])
+@pytest.mark.parametrize("now", [FAST, NOTHING])
+def test_the_same_code_is_not_green_where_the_baseline_is_of_other_work(
+    now: Evidence, differences: tuple[str, ...]
+) -> None:
+    seen = same_for({"load": {"connections": 64}, "server": {"stabilised": ("addresses",)}}, now, *differences)
+    assert (seen.outcome, seen.base, seen.change) == (Outcome.INCONCLUSIVE, None, None)
+    assert sentence(seen.reason) == (
+        "the baseline is of something else (load.connections was 32, is 64): store a new baseline with"
+        " --fileperf-update"
+    )
 
 
 def test_the_same_code_is_not_green_where_nothing_was_measured() -> None:

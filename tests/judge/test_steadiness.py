@@ -44,6 +44,15 @@ def test_a_machine_of_which_nothing_is_known_is_not_steady() -> None:
     assert not Steadiness().is_steady(("rps",), {"rps": 5.0})
 
 
+def test_few_sessions_do_not_show_that_a_machine_is_steady() -> None:
+    few, enough = RULES.least_sessions - 1, RULES.least_sessions
+    assert not sessions(few, rps=0.0, p99=0.0).is_steady(("rps", "p99"), {"rps": 5.0, "p99": 5.0})
+    assert sessions(enough, rps=0.0, p99=0.0).is_steady(("rps", "p99"), TOLERANCES)
+    more_of_one = Steadiness(changes=({"rps": 0.0},) + ({"rps": 0.0, "p99": 0.0},) * few)
+    assert more_of_one.is_steady(("rps",), TOLERANCES)
+    assert not more_of_one.is_steady(("rps", "p99"), TOLERANCES)
+
+
 @pytest.mark.parametrize(
     "count, rps, p99, steady",
     [

@@ -153,7 +153,7 @@ max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
 limited by: server CPU (98 % of its core)
 rps: there is no baseline: store one with --fileperf-update
 rps: better than its baseline: store the new level with
-  --fileperf-update"""
+  --fileperf-update=all"""
     )
 
 
