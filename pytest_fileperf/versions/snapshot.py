@@ -100,6 +100,15 @@ class Snapshots:
                 f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
             ) from error
 
+    def ignored_files(self) -> list[str]:
+        """Returns the files that Git ignores, without those of directories that it ignores as a whole; raises GitError.
+
+        Paths are from the top of the repository on.
+        """
+        words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+        listed = self.repository.ask(*words, timeout_s=self._patience_s).split("\0")
+        return sorted(path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
+
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
         """Returns what Git answers about the repository, with our index and objects; raises GitError.
 
@@ -122,6 +131,7 @@ class Snapshots:
 
     def _take_index(self) -> list[_Entry]:
         """Makes our index of the user's, for what that knows of unchanged files; returns what it lists."""
+        self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
         if users.exists():

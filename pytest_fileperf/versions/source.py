@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout, remove_directory
+from pytest_fileperf.versions.ignored import changed_since
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
@@ -136,6 +138,27 @@ class Source:
         except (PlanError, GitError, OSError) as error:
             return _said(error)
         return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
+
+    def is_as_it_was(self) -> bool:
+        """Returns whether the files still have the tree `here`, by reading them anew. True where there is none.
+
+        Files that cannot be read any more are not as they were.
+        """
+        here, snapshots = self.here, self._snapshots
+        if isinstance(here, str) or isinstance(snapshots, str):
+            return True
+        try:
+            return snapshots.of_files() == here.tree
+        except (PlanError, GitError, OSError):
+            return False
+
+    def ignored_since(self, when: datetime) -> tuple[str, ...]:
+        """Returns files that Git ignores and that were written later than that, at most five. No tree has them.
+
+        Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
+        """
+        snapshots = self._snapshots
+        return () if isinstance(snapshots, str) else changed_since(snapshots, when)
 
     def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
         """Returns the code of a baseline: of the tree stored with it, by the commit stored with it (a full hash).

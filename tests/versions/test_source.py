@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -588,3 +589,36 @@ def test_what_cannot_be_kept_is_noted(repo: Repo) -> None:
         (note,) = opened.notes
     assert "is not kept for its baseline" in note
     assert note.endswith("commit source and baseline together")
+
+
+def test_a_change_of_the_code_during_the_session_is_seen(repo: Repo) -> None:
+    with source(repo) as opened:
+        assert opened.is_as_it_was()
+        repo.write(".fileperf/machine/test_app.json", "{}")
+        assert opened.is_as_it_was()
+        repo.write("app.py", "edited meanwhile")
+        assert not opened.is_as_it_was()
+        repo.write("app.py", "second")
+        assert opened.is_as_it_was()
+        repo.write("new.py", "")
+        assert not opened.is_as_it_was()
+
+
+def test_code_without_a_tree_counts_as_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with Source(tmp_path, tmp_path / BASELINES) as opened:
+        assert opened.is_as_it_was()
+        assert opened.ignored_since(datetime(2000, 1, 1, tzinfo=UTC)) == ()
+
+
+def test_ignored_files_that_were_written_later_are_named(repo: Repo) -> None:
+    repo.write(".gitignore", "*.env\n*.pyc\nold/\n.fileperf/\n.pytest_cache\n")
+    for path in ("new.env", "lib/new.env", "x.pyc", "old/x.env", ".fileperf/x.env", ".pytest_cache", "lib/code.py"):
+        repo.write(path, "")
+    os.utime(repo.write("old.env", ""), (10**9, 10**9))
+    with source(repo) as opened:
+        assert opened.ignored_since(datetime.fromtimestamp(10**9, UTC)) == ("lib/new.env", "new.env")
+        assert opened.ignored_since(datetime(2999, 1, 1, tzinfo=UTC)) == ()
+        for number in range(9):
+            repo.write(f"{number}.env", "")
+        assert len(opened.ignored_since(datetime.fromtimestamp(10**9, UTC))) == 5
