@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
+from pytest_fileperf.units import format_bytes
 from pytest_fileperf.versions.repository import GitError
 from pytest_fileperf.versions.snapshot import Snapshots
 
-__all__ = ("changed_since",)
+__all__ = ("changed_since", "share")
 
 _MOST_NAMED = 5
+_LARGEST_BYTES = 16 << 20
+"""Settings and compiled modules are smaller; what is larger is mostly data."""
+_MOST_BYTES = 64 << 20
 
 
 def changed_since(snapshots: Snapshots, when: datetime) -> tuple[str, ...]:
@@ -23,6 +29,54 @@ def changed_since(snapshots: Snapshots, when: datetime) -> tuple[str, ...]:
     except (GitError, OSError, OverflowError, ValueError):
         return ()
     return tuple(later[:_MOST_NAMED])
+
+
+def share(snapshots: Snapshots, there: Path) -> tuple[str, ...]:
+    """Copies the ignored files to where another tree was checked out, which has none of these names.
+
+    The same code then runs the same there. Returns sentences about what was not copied. Never raises OSError.
+    """
+    left_bytes = _MOST_BYTES
+    large, failed = [], []
+    try:
+        for path, status in _regular_files(snapshots):
+            if not _is_free(there, path):
+                continue
+            if status.st_size > min(_LARGEST_BYTES, left_bytes):
+                large.append(path)
+                continue
+            left_bytes -= status.st_size
+            try:
+                (there / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(snapshots.repository.top / path, there / path, follow_symlinks=False)
+            except OSError:
+                failed.append(path)
+    except GitError as error:
+        return (f"files that Git ignores are not beside the baseline's code, as Git does not list them ({error})",)
+    sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BYTES)} together"
+    reasons = (
+        (large, f"as they have more than {sizes}: commit what the code reads"),
+        (failed, "as they cannot be copied: make them readable"),
+    )
+    return tuple(
+        f"files that Git ignores are not beside the baseline's code ({_named(paths)}), {reason}"
+        for paths, reason in reasons
+        if paths
+    )
+
+
+def _named(paths: list[str]) -> str:
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(paths[:_MOST_NAMED]) + more
+
+
+def _is_free(there: Path, path: str) -> bool:
+    """Returns whether a tree can take a file at the path: nothing is there, and no link leads elsewhere."""
+    file = there / path
+    above = (there / directory for directory in Path(path).parents)
+    return not os.path.lexists(file) and all(
+        not directory.is_symlink() and (directory.is_dir() or not directory.exists()) for directory in above
+    )
 
 
 def _regular_files(snapshots: Snapshots) -> Iterator[tuple[str, os.stat_result]]:

@@ -19,7 +19,7 @@ from typing import Self
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout, remove_directory
-from pytest_fileperf.versions.ignored import changed_since
+from pytest_fileperf.versions.ignored import changed_since, share
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
@@ -171,7 +171,10 @@ class Source:
         return self._found[key]
 
     def check_out(self, code: FoundCode) -> CodeTree:
-        """Returns where the code lies, until this is closed. Raises PlanError where it cannot be put there."""
+        """Returns where the code lies, until this is closed. Raises PlanError where it cannot be put there.
+
+        Files that Git ignores here lie there too, where the code has none of that name.
+        """
         if code.tree not in self._checked_out:
             snapshots = self._snapshots
             if isinstance(snapshots, str):
@@ -181,8 +184,10 @@ class Source:
             if code.is_here:
                 return code_tree
             checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
-            self._checked_out[code.tree] = self._open.enter_context(checkout)
+            code_tree = self._checked_out[code.tree] = self._open.enter_context(checkout)
             self._notes += checkout.notes
+            if code_tree.there is not None:
+                self._notes += share(snapshots, code_tree.there)
         return self._checked_out[code.tree]
 
     def keep(self) -> None:

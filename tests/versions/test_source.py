@@ -622,3 +622,49 @@ def test_ignored_files_that_were_written_later_are_named(repo: Repo) -> None:
         for number in range(9):
             repo.write(f"{number}.env", "")
         assert len(opened.ignored_since(datetime.fromtimestamp(10**9, UTC))) == 5
+
+
+@posix
+def test_files_that_git_ignores_are_the_same_on_both_sides(repo: Repo, tmp_path: Path) -> None:
+    repo.write(".gitignore", "local_*.py\n.env\n*.bin\nwhole/\nlink\n")
+    repo.write("pkg/app.py", "from pkg import local_settings")
+    repo.write("local_tracked.py", "old")
+    repo.git("add", "--force", "local_tracked.py")
+    repo.commit()
+    stored = state(repo)
+    repo.git("rm", "--quiet", "--cached", "local_tracked.py")
+    repo.commit(app_py="third")
+    for path in ("pkg/local_settings.py", ".env", "local_tracked.py", "whole/local_x.py"):
+        repo.write(path, "here")
+    (repo.top / "link").symlink_to(tmp_path)
+    with repo.write("data.bin", "").open("r+b") as file:
+        file.truncate((16 << 20) + 1)
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        assert isinstance(code, FoundCode)
+        there = opened.check_out(code).there
+        assert there is not None
+        names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if not path.is_dir())
+        assert names == [".env", ".gitignore", "app.py", "local_tracked.py", "pkg/app.py", "pkg/local_settings.py"]
+        assert (there / "pkg/local_settings.py").read_text() == "here"
+        assert (there / "local_tracked.py").read_text() == "old"
+        (note,) = opened.notes
+    assert "data.bin" in note
+    assert "16.0 MiB each or 64.0 MiB together" in note
+
+
+@posix
+def test_no_ignored_file_is_copied_through_a_link(repo: Repo, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (repo.top / "conf").symlink_to(tmp_path / "outside")
+    repo.commit()
+    stored = state(repo)
+    (repo.top / "conf").unlink()
+    repo.write(".gitignore", "*.env\n")
+    repo.write("conf/x.env", "")
+    repo.write("conf/code.py", "")
+    with source(repo) as opened:
+        code = opened.find(stored.tree, stored.commit)
+        assert isinstance(code, FoundCode)
+        opened.check_out(code)
+    assert list((tmp_path / "outside").iterdir()) == []
