@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.level import level_of
@@ -53,6 +54,15 @@ class Entry:
     """How exactly its levels are known: the standard error of each one's logarithm, by metric."""
     busy: Busy | None = None
     """What others did on the machine then; None where it is not known."""
+
+    @property
+    def captured_at(self) -> datetime:
+        """When it was captured, with its offset; the beginning of time where the text does not tell."""
+        try:
+            at = datetime.fromisoformat(self.captured)
+        except ValueError:
+            return datetime.min.replace(tzinfo=UTC)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def entry_from_json(stored: object, where: str) -> Entry:

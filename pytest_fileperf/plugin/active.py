@@ -127,7 +127,11 @@ class Active:
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
             )
-            source = Source(self._config.rootpath, options.baselines, keeps_trees=options.keeps_trees)
+            source = Source(
+                self._config.rootpath,
+                options.baselines,
+                keeps_trees=options.keeps_trees,
+            )
             self._session = Session(options, Rig(progress=self.progress, source=source))
         return self._session
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.measurement import measurement_of
@@ -18,7 +19,7 @@ from pytest_fileperf.session.planning import AlonePlan, load_identity, load_titl
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
 
-__all__ = ("After", "Kept", "Record", "identity_of", "measure_alone", "once")
+__all__ = ("After", "Kept", "Record", "identity_of", "judged_by_limits", "measure_alone", "once")
 
 Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 
@@ -61,6 +62,12 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
     failed = any(status >= 500 for status in measurement.statuses)
     log = next((server.log for server in servers if server.log), ()) if failed else ()
     return Measured(result=result, log=log, files=servers[0].files)
+
+
+def judged_by_limits(task: Task, result: Result) -> Result:
+    """Returns the result with what its limits say of it, and the generator's saturation."""
+    limits = check_limits(task.settings.limits, result.recording)
+    return replace(result, verdict=replace(result.verdict, limits=limits, saturated=result.measurement.saturated))
 
 
 def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:

@@ -61,6 +61,8 @@ class Comparison:
         self._requests = 0
         self.base_files: tuple[str, ...] = ()
         """Where the base loaded its modules from, once there is a result."""
+        self.base_alone: Recording | None = None
+        """What the last boot of the base shows when it is loaded alone, where that is planned."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
 
@@ -151,6 +153,8 @@ class Comparison:
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(self._recording([self._load(0, plan.limiting, server)]))
         seconds = self._rig.clock() - self._begun_s
+        if plan.base_alone is not None:
+            self.base_alone = self._recording([self._load(0, plan.base_alone, servers[Side.BASE])])
         base, now = map(self._recording, self._runs)
         measurement = measurement_of(now)
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)

@@ -117,6 +117,9 @@ class ComparisonPlan:
     profile: LoadPlan
     """The load while a profiler looks on."""
     pace: Pace
+    base_alone: LoadPlan | None = None
+    """The load of the base alone, which compares with stored figures: turns are shorter, and slower than that. None
+    where there are no such figures."""
 
     def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""

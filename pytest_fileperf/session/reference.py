@@ -95,7 +95,9 @@ class OtherVersion:
         if isinstance(found, Absent):
             return found
         verdict = Verdict(comparisons=self._judged(task, found), against=self.base.title)
-        return Measured(result=replace(found, verdict=verdict), files=comparison.base_files)
+        return Measured(
+            result=replace(found, verdict=verdict), files=comparison.base_files, base_alone=comparison.base_alone
+        )
 
     def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
         """Stores nothing: nobody asked for a baseline."""

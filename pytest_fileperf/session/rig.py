@@ -10,6 +10,7 @@ from time import monotonic
 
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.pool import ServerPool
@@ -67,10 +68,11 @@ class Measured:
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     files: tuple[str, ...] = ()
     """Where the server loaded its modules from: the base's, where two versions were measured in turn."""
+    base_alone: Recording | None = None
+    """What the base shows when it is loaded alone, where two versions were measured in turn and that was planned."""
     absent: Absent | None = None
     """What one side lacks, where there was nothing to compare."""
-    is_unchanged: bool = False
-    """Whether the code that `Verdict.world` is of ran with the packages it was stored with, so that what changed since
-    then tells how steady the machine is."""
+    tells_spread: bool = False
+    """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
     world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
     """Measures for `Verdict.world` once more; None where that asks nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -12,14 +12,14 @@ from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import History
-from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.alone import judged_by_limits
 from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
@@ -84,8 +84,8 @@ class Session:
         self._notes: list[str] = []
         self._unchanged: list[MetricComparison] = []
         """What unchanged code did against its stored figures."""
-        self._suspected: dict[int, Callable[[], tuple[MetricComparison, ...]]] = {}
-        """What measures unchanged code again that seemed slower, by the place of its result."""
+        self._suspected: dict[int, tuple[Callable[[], tuple[MetricComparison, ...]], tuple[MetricComparison, ...]]] = {}
+        """What measures unchanged code again that seemed slower, and how it seemed, by the place of its result."""
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
 
@@ -113,9 +113,11 @@ class Session:
         task = Task(work=work, settings=settings, test=test)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
-        result = self._with_limits(task, measured.result)
+        result = judged_by_limits(task, measured.result)
+        if self._options.smoke:
+            result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
+        result = self._suspecting(measured, result)
         self.results.append(result)
-        self._learn(measured)
         if (kept := reference.keep(task, result, self._rig)) is not None:
             result = self.results[-1] = kept
         self._raise_for(task, measured, result)
@@ -132,20 +134,27 @@ class Session:
         Returns the results whose `Verdict.world` is REGRESSED in both. What unchanged code did is kept, so that later
         sessions know how steady the machine is.
         """
-        for place, measure_again in self._suspected.items():
+        found = []
+        for place, (measure_again, first) in self._suspected.items():
             result = self.results[place]
             try:
-                again = {item.metric: item for item in measure_again()}
+                again = {item.metric: item.outcome for item in measure_again()}
             except FilePerfError as error:
                 again = {}
                 self._notes.append(f"{result.test.title}: unchanged code could not be measured again: {error}")
-            world = tuple(_if_seen_again(item, again.get(item.metric)) for item in result.verdict.world)
-            self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
-        found = tuple(self.results[place] for place in self._suspected)
+            world = tuple(
+                seen if seen.outcome is again.get(seen.metric) is Outcome.REGRESSED else unsure
+                for seen, unsure in zip(first, result.verdict.world, strict=True)
+            )
+            if world != result.verdict.world:
+                self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
+                found.append(self.results[place])
+            else:
+                self._unchanged += world
         self._suspected.clear()
         self._history.add(changes_in(self._unchanged))
         self._unchanged.clear()
-        return tuple(result for result in found if _is_worse(result.verdict.world))
+        return tuple(found)
 
     def _reference(self, task: Task) -> Reference:
         """Returns what the test is compared with, and by which plan. Raises PlanError and BaselineError."""
@@ -173,20 +182,17 @@ class Session:
             commit=options.commit,
         )
 
-    def _with_limits(self, task: Task, result: Result) -> Result:
-        """Returns the result with what its limits say."""
-        smoke = self._options.smoke
-        limits = () if smoke else check_limits(task.settings.limits, result.recording)
-        verdict = replace(result.verdict, limits=limits, saturated=result.measurement.saturated)
-        return replace(result, verdict=verdict, smoke=smoke)
-
-    def _learn(self, measured: Measured) -> None:
-        """Notes what unchanged code did, and whether it is to be measured again at the end."""
-        world = measured.result.verdict.world
-        if measured.is_unchanged:
+    def _suspecting(self, measured: Measured, result: Result) -> Result:
+        """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""
+        world = result.verdict.world
+        suspected = any(item.outcome is Outcome.REGRESSED for item in world)
+        if suspected and measured.world_again is not None:
+            self._suspected[len(self.results)] = measured.world_again, world
+            return replace(result, verdict=replace(result.verdict, world=tuple(map(_unsure, world))))
+        # A busy machine is noticed as such: it does not tell how the machine differs when it is not.
+        if measured.tells_spread and not measured.result.measurement.busy.is_busy:
             self._unchanged += world
-        if measured.world_again is not None and _is_worse(world):
-            self._suspected[len(self.results) - 1] = measured.world_again
+        return result
 
     def _raise_for(self, task: Task, measured: Measured, result: Result) -> None:
         """Raises what fails the test, if anything does."""
@@ -216,12 +222,9 @@ class Session:
             )
 
 
-def _is_worse(world: Sequence[MetricComparison]) -> bool:
-    return any(comparison.outcome is Outcome.REGRESSED for comparison in world)
-
-
-def _if_seen_again(first: MetricComparison, again: MetricComparison | None) -> MetricComparison:
-    """Returns a comparison that is REGRESSED only where both are."""
-    if first.outcome is not Outcome.REGRESSED or (again is not None and again.outcome is Outcome.REGRESSED):
-        return first
-    return replace(first, outcome=Outcome.INCONCLUSIVE)
+def _unsure(world: MetricComparison) -> MetricComparison:
+    """Returns what may be a slower world as one that is not sure."""
+    if world.outcome is not Outcome.REGRESSED or world.reason is None:
+        return world
+    reason = replace(world.reason, kind=ReasonKind.WORLD_UNCLEAR)
+    return replace(world, outcome=Outcome.INCONCLUSIVE, reason=reason)

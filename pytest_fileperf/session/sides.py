@@ -140,7 +140,9 @@ class Sides:
         except FilePerfError as error:
             if not self._base.may_fail:
                 raise
-            raise _NoBaseError(f"{title} does not boot: {str(error).splitlines()[0]}") from error
+            why = str(error).splitlines()[0]
+            advice = "store it again with --fileperf-update=all, or compare figures only: fileperf_confirm = never"
+            raise _NoBaseError(f"{title} does not boot: {why}; {advice}") from error
 
     def _gathered(self, servers: BothServers, places: Sequence[Cores]) -> bool:
         """Moves both to the server's cores. Returns whether they are there, and booted where they had been put.

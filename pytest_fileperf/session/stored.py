@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pytest_fileperf.errors import BaseDiedError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
@@ -23,14 +24,15 @@ from pytest_fileperf.judge.boots import precision_of
 from pytest_fileperf.judge.environment import Environment, package_changes
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget
+from pytest_fileperf.judge.history import SPAN_NS
 from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, may_be_worse
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.steadiness import Steadiness
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.session.alone import identity_of, measure_alone
+from pytest_fileperf.session.alone import identity_of, judged_by_limits, measure_alone
 from pytest_fileperf.session.baseline_code import BaselineCode, title_of
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan
 from pytest_fileperf.session.reference import OtherVersion
@@ -69,13 +71,15 @@ class StoredBaseline:
     def measure(self, task: Task, rig: Rig) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
         found = self.found
+        if rig.source is not None:
+            rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
         if found is None:
             return self._without(task, rig)
         if self.confirm == "never":
             return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
         code = self.code.of(found.entry)
         if code.here is not None:
-            return self._same(task, rig, found, code.here, code.said)
+            return self._same(task, rig, found, code.here)
         if code.base is None:
             return self._by_figures(task, rig, _FIGURES + code.said, no_code=code.said)
         if self.confirm == "auto" and self._is_steady(task, found):
@@ -92,9 +96,11 @@ class StoredBaseline:
         """
         if not self._is_wanted(result) or result.never_fit:
             return None
-        kept = result if self.found is None else measure_to_store(task, self.alone, rig).result
+        kept = result if self.found is None else judged_by_limits(task, measure_to_store(task, self.alone, rig).result)
         if kept.never_fit or (kept.unfit and self.update != "all"):
             return _saying(result, f"nothing was stored: {kept.unfit} is no baseline")
+        if rig.source is not None and not rig.source.is_as_it_was():
+            return _saying(result, "nothing was stored: the code changed while it was measured, so run it again")
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         evidence = evidence_of(kept.recording)
         here = "this session does not look for code" if rig.source is None else rig.source.here
@@ -129,12 +135,16 @@ class StoredBaseline:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
         return self._judged_by_figures(task, measure_alone(task, self.alone, rig), said, no_code=no_code)
 
-    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, which is that of the baseline: only the world can differ."""
+    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree) -> Measured:
+        """Measures the code here, which is that of the baseline: only the world can differ.
+
+        Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
+        """
         measured = measure_alone(task, self.alone, rig)
+        if doubt := _why_not_the_same(measured, found, here, rig):
+            return self._judged_by_figures(task, measured, _FIGURES + doubt, no_code=doubt)
         result = measured.result
         packages = self.environment.packages
-        world = self._world(task, result, result.recording, packages)
         comparisons = judge_same_code(
             found,
             evidence_of(result.recording),
@@ -148,21 +158,26 @@ class StoredBaseline:
             anew = measure_alone(task, self.alone, rig).result
             return self._world(task, anew, anew.recording, packages)
 
-        outside = outside_code(measured.files, here)
-        changed = f"code outside it may have changed: {', '.join(outside)}" if outside else ""
-        code = _sentences(f"the code here is that of {title_of(found.entry)}", said, changed)
-        verdict = Verdict(comparisons=comparisons, world=world, code=code)
+        changed = package_changes(found.entry.packages, packages)
+        code = _sentences(
+            f"the code here is that of {title_of(found.entry)}",
+            f"changed packages: {', '.join(changed)}" if changed else "",
+        )
+        verdict = Verdict(
+            comparisons=comparisons, world=self._world(task, result, result.recording, packages), code=code
+        )
         return replace(
             measured,
             result=replace(result, verdict=verdict),
-            is_unchanged=self._has_its_packages(found),
+            tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
 
     def _in_turn(self, task: Task, rig: Rig, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
-        other = OtherVersion(plan=self.comparison, base=base, budget=self.budget)
+        plan = self.comparison if found.differences else replace(self.comparison, base_alone=self.alone.load)
+        other = OtherVersion(plan=plan, base=base, budget=self.budget)
         try:
             measured = other.in_turn(task, rig)
         except (PlanError, BaseDiedError) as error:
@@ -172,17 +187,17 @@ class StoredBaseline:
 
         def again() -> tuple[MetricComparison, ...]:
             anew = other.in_turn(task, rig)
-            return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.result.base, packages)
+            return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.base_alone, packages)
 
         result = measured.result
         outside = outside_code(measured.files, base.code_tree)
         shared = f"the same on both sides, as it lies elsewhere: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
-        verdict = replace(result.verdict, world=self._world(task, result, result.base, packages), code=code)
+        verdict = replace(result.verdict, world=self._world(task, result, measured.base_alone, packages), code=code)
         return replace(
             measured,
             result=replace(result, verdict=verdict),
-            is_unchanged=not found.differences and not package_changes(found.entry.packages, packages),
+            tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
 
@@ -230,15 +245,17 @@ class StoredBaseline:
 
     def _is_steady(self, task: Task, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
-        tolerances = self.comparison.tolerances
-        return (
-            not found.differences
-            and self._has_its_packages(found)
-            and self.steadiness.is_steady(task.settings.gate, tolerances)
-        )
+        gate, tolerances = task.settings.gate, self.comparison.tolerances
+        return self._is_unchanged(found, self.environment.packages) and self.steadiness.is_steady(gate, tolerances)
 
-    def _has_its_packages(self, found: Found) -> bool:
-        return not found.differences and not package_changes(found.entry.packages, self.environment.packages)
+    def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
+        """Returns whether unchanged code tells how sessions differ: not in the hour of the baseline itself."""
+        age = datetime.now(UTC) - found.entry.captured_at
+        return self._is_unchanged(found, packages) and age >= timedelta(microseconds=SPAN_NS / 1000)
+
+    def _is_unchanged(self, found: Found, packages: Mapping[str, str]) -> bool:
+        """Returns whether the baseline is of this machine, and of these packages."""
+        return not found.differences and not package_changes(found.entry.packages, packages)
 
     # --- keeping
 
@@ -248,18 +265,37 @@ class StoredBaseline:
             return False
         if self.found is None or self.update == "all":
             return True
+        reasons = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
+        if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK}:
+            return True  # there is nothing to compare with, so nothing that a worse level would replace
         outcomes = [comparison.outcome for comparison in result.verdict.comparisons]
         is_better = result.base is not None and Outcome.IMPROVED in outcomes
         return self.update == "passed" and is_better and not any(map(may_be_worse, result.verdict.comparisons))
 
     def _keep_code(self, rig: Rig) -> None:
-        """Keeps the code of what was just stored; what no baseline names any more goes."""
+        """Keeps the code of what was just stored; that of the baseline before goes, unless another one needs it."""
         if rig.source is None:
             return
         rig.source.keep()
         before = None if self.found is None else self.found.entry.tree
-        if before is not None and before not in self.store.trees():
+        if before is not None:
             rig.source.forget([before])
+
+
+def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig) -> str:
+    """Returns why it is not certain that the server ran the baseline's code; empty where it is."""
+    held = replace(here, there=here.here)
+    if not any(held.holds(Path(file)) for file in measured.files):
+        return "the tree is that of the baseline, but the server's code is not in it, so it may have changed"
+    if outside := outside_code(measured.files, here):
+        return f"the tree is that of the baseline, but code outside it may have changed: {', '.join(outside)}"
+    if rig.source is None:
+        return ""
+    if ignored := rig.source.ignored_since(found.entry.captured_at):
+        return f"the tree is that of the baseline, but files that Git ignores are newer: {', '.join(ignored)}"
+    if not rig.source.is_as_it_was():
+        return "the code changed while it was measured, so run it again"
+    return ""
 
 
 def _saying(result: Result, *said: str) -> Result:

@@ -76,5 +76,3 @@ def test_the_same_code_passes_and_is_not_measured_in_turn(repo: Repo, run_load: 
     assert [item["outcome"] for item in entry["verdict"]["comparisons"]] == ["PASS"]
     assert entry["base"] is None
     assert entry["verdict"]["world"]
-    assert list((repo.top / ".fileperf" / ".local").glob("*/*.json"))
-    assert ".local" not in repo.git("status", "--short", "--untracked-files=all")

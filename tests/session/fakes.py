@@ -90,6 +90,7 @@ class Server(RunningServer):
         self.requests = 0
         self.is_dead = False
         self.is_over = False
+        self.files: tuple[str, ...] = ()
         self.url = f"http://fake:{number}"
         self.title = f"fake {number}"
 
@@ -122,6 +123,8 @@ class Host:
     base: App = App()
     now: App = App()
     clock: Clock = field(default_factory=Clock)
+    files: tuple[str, ...] = ()
+    """What servers have loaded."""
     booted: list[Booted] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
 
@@ -155,6 +158,7 @@ class Host:
         first = all(booted.side is not asked.side for booted in self.booted)
         latency_ns = app.latency_of_first_boot_ns if first and app.latency_of_first_boot_ns else app.latency_ns
         made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
+        made.files = self.files
         self.booted.append(asked)
         self.servers.append(made)
         return made
