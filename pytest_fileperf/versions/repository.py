@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,14 +55,19 @@ class Repository:
     """Where it keeps what all working trees share."""
 
     def ask(
-        self, *words: str, env: Mapping[str, str] | None = None, given: bytes = b"", timeout_s: float = _QUESTION_S
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        given: bytes = b"",
+        timeout_s: float = _QUESTION_S,
+        fine: Collection[int] = (0,),
     ) -> str:
-        """Returns what Git answers, without the last line's end; raises GitError.
+        """Returns what Git answers, without the last line's end; raises GitError, unless its exit code is fine.
 
         It gets more environment variables, and the given bytes as its standard input.
         """
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
-        return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s)
+        return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
     def answers(self, *words: str) -> str | None:
         """Returns what Git answers; None where it fails."""
@@ -209,6 +214,7 @@ def _git(
     where: dict[str, str] | None = None,
     given: bytes = b"",
     timeout_s: float = _QUESTION_S,
+    fine: Collection[int] = (0,),
 ) -> str:
     """Returns the standard output of a Git command, without the last line's end; raises GitError."""
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
@@ -228,7 +234,7 @@ def _git(
         raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise GitError(f"`git` cannot be started in {directory}: {error}") from error
-    if done.returncode != 0:
+    if done.returncode not in fine:
         said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
         raise GitError(said or f"`git {_command_of(words)}` ended with exit code {done.returncode}")
     return os.fsdecode(done.stdout).removesuffix("\n")

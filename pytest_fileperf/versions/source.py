@@ -20,6 +20,7 @@ from typing import Self
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout, remove_directory
 from pytest_fileperf.versions.ignored import changed_since, share
+from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
@@ -212,7 +213,10 @@ class Source:
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
-        """Lets Git remove the code of these trees some day, unless a commit has it. No baseline may need them."""
+        """Lets Git remove the code of these trees some day, unless a commit has it.
+
+        What a baseline still names stays, also on another branch, in another working tree, or of another project.
+        """
         refs = {_REFS + tree for tree in trees}
         if not refs:  # asks Git nothing
             return
@@ -220,8 +224,11 @@ class Source:
         if isinstance(snapshots, str):
             return
         kept = (snapshots.repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
-        for ref in sorted(refs.intersection(kept)):
-            snapshots.repository.answers("update-ref", "-d", ref)
+        kept_trees = {ref.removeprefix(_REFS) for ref in refs.intersection(kept)}
+        if kept_trees:
+            needed = needed_among(snapshots.repository, kept_trees, self._rootdir / self._baselines)
+            for tree in sorted(kept_trees - needed):
+                snapshots.repository.answers("update-ref", "-d", _REFS + tree)
 
     @cached_property
     def _snapshots(self) -> Snapshots | str:

@@ -13,6 +13,8 @@ from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.needed import needed_among
+from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree
 
@@ -127,6 +129,12 @@ def refs(repo: Repo) -> list[str]:
     return repo.git("for-each-ref", "--format=%(refname)", "refs/fileperf/").split()
 
 
+def is_forgotten(repo: Repo, stored: SourceState) -> bool:
+    with source(repo) as opened:
+        opened.forget(["1" * 40, "--all", stored.tree])
+    return refs(repo) == []
+
+
 def test_a_clean_tree_is_that_of_its_commit(repo: Repo) -> None:
     head = repo.git("rev-parse", "HEAD")
     assert state(repo) == SourceState(
@@ -165,9 +173,9 @@ def test_a_dirty_tree_is_kept_found_and_forgotten(repo: Repo) -> None:
     assert content(repo, stored, "näw file.py")[1] == "untracked"
     repo.git("gc", "--quiet", "--prune=now")
     assert content(repo, stored)[1] == "third"
-    with source(repo) as opened:
-        opened.forget(["1" * 40, "--all", stored.tree])
-    assert refs(repo) == []
+    assert not is_forgotten(repo, stored)  # its baseline is there
+    shutil.rmtree(repo.top / BASELINES)
+    assert is_forgotten(repo, stored)
     repo.git("gc", "--quiet", "--prune=now")
     assert "commit source and baseline together" in why_not(repo, stored)
 
@@ -668,3 +676,54 @@ def test_no_ignored_file_is_copied_through_a_link(repo: Repo, tmp_path: Path) ->
         assert isinstance(code, FoundCode)
         opened.check_out(code)
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.mark.parametrize("ignored", ["", ".fileperf/\n"], ids=["untracked", "ignored"])
+def test_code_that_a_baseline_of_another_project_needs_is_not_forgotten(ignored: str, repo: Repo) -> None:
+    repo.write(".gitignore", ignored)
+    stored = store(repo)
+    shutil.move(repo.top / BASELINES, repo.top / "services" / BASELINES)
+    assert not is_forgotten(repo, stored)
+    shutil.rmtree(repo.top / "services")
+    assert is_forgotten(repo, stored)
+
+
+def test_code_that_another_branch_or_working_tree_needs_is_not_forgotten(repo: Repo, tmp_path: Path) -> None:
+    repo.write("app.py", "third")
+    stored = store(repo)
+    repo.git("checkout", "--quiet", "-b", "other")
+    repo.git("add", "--force", BASELINES)
+    repo.git("commit", "--quiet", "--message", "a baseline")
+    repo.git("checkout", "--quiet", "--force", "main")
+    assert not (repo.top / BASELINES).exists()
+    assert not is_forgotten(repo, stored)
+    linked = tmp_path / "a linked tree"
+    repo.git("worktree", "add", "--quiet", "--detach", str(linked), "other")
+    repo.git("branch", "--quiet", "-D", "other")
+    git(linked, "rm", "--quiet", "-r", BASELINES)
+    assert not is_forgotten(repo, stored)  # the commit that is checked out has it
+    git(linked, "reset", "--quiet", "--hard")
+    git(linked, "reset", "--quiet", "--soft", "main")
+    assert not is_forgotten(repo, stored)  # now the files only
+    shutil.rmtree(linked)
+    assert is_forgotten(repo, stored)
+
+
+def test_code_that_a_baseline_outside_the_repository_needs_is_not_forgotten(repo: Repo) -> None:
+    repo.write("app.py", "third")
+    stored = state(repo)
+    with source(repo, "../elsewhere") as opened:
+        opened.keep()
+        file = repo.write("../elsewhere/machine/test_app.json", stored.tree)
+        opened.forget([stored.tree])
+        assert len(refs(repo)) == 1
+        file.unlink()
+        opened.forget([stored.tree])
+    assert refs(repo) == []
+
+
+def test_code_is_kept_where_git_cannot_say_in_time_who_needs_it(repo: Repo) -> None:
+    found = find_repository(repo.top)
+    assert found is not None
+    assert needed_among(found, ["1" * 40], repo.top / BASELINES) == set()
+    assert needed_among(found, ["1" * 40], repo.top / BASELINES, patience_s=0) == {"1" * 40}
