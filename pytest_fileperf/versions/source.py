@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from typing import Self
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout, remove_directory
 from pytest_fileperf.versions.ignored import changed_since, share
+from pytest_fileperf.versions.lookup import candidates, is_whole, tree_of
 from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
@@ -33,19 +34,13 @@ _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
 _MOST_BYTES = 256 << 20
 """Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
-_MOST_CHANGES = 20
-"""How many commits that changed an entry are looked at."""
-_MOST_LATER = 20
-"""How many commits after the one that an entry names are looked at, each for up to 0.1 s (20,000 files)."""
+_STORE_AGAIN = "store the baseline again with `--fileperf-update=all`"
 _NOBODY = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
 """Who commits what is kept, and when: the same code is the same commit."""
-_PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
-_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""Looking for code does not download it (Git 2.44 and newer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +159,7 @@ class Source:
     def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
         """Returns the code of a baseline: of the tree stored with it, by the commit stored with it (a full hash).
 
+        A commit that is no hash, as pytest-benchmark's `unknown`, is none.
         A text is a sentence: why it cannot be found, and what to do.
         """
         key = (tree, commit)
@@ -273,41 +269,25 @@ class Source:
         if isinstance(snapshots, str):
             return snapshots
         if tree is None:
-            return "the baseline does not say which code it is of: store it again, in a Git repository"
-        if not _HASH.fullmatch(tree) or (commit is not None and not _HASH.fullmatch(commit)):
-            return f"{tree!r} of commit {commit!r} is no name of code in Git: the baseline is damaged, store it again"
+            return f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}"
+        if not _HASH.fullmatch(tree):
+            return f"{tree!r} is no name of code in Git: it is damaged, {_STORE_AGAIN}"
+        if commit is not None and not _HASH.fullmatch(commit):  # "unknown" where there was no commit yet
+            commit = None
         here = self.here
         if not isinstance(here, str) and here.tree == tree:
             return FoundCode(tree=tree, title=here.title, is_here=True)
         try:
-            if _is_whole(snapshots.repository, tree):
-                dirty = commit is None or _tree_of(snapshots, commit) != tree
+            if is_whole(snapshots.repository, tree):
+                dirty = commit is None or tree_of(snapshots, commit) != tree
                 return FoundCode(tree=tree, title=_title(commit, dirty=dirty), is_here=False)
-            for candidate in _candidates(snapshots, tree, commit):
-                if _tree_of(snapshots, candidate) == tree:
+            for candidate in candidates(snapshots, tree, commit):
+                if tree_of(snapshots, candidate) == tree:
                     self._places[tree] = candidate
                     return FoundCode(tree=tree, title=_title(candidate, dirty=False), is_here=False)
         except (GitError, OSError) as error:
-            return f"Git cannot look for the baseline's code ({_said(error)}): store the baseline again"
+            return f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}"
         return _why_not_found(snapshots.repository)
-
-
-def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
-    """Yields commits that may have the tree, the likeliest first, some repeatedly."""
-    head = snapshots.repository.head()
-    yield from filter(None, (commit, head))
-    if head is None:
-        return
-    if inside := snapshots.left_out:
-        changes = ("--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", "--no-textconv", head)
-        yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *inside).split()
-    if commit is not None and _kind(snapshots.repository, commit) == "commit":
-        yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
-
-
-def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
-    """Returns the tree of a commit without the baselines; None where the commit is not here."""
-    return snapshots.of_commit(commit) if _kind(snapshots.repository, commit) == "commit" else None
 
 
 def _title(commit: str | None, *, dirty: bool) -> str:
@@ -316,31 +296,13 @@ def _title(commit: str | None, *, dirty: bool) -> str:
     return f"uncommitted code of {commit[:7]}" if dirty else commit[:7]
 
 
-def _kind(repository: Repository, name: str) -> str | None:
-    """Returns the kind of an object; None where it is not here."""
-    try:
-        return repository.ask("cat-file", "-t", name, env=_NO_FETCH)
-    except GitError:
-        return None
-
-
-def _is_whole(repository: Repository, tree: str) -> bool:
-    """Returns whether the repository has a tree with everything in it. Partial clones lack some, and fetch it late."""
-    try:
-        # First what fetches nothing in any version of Git.
-        listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
-    except GitError:
-        return False
-    return not any(line.startswith("?") for line in listed.split("\n")) and _kind(repository, tree) == "tree"
-
-
 def _why_not_found(repository: Repository) -> str:
     where = f"the baseline's code is not in the Git repository {repository.top}"
     if advice := repository.how_to_get_history():
         return f"{where}; {advice}"
     return (
         f"{where} (its history was rewritten, or not all of its files were committed): "
-        "commit source and baseline together, or store the baseline again"
+        f"commit source and baseline together, or {_STORE_AGAIN}"
     )
 
 

@@ -267,7 +267,7 @@ def test_a_baseline_that_came_with_other_code_is_no_guess(repo: Repo) -> None:
     repo.commit(app_py="fourth")
     said = why_not(repo, stored)
     assert "its history was rewritten, or not all of its files were committed" in said
-    assert "commit source and baseline together, or store the baseline again" in said
+    assert "commit source and baseline together, or store the baseline again with `--fileperf-update=all`" in said
 
 
 def test_a_rewritten_history(repo: Repo) -> None:
@@ -365,20 +365,26 @@ def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     assert content(repo, stored) == ("uncommitted code", "first")
 
 
-DAMAGED = [("--all", None), ("HEAD", None), ("1" * 40, "main"), ("../" + "1" * 37, None)]
-
-
-@pytest.mark.parametrize("tree,commit", DAMAGED)
-def test_a_damaged_entry(tree: str, commit: str | None, repo: Repo) -> None:
+@pytest.mark.parametrize("tree", ["--all", "HEAD", "../" + "1" * 37])
+def test_a_damaged_entry(tree: str, repo: Repo) -> None:
     with source(repo) as opened:
-        assert "the baseline is damaged, store it again" in str(opened.find(tree, commit))
+        assert "damaged, store the baseline again with `--fileperf-update=all`" in str(opened.find(tree, None))
+
+
+@pytest.mark.parametrize("commit", ["unknown", "unversioned", "main", "--all", ""])
+def test_a_commit_that_is_no_hash_is_none(commit: str, repo: Repo) -> None:
+    stored = state(repo)
+    with source(repo) as opened:
+        found = opened.find(stored.tree, commit)
+        assert isinstance(found, FoundCode)
+        assert found.is_here
+        assert opened.find("1" * 40, commit) == opened.find("1" * 40, None)
 
 
 def test_an_entry_without_a_tree(repo: Repo) -> None:
     with source(repo) as opened:
-        assert "does not say which code it is of: store it again" in str(
-            opened.find(None, repo.git("rev-parse", "HEAD"))
-        )
+        said = str(opened.find(None, repo.git("rev-parse", "HEAD")))
+    assert "does not say which code it is of: in a Git repository, store the baseline again with" in said
 
 
 def test_the_hash_of_something_else_is_no_tree(repo: Repo) -> None:
