@@ -20,7 +20,10 @@ from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repos
 
 __all__ = ("Snapshots",)
 
-_NO_CODE = r"(?:^|/)(?:__pycache__|\.fileperf|\.pytest_cache)(?:/|\Z)|\.pyc\Z"
+_NO_CODE = (
+    r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
+    r"(?:/|\Z)|\.pyc\Z"
+)
 """Paths that are never code. One repository may hold several projects, each with baselines of its own."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _SUBMODULE = "160000"
@@ -41,16 +44,25 @@ class Snapshots:
     """Makes trees of one repository; the directory is empty, and removed by the caller."""
 
     def __init__(
-        self, repository: Repository, directory: Path, *, left_out: Iterable[str], patience_s: float, most_bytes: int
+        self,
+        repository: Repository,
+        directory: Path,
+        *,
+        left_out: Iterable[str],
+        outputs: Iterable[str] = (),
+        patience_s: float,
+        most_bytes: int,
     ) -> None:
-        """The paths left out are from the top of the repository on, with `/`.
+        """The paths of baselines, which are left out, and of outputs are from the top of the repository on, with `/`.
 
+        Outputs, and what lies in those that are directories, are left out too, but for Python files.
         Git has so long to read the files, and reads or keeps so many bytes of what is not committed.
         """
         self.repository = repository
         self.left_out = tuple(left_out)
         baselines = "|".join(map(re.escape, self.left_out)) or r"\Z."
-        self._no_code = re.compile(rf"{_NO_CODE}|^(?:{baselines})(?:/|\Z)")
+        written = "|".join(map(re.escape, outputs)) or r"\Z."
+        self._no_code = re.compile(rf"(?s){_NO_CODE}|^(?:{baselines})(?:/|\Z)|^(?:{written})(?:/.*)?\Z(?<!\.py)")
         self._code_beside = re.compile(rf"(?s)^(?:{baselines})/.*\.py\Z")
         self._directory = directory
         self._patience_s = patience_s

@@ -86,16 +86,19 @@ class Source:
         baselines: Path,
         *,
         keeps_trees: bool = True,
+        outputs: Iterable[Path] = (),
         patience_s: float = _PATIENCE_S,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        """Takes the directory of the test run and that of the baselines.
+        """Takes the directory of the test run, that of the baselines, and the files and directories that it writes.
 
-        Git has so long to read the files, and reads or keeps so many bytes of what is not committed.
+        Relative paths are as seen from the first. Outputs are no code, but for Python files in them. Git has so long to
+        read the files, and reads or keeps so many bytes of what is not committed.
         """
         self._rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
+        self._outputs = tuple(outputs)
         self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._open = ExitStack()
@@ -245,8 +248,7 @@ class Source:
             return (
                 f"the Git repository {repository.top} ignores {rootdir}, so that no tree has its code: `git init` there"
             )
-        baselines = Path(os.path.abspath(self._rootdir / self._baselines))  # noqa: PTH100 # Path.absolute keeps `..`
-        if self._rootdir.resolve().is_relative_to(baselines.resolve()):
+        if self._rootdir.resolve().is_relative_to(self._resolved(self._baselines)):
             return (
                 f"the directory of the baselines, {self._baselines}, has the code too: "
                 "give the baselines a directory of their own (`fileperf_baselines`)"
@@ -257,12 +259,24 @@ class Source:
             return f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
         self._open.callback(remove_directory, directory)
         top = repository.top.resolve()
-        as_written = baselines.parent.resolve() / baselines.name
-        inside = {path for path in (as_written, baselines.resolve(), directory) if path.is_relative_to(top)}
-        left_out = [path.relative_to(top).as_posix() for path in sorted(inside)]
+        outputs = (path for path in self._outputs if not self._rootdir.resolve().is_relative_to(self._resolved(path)))
         return Snapshots(
-            repository, directory, left_out=left_out, patience_s=self._patience_s, most_bytes=self._most_bytes
+            repository,
+            directory,
+            left_out=self._inside(top, (self._baselines, directory)),
+            outputs=self._inside(top, outputs),
+            patience_s=self._patience_s,
+            most_bytes=self._most_bytes,
         )
+
+    def _resolved(self, path: Path) -> Path:
+        return (self._rootdir / path).resolve()
+
+    def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
+        """Returns the paths below the top, from there on: as they are written, and with links followed."""
+        written = [Path(os.path.abspath(self._rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
+        found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
+        return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
 
     def _find(self, tree: str | None, commit: str | None) -> FoundCode | str:
         snapshots = self._snapshots

@@ -183,15 +183,15 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
 
     No comparison of trees sees that code, and both sides run the same: editable installs elsewhere, directories on
     `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own is left out. A package
-    counts by the directory it lies in; none lies in another.
+    counts by the directory it lies in, links followed; none lies in another.
     """
     if tree.here is None:
         return ()
     whole = tree if tree.there is not None else CodeTree(there=tree.here)
     outside = {
-        _import_directory(path.parent)
+        _import_directory(path.resolve().parent)
         for path in map(Path, files)
-        if not whole.holds(path) and not is_of_the_interpreter(path)
+        if not whole.holds(path) and not is_of_the_interpreter(path) and not is_of_the_interpreter(path.resolve())
     }
     tops = (directory for directory in outside if outside.isdisjoint(directory.parents))
     return tuple(sorted(map(str, tops), key=lambda top: (len(top), top)))

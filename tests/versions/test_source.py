@@ -153,12 +153,43 @@ def test_committing_the_baseline_changes_no_tree(repo: Repo) -> None:
 
 def test_what_python_and_pytest_write_changes_no_tree_committed_or_not(repo: Repo) -> None:
     before = state(repo)
-    for path in ("__pycache__/app.cpython-313.pyc", "deep/__pycache__/x", "old.pyc", ".pytest_cache/v/README.md"):
+    caches = [f"{name}/x.py" for name in (".benchmarks", ".hypothesis", ".tox", "a/.mypy_cache", ".ruff_cache")]
+    data = [".coverage", ".coverage.host.1", "deep/__pycache__/x", ".pytest_cache/v/README.md"]
+    for path in ("__pycache__/app.cpython-313.pyc", "old.pyc", *caches, *data):
         repo.write(path, "compiled")
     assert state(repo) == before
     repo.commit()
     after = state(repo)
     assert (after.tree, after.dirty) == (before.tree, False)
+
+
+def test_settings_of_tools_are_in_the_tree(repo: Repo) -> None:
+    for path in (".coveragerc", ".toxrc", ".env"):
+        before = state(repo).tree
+        repo.write(path, "[run]")
+        assert state(repo).tree != before
+
+
+def test_outputs_change_no_tree_committed_or_not(repo: Repo) -> None:
+    repo.write("out/settings.py", "code")
+    repo.commit()
+    outputs = [repo.top / "run.json", Path("out"), repo.top / "../elsewhere.html", repo.top, repo.top.parent]
+
+    def tree() -> str:
+        with Source(repo.top, repo.top / BASELINES, outputs=outputs) as opened:
+            assert isinstance(opened.here, SourceState)
+            return opened.here.tree
+
+    before = tree()
+    for path in ("run.json", "out/deep/report.html"):
+        repo.write(path, "written")
+        assert tree() == before
+    repo.commit()
+    assert tree() == before
+    for path in ("out/settings.py", "run.json2", "app.py"):
+        repo.write(path, "changed")
+        assert tree() != before
+        before = tree()
 
 
 def test_a_dirty_tree_is_kept_found_and_forgotten(repo: Repo) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from serve.processes import posix
 
 from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
 
@@ -244,3 +245,17 @@ def test_code_from_outside_the_other_tree_is_named_by_its_directories(trees: Cod
     assert outside_code(loaded, trees) == tuple(sorted((library, ignored), key=len))
     assert outside_code(loaded, CodeTree(here=tmp_path / "here")) == (str(tmp_path / "base" / "src"), library)
     assert outside_code(loaded, HERE) == ()
+
+
+@posix
+def test_code_behind_a_link_out_of_the_tree_is_named_by_where_it_is(tmp_path: Path) -> None:
+    package = tmp_path / "elsewhere" / "lib"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "part.py"):
+        (package / name).touch()
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "lib").symlink_to(package)
+    (here / "one.py").symlink_to(package / "part.py")
+    loaded = [str(here / "lib" / "part.py"), str(here / "one.py")]
+    assert outside_code(loaded, CodeTree(here=here)) == (str((tmp_path / "elsewhere").resolve()),)
