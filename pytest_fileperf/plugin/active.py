@@ -131,6 +131,7 @@ class Active:
                 self._config.rootpath,
                 options.baselines,
                 keeps_trees=options.keeps_trees,
+                outputs=[path for path in (self.options.json, self.options.html) if path is not None],
             )
             self._session = Session(options, Rig(progress=self.progress, source=source))
         return self._session
