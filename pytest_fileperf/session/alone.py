@@ -46,8 +46,15 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
     """Returns what was measured of the code here. Raises what booting and loading raise."""
     served = plan.server
     servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
-    recording = _recording(task, plan, rig, servers, after)
-    measurement = measurement_of(recording)
+    recording, last = _recordings(task, plan, rig, servers, after)
+    # Between two runs a boot is idle while the others are loaded: what limits it shows in one run.
+    measurement, alone = measurement_of(recording), measurement_of(last)
+    use = replace(
+        measurement.server,
+        cpu_share=alone.server.cpu_share,
+        worker_cpu_shares=alone.server.worker_cpu_shares,
+    )
+    measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
     result = Result(
         test=task.test,
         work=task.work.name,
@@ -95,8 +102,10 @@ def _costs(
     return explain_costs(load, plan.profile, Looked(server=server, root=None, cpu_per_request=cpu_per_request), cores)
 
 
-def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], after: After) -> Recording:
-    """Makes runs on each boot, in random order, until it is enough; returns everything that was kept."""
+def _recordings(
+    task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], after: After
+) -> tuple[Recording, Recording]:
+    """Makes runs on each boot, in random order, until it is enough; returns all that was kept, and its last runs."""
     load = plan.load
     recording = partial(
         recording_of,
@@ -112,7 +121,7 @@ def _recording(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServ
             kept = after(kept.runs, runs, recording)
     finally:
         rig.progress.done()
-    return recording(kept.runs)
+    return recording(kept.runs), recording(kept.runs[-len(servers) :])
 
 
 def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], title: str) -> list[Run]:
