@@ -47,14 +47,13 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
     served = plan.server
     servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
     recording, last = _recordings(task, plan, rig, servers, after)
-    # Between two runs a boot is idle while the others are loaded: what limits it shows in one run.
-    measurement, alone = measurement_of(recording), measurement_of(last)
-    use = replace(
-        measurement.server,
-        cpu_share=alone.server.cpu_share,
-        worker_cpu_shares=alone.server.worker_cpu_shares,
-    )
-    measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
+    measurement = measurement_of(recording)
+    if last is not recording:
+        # Between two runs a boot is idle while the others are loaded: what limits it shows in one run.
+        alone = measurement_of(last)
+        cpu, workers = alone.server.cpu_share, alone.server.worker_cpu_shares
+        use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
+        measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
     result = Result(
         test=task.test,
         work=task.work.name,
@@ -121,7 +120,8 @@ def _recordings(
             kept = after(kept.runs, runs, recording)
     finally:
         rig.progress.done()
-    return recording(kept.runs), recording(kept.runs[-len(servers) :])
+    whole, last = recording(kept.runs), kept.runs[-len(servers) :]
+    return whole, whole if len(last) == len(kept.runs) else recording(last)
 
 
 def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], title: str) -> list[Run]:

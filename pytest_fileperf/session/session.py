@@ -84,8 +84,11 @@ class Session:
         self._notes: list[str] = []
         self._unchanged: list[MetricComparison] = []
         """What unchanged code did against its stored figures."""
-        self._suspected: dict[int, tuple[Callable[[], tuple[MetricComparison, ...]], tuple[MetricComparison, ...]]] = {}
-        """What measures unchanged code again that seemed slower, and how it seemed, by the place of its result."""
+        self._suspected: dict[
+            int, tuple[Callable[[], tuple[MetricComparison, ...]], tuple[MetricComparison, ...], bool]
+        ] = {}
+        """What measures unchanged code again that seemed slower, how it seemed, and whether it tells how steady the
+        machine is; by the place of its result."""
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
 
@@ -135,7 +138,7 @@ class Session:
         sessions know how steady the machine is.
         """
         found = []
-        for place, (measure_again, first) in self._suspected.items():
+        for place, (measure_again, first, tells_spread) in self._suspected.items():
             result = self.results[place]
             try:
                 again = {item.metric: item.outcome for item in measure_again()}
@@ -149,7 +152,7 @@ class Session:
             if world != result.verdict.world:
                 self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
                 found.append(self.results[place])
-            else:
+            elif tells_spread:
                 self._unchanged += world
         self._suspected.clear()
         self._history.add(changes_in(self._unchanged))
@@ -186,11 +189,12 @@ class Session:
         """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""
         world = result.verdict.world
         suspected = any(item.outcome is Outcome.REGRESSED for item in world)
-        if suspected and measured.world_again is not None:
-            self._suspected[len(self.results)] = measured.world_again, world
-            return replace(result, verdict=replace(result.verdict, world=tuple(map(_unsure, world))))
         # A busy machine is noticed as such: it does not tell how the machine differs when it is not.
-        if measured.tells_spread and not measured.result.measurement.busy.is_busy:
+        tells_spread = measured.tells_spread and not measured.result.measurement.busy.is_busy
+        if suspected and measured.world_again is not None:
+            self._suspected[len(self.results)] = measured.world_again, world, tells_spread
+            return replace(result, verdict=replace(result.verdict, world=tuple(map(_unsure, world))))
+        if tells_spread:
             self._unchanged += world
         return result
 
@@ -202,13 +206,13 @@ class Session:
         raise_for_failed_requests(result.measurement, allowed, title, log=measured.log)
         if result.baseline_written or self._options.smoke:
             return
-        judged_by_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
+        has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
         # A change may bring an endpoint that the base lacks. A base without the app compares nothing at all.
         expected = absent is not None and not absent.app
         raise_for(
             result.verdict,
             strict=self._options.strict,
-            ci=self._options.ci and not judged_by_limits and not expected,
+            ci=self._options.ci and not has_limits and not expected,
             title=title,
             limiting=str(result.measurement.limit),
             background=str(result.background or ""),

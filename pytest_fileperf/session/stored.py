@@ -79,7 +79,7 @@ class StoredBaseline:
             return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
         code = self.code.of(found.entry)
         if code.here is not None:
-            return self._same(task, rig, found, code.here)
+            return self._same(task, rig, found, code.here, code.said)
         if code.base is None:
             return self._by_figures(task, rig, _FIGURES + code.said, no_code=code.said)
         if self.confirm == "auto" and self._is_steady(task, found):
@@ -135,7 +135,7 @@ class StoredBaseline:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
         return self._judged_by_figures(task, measure_alone(task, self.alone, rig), said, no_code=no_code)
 
-    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree) -> Measured:
+    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
 
         Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
@@ -161,6 +161,7 @@ class StoredBaseline:
         changed = package_changes(found.entry.packages, packages)
         code = _sentences(
             f"the code here is that of {title_of(found.entry)}",
+            said,
             f"changed packages: {', '.join(changed)}" if changed else "",
         )
         verdict = Verdict(

@@ -431,3 +431,18 @@ def test_a_slower_world_that_was_seen_twice_is_no_sign_of_an_unsteady_machine(pr
     slow = App(latency_ns=3 * MS)
     project.run(Host(base=slow, now=slow), Code(project.directory, NEW))
     assert History(project.baselines, Environment.current()).read() == before
+
+
+def test_packages_that_cannot_be_had_are_told_where_the_code_is_the_same_too(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project.directory / "cache"))
+    project.store()
+    (file,) = project.baselines.glob("*/*.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["tests"][TEST.nodeid]["packages"]["not-here"] = "1.0 (git 1a2b3c4)"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    result = project.run(Host(), Code(project.directory, OLD), base_packages="stored")
+    assert outcome_of(result) is Outcome.PASS
+    assert "not-here" in result.verdict.code
+    assert "it runs with the packages installed here" in result.verdict.code
