@@ -19,6 +19,7 @@ from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, mar
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.short_summary import ShortSummary
 from pytest_fileperf.plugin.staleness import Census, settle_stale
+from pytest_fileperf.plugin.unmeasured import Unmeasured
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def activate(config: pytest.Config) -> None:
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.census, "fileperf-census")
+    config.pluginmanager.register(Unmeasured(), "fileperf-unmeasured")
     config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
 
 

@@ -22,7 +22,7 @@ def fileperf(request: pytest.FixtureRequest, fileperf_app: object) -> FilePerf:
     """Loads the app under test: get, post, put, patch, delete, request and run, each returning a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
-    return FilePerf(_measuring(request, fileperf_app))
+    return FilePerf(_to_measure(request, fileperf_app))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def afileperf(request: pytest.FixtureRequest, fileperf_app: object) -> AsyncFile
     """The verbs of `fileperf` for async tests: awaitable, while the test's own event loop goes on."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
-    return AsyncFilePerf(_measuring(request, fileperf_app))
+    return AsyncFilePerf(_to_measure(request, fileperf_app))
 
 
 @pytest.fixture
@@ -58,6 +58,16 @@ def fileperf_server(request: pytest.FixtureRequest, fileperf_app: object) -> Run
         return measuring.server()
     except FilePerfError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+def _to_measure(request: pytest.FixtureRequest, app: object) -> Measuring:
+    """Returns the measurements of the test, which fails where it makes none; skips it where load tests are off."""
+    __tracebackhide__ = True
+    measuring = _measuring(request, app)
+    from pytest_fileperf.plugin.unmeasured import expect_measurement
+
+    expect_measurement(request.node, str(request.fixturename), measuring)
+    return measuring
 
 
 def _measuring(request: pytest.FixtureRequest, app: object) -> Measuring:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.plugin.arguments import NO_APP, VerbCall
 from pytest_fileperf.plugin.options import marker_keys
+from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings.resolve import Settings, resolve
 
@@ -37,6 +38,10 @@ class Measuring:
         self._item = item
         self._app = app
         self._count = 0
+        self.has_measured = False
+        """Whether a measurement was made, or raised an error; not where it was given up."""
+        self.async_verbs: list[AsyncVerb] = []
+        """The calls of async verbs, which measure when they are awaited."""
 
     def measure(self, call: VerbCall, *, given_up: Event | None = None) -> Measurement:
         """Makes the measurement, and blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
@@ -44,8 +49,18 @@ class Measuring:
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
-        with self._active.progress.until(given_up):
-            return _without_internals(lambda: self._measure(call))
+        try:
+            with self._active.progress.until(given_up):
+                return _without_internals(lambda: self._measure(call))
+        finally:
+            self.has_measured |= given_up is None or not given_up.is_set()
+
+    def to_be_awaited(
+        self, call: VerbCall, coroutine: Coroutine[object, None, Measurement]
+    ) -> Coroutine[object, None, Measurement]:
+        """Returns the coroutine of an async verb, after noting it: the test fails where nobody awaits it."""
+        self.async_verbs.append(AsyncVerb(coroutine, call.where, calling_place(self._item.config.rootpath)))
+        return coroutine
 
     def server(self) -> RunningServer:
         """Returns the running server that this test's marker, app and options describe. Raises FilePerfError."""

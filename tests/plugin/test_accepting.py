@@ -112,7 +112,7 @@ def test_a_reason_cannot_steer_a_terminal(pytester: pytest.Pytester, run: Run) -
 def test_storing_in_ci_needs_its_own_word(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, option: str, ci: str
 ) -> None:
-    pytester.makepyfile("def test_some(fileperf): pass")
+    pytester.makepyfile("import pytest\n@pytest.mark.fileperf\ndef test_some(): pass")
     monkeypatch.setenv("CI", ci)
     assert problem_of(run(option)) == (
         "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: "
@@ -125,7 +125,7 @@ def test_storing_in_ci_needs_its_own_word(
 def test_ci_may_be_said_to_be_off(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, ci: str
 ) -> None:
-    pytester.makepyfile("def test_some(fileperf): pass")
+    pytester.makepyfile("import pytest\n@pytest.mark.fileperf\ndef test_some(): pass")
     monkeypatch.setenv("CI", ci)
     run("--fileperf-update").assert_outcomes(passed=1)
 

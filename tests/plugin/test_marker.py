@@ -24,13 +24,15 @@ def test_the_closest_marker_wins_by_key(pytester: pytest.Pytester, run: Run) -> 
                 settings = fileperf._measuring._settings({"label": "verb"})
                 assert (settings.connections, settings.rounds, settings.boots) == (3, 20, 1)
                 assert settings.label == "verb"
+                pytest.skip("right")
 
             def test_other(self, fileperf):
                 settings = fileperf._measuring._settings({})
                 assert (settings.connections, settings.rounds, settings.label) == (2, 20, "module")
+                pytest.skip("right")
         """
     )
-    run("--fileperf", "--fileperf-connections=99").assert_outcomes(passed=2)
+    run("--fileperf", "--fileperf-connections=99").assert_outcomes(skipped=2)
 
 
 def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytester, run: Run) -> None:
@@ -74,7 +76,7 @@ def test_the_gates_of_all_tests_to_come_share_one_error_rate(pytester: pytest.Py
         import pytest
         from pytest_fileperf.plugin.active import ACTIVE
 
-        def test_two(fileperf): pass
+        def test_two(fileperf): pytest.skip()
 
         @pytest.mark.fileperf(gate="rps, p50, p99")
         @pytest.mark.parametrize("number", [1, 2])
@@ -82,7 +84,7 @@ def test_the_gates_of_all_tests_to_come_share_one_error_rate(pytester: pytest.Py
         test_three_each = pytest.mark.skip(three_each)
 
         @pytest.mark.fileperf(gate="none")
-        def test_none(fileperf): pass
+        def test_none(fileperf): pytest.skip()
 
         @pytest.mark.fileperf
         def test_not_measuring(fileperf_server): pass

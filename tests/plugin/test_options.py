@@ -49,7 +49,7 @@ def problems_of(result: pytest.RunResult) -> list[str]:
     ],
 )
 def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pytester, run: Run, option: str) -> None:
-    pytester.makepyfile("def test_on(fileperf): pass")
+    pytester.makepyfile("import pytest\n@pytest.mark.fileperf\ndef test_on(): pass")
     run(option).assert_outcomes(passed=1)
 
 
@@ -243,7 +243,7 @@ def test_what_is_about_stored_baselines_is_refused_where_none_is_used(
 def test_what_the_ini_file_says_of_stored_baselines_is_no_error_where_none_is_used(
     pytester: pytest.Pytester, run: Run
 ) -> None:
-    pytester.makepyfile("def test_some(fileperf): pass")
+    pytester.makepyfile("import pytest\n@pytest.mark.fileperf\ndef test_some(): pass")
     pytester.makeini("[pytest]\nfileperf_confirm = always\nfileperf_base_packages = stored\n")
     run("--fileperf-smoke").assert_outcomes(passed=1)
 
@@ -398,7 +398,7 @@ def test_xdist_is_refused_with_what_to_do(pytester: pytest.Pytester, run_load: R
 def test_xdist_is_not_refused_where_it_measures_nothing(
     pytester: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
 ) -> None:
-    pytester.makepyfile("def test_some(fileperf): pass")
+    pytester.makepyfile("import pytest\n@pytest.mark.fileperf\ndef test_some(): pass")
     assert run_load(*arguments, plugins=("xdist",)).ret == 0
 
 
