@@ -43,12 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
         activate(config)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips load tests, and the fixtures they need, where they are off."""
-    if is_enabled(config):
-        return
+    """Marks tests that only use the fixtures, and skips load tests and the fixtures they need where they are off.
+
+    It comes before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
+    """
+    skipped = not is_enabled(config)
     for item in items:
-        if is_load_test(item):
+        if not is_load_test(item):
+            continue
+        if item.get_closest_marker("fileperf") is None:
+            item.add_marker("fileperf")
+        if skipped:
             item.add_marker(pytest.mark.skip(reason=SKIP_REASON))
 
 

@@ -51,6 +51,22 @@ def test_load_tests_are_skipped_and_the_reason_says_what_to_do(pytester: pytest.
     result.stdout.fnmatch_lines([SKIPPED])
 
 
+@pytest.mark.parametrize(
+    "options,selected",
+    [
+        (("-m", "fileperf"), ["test_async", "test_marked", "test_server[1]", "test_server[2]", "test_sync"]),
+        (("-m", "not fileperf"), ["test_plain"]),
+    ],
+)
+@pytest.mark.parametrize("enabled", [(), ("--fileperf",)])
+def test_the_marker_selects_tests_that_only_use_the_fixtures(
+    pytester: pytest.Pytester, run: Run, options: tuple[str, ...], selected: list[str], enabled: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(TESTS.replace("connections=0", "connections=1"))
+    result = run("--collect-only", "-q", *options, *enabled)
+    assert sorted(line.rpartition("::")[2] for line in result.outlines if "::" in line) == selected
+
+
 def test_a_fixture_asked_for_while_the_test_runs_skips_it(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile('def test_late(request): request.getfixturevalue("fileperf").get("/")')
     result = run("-rs")
