@@ -19,6 +19,9 @@ _FULL = 0.75
 class Grid:
     """The values of two parameters, and the member of each cell."""
 
+    row_name: str
+    """The parameter whose values are the rows."""
+    column_name: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     members: Mapping[tuple[str, str], int]
@@ -27,7 +30,13 @@ class Grid:
     def turned(self) -> Grid:
         """Returns it with rows and columns exchanged."""
         members = {(column, row): member for (row, column), member in self.members.items()}
-        return Grid(rows=self.columns, columns=self.rows, members=members)
+        return Grid(
+            row_name=self.column_name,
+            column_name=self.row_name,
+            rows=self.columns,
+            columns=self.rows,
+            members=members,
+        )
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
@@ -41,6 +50,8 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
     for one, other in combinations(varying, 2):
         members = {(each[one], each[other]): member for member, each in enumerate(texts)}
         grid = Grid(
+            row_name=one,
+            column_name=other,
             rows=_distinct(each[one] for each in texts),
             columns=_distinct(each[other] for each in texts),
             members=members,

@@ -159,14 +159,20 @@ def limited_by(kind: LimitKind, which: str = "all") -> str:
 
 
 def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> list[str]:
-    """Returns the grid: the ranked metric in its cells, the best marked. It is turned or left out to fit."""
-    heading = METRICS[group.ranking.metric].title
+    """Returns the grid under its two parameters: the ranked metric in its cells, the best marked.
+
+    It is turned or left out to fit.
+    """
+    metric = METRICS[group.ranking.metric].title
     for each in (grid, grid.turned()):
-        names = Column(heading=heading, texts=tuple(map(plain, each.rows)))
+        names = Column(heading=plain(each.row_name), texts=tuple(map(plain, each.rows)))
         columns = [_grid_column(each, column, group) for column in each.columns]
         if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= width:
             table = table_of(names, columns, width=width)
-            return [table.heading(colour=colour), *(table.row(at, colour=colour) for at in range(len(each.rows)))]
+            parameters = f"{metric} by {plain(each.row_name)} and {plain(each.column_name)}"
+            above = flow([(parameters, Style.NONE)], width=width, indent=0, hanging=2, colour=colour)
+            rows = (table.row(at, colour=colour) for at in range(len(each.rows)))
+            return [*above, table.heading(colour=colour), *rows]
     return []
 
 

@@ -69,6 +69,8 @@ FULL = [(size, server) for size in ("1KiB", "1MiB", "9MiB") for server in ("uvic
 
 def test_two_parameters_make_a_grid_with_the_longer_one_as_rows() -> None:
     grid = Grid(
+        row_name="size",
+        column_name="server",
         rows=("1KiB", "1MiB", "9MiB"),
         columns=("uvicorn-1", "uvicorn-2"),
         members={pair: at for at, pair in enumerate(FULL)},
@@ -87,6 +89,7 @@ def test_parameters_that_are_the_same_everywhere_or_follow_from_another_do_not_m
     results = cross("kind,size,how,server", *(("get", size, f"with {size}", server) for size, server in FULL))
     grid = grid_of(results)
     assert grid is not None
+    assert (grid.row_name, grid.column_name) == ("size", "server")
     assert (grid.rows, grid.columns) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
 
 

@@ -386,9 +386,15 @@ def test_the_members_of_a_group_are_ranked_with_ties_and_bars() -> None:
     assert 0 < ends[0] < bar < ends[1] <= 1
 
 
-def test_two_parameters_make_a_grid_with_the_best_marked() -> None:
+def heads_of(table: Node) -> Iterator[Node]:
+    return table.first("thead").all("tr")
+
+
+def test_two_parameters_make_a_grid_under_their_names_with_the_best_marked() -> None:
     grid = page(*servers()).first("table", "grid")
-    assert [cell.text for cell in grid.first("thead").all("th")] == ["", "1", "2"]
+    across, names = ([(cell.text, cell.attributes.get("scope")) for cell in row.all("th")] for row in heads_of(grid))
+    assert across == [("workers", "colgroup")]
+    assert names == [("server", "col"), ("1", "col"), ("2", "col")]
     rows = [[cell.text for cell in row.content if isinstance(cell, Node)] for row in grid.first("tbody").all("tr")]
     assert rows == [["uvicorn", "1,000", "2,000"], ["gunicorn", "1,000", "2,000"]]
     assert [node.text for node in grid.all("b")] == ["2,000", "2,000"]
@@ -451,7 +457,7 @@ def test_text_stays_text_wherever_it_comes_from() -> None:
     assert tree.first("pre").text == EVIL
     assert tree.first("section", "group").first("h3").text == EVIL
     headings = [cell.text for cell in tree.first("table", "grid").all("th")]
-    assert headings == ["", f"{EVIL}0", f"{EVIL}1", f"{EVIL}0", f"{EVIL}1"]
+    assert headings == ["other", EVIL, f"{EVIL}0", f"{EVIL}1", f"{EVIL}0", f"{EVIL}1"]
     assert tree.first("article").first("h3").text == EVIL
     (title,) = tree.all("title")
     assert "alert" not in title.text

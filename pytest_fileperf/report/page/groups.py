@@ -85,7 +85,7 @@ def _bar(place: Place, best: float | None, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
-    """Returns the grid, with better cells in warmer colours; empty where the members make no grid."""
+    """Returns the grid under its two parameters, with better cells in warmer colours; empty where there is none."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup("")
@@ -97,7 +97,13 @@ def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
             member = grid.members.get((row, column))
             cells.append(element("td") if member is None else _cell(group, places[member], entries))
         rows.append(element("tr", element("th", plain(row), scope="row"), *cells))
-    return table(("", *(f">{plain(column)}" for column in grid.columns)), rows, class_="grid")
+    across = element(
+        "tr",
+        element("td", METRICS[group.ranking.metric].title, class_="quiet"),
+        element("th", plain(grid.column_name), class_="number", colspan=str(len(grid.columns)), scope="colgroup"),
+    )
+    headings = (plain(grid.row_name), *(f">{plain(column)}" for column in grid.columns))
+    return table(headings, rows, class_="grid", above=(across,))
 
 
 def _cell(group: RankedGroup, place: Place, entries: Mapping[int, PageEntry]) -> Markup:

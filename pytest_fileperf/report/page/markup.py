@@ -59,13 +59,18 @@ def data_block(value: object, /, **attributes: str) -> Markup:
     return raw_element("script", text, type="application/json", **attributes)
 
 
-def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "") -> Markup:
-    """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers."""
+def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = ()) -> Markup:
+    """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers.
+
+    `above` are rows over the headings.
+    """
     cells = (
         element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")
+        if heading.removeprefix(">")
+        else element("td")
         for heading in headings
     )
-    head = element("thead", element("tr", *cells))
+    head = element("thead", *above, element("tr", *cells))
     return element("div", element("table", head, element("tbody", *rows), class_=class_), class_="scroll")
 
 
