@@ -19,6 +19,7 @@ from pytest_fileperf.units import format_change
 
 __all__ = (
     "NOT_YOUR_CODE",
+    "base_name",
     "change_text",
     "code_text",
     "compared",
@@ -34,6 +35,11 @@ __all__ = (
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 _LEAST_DISAGREEMENT, _DISAGREEMENT = 0.005, 0.2
 """How far the logarithms of a change and of both sides' ratio may be apart: at least, and as a share of the change."""
+
+
+def base_name(verdict: Verdict) -> str:
+    """Returns what the side is called that a run is compared with: another version, or what was stored."""
+    return "base" if verdict.against and not verdict.code else "baseline"
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.comparisons import code_text, is_same_code, range_text, sides, world_text
+from pytest_fileperf.report.comparisons import base_name, code_text, is_same_code, range_text, sides, world_text
 from pytest_fileperf.report.details import other_kinds
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import quantity
@@ -34,9 +34,7 @@ def verdict_text(
     """
     parts = [_wrapped(f"{title}: {head}")]
     if verdict.comparisons:
-        parts.append(
-            _comparison_table(verdict.comparisons, base="base" if verdict.against and not verdict.code else "baseline")
-        )
+        parts.append(_comparison_table(verdict.comparisons, base=base_name(verdict)))
     if explanation:
         parts.append(explanation)
     if verdict.limits:

@@ -141,6 +141,14 @@ def test_rounds_are_drawn_when_they_were_and_boots_are_marked() -> None:
     assert [name["text"] for name in names] == ["boot 1", "boot 2"]
 
 
+def test_boots_are_numbered_as_they_ran() -> None:
+    recorded = recording(boots=3, rounds=2)
+    order = {0: 2, 1: 0, 2: 1}  # which boot comes when is drawn by chance
+    rounds = tuple(replace(round_, boot=order[round_.boot]) for round_ in recorded.rounds)
+    names: Any = chart_of(result(recorded=replace(recorded, rounds=rounds)), "Requests").layout["annotations"]
+    assert [(name["text"], name["x"]) for name in names] == [("boot 1", 0), ("boot 2", 1), ("boot 3", 2)]
+
+
 def test_rounds_stand_against_baseline_limit_and_the_rate_that_was_due() -> None:
     verdict = Verdict(limits=(TOO_FEW,), comparisons=(PASSED, TAIL_IMPROVED))
     shown = replace(result(recorded=recording(), verdict=verdict), identity={"load": {"rate": 2500}})
@@ -159,7 +167,7 @@ def test_failures_have_marks_of_their_own() -> None:
 def test_percentiles_of_few_requests_are_hollow() -> None:
     chart = chart_of(result(recorded=recording(requests=100)), "Latency over time")
     assert set(trace_of(chart, "p50")["marker"]["symbol"]) == {"circle"}
-    assert set(trace_of(chart, "p99")["marker"]["symbol"]) == {"circle-open"}
+    assert set(trace_of(chart, "p99")["marker"]["symbol"]) == {"diamond-open"}
 
 
 @pytest.mark.parametrize("drain_s,rounds", [(40.0, 5), (0.1, 4)])

@@ -204,9 +204,13 @@ def test_both_sides_of_each_pair_have_their_level() -> None:
     assert [trace["name"] for trace in latencies.traces] == ["p50 base", "p50 now", "p99 base", "p99 now"]
 
 
-def test_base_has_a_curve_of_percentiles() -> None:
-    chart = chart_of(compared(), "Latency by percentile")
-    assert [trace["name"] for trace in chart.traces][0::2] == ["latency", "latency of base"]
+@pytest.mark.parametrize("code,base", [("", "latency of base"), ("its code at 1a2b3c4", "latency of baseline")])
+def test_both_sides_have_a_curve_of_percentiles_that_tell_themselves_apart(code: str, base: str) -> None:
+    shown = compared()
+    chart = chart_of(replace(shown, verdict=replace(shown.verdict, code=code)), "Latency by percentile")
+    assert [trace["name"] for trace in chart.traces] == ["latency now", "to the first byte", base]
+    lines: list[Any] = [trace["line"] for trace in chart.traces]
+    assert len({each["color"] for each in lines}) == len({each["dash"] for each in lines}) == 3
 
 
 def test_many_pairs_of_many_turns_do_not_drown_the_page() -> None:

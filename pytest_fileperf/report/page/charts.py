@@ -13,6 +13,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
+from pytest_fileperf.report.comparisons import base_name
 from pytest_fileperf.report.details import NOTABLE
 from pytest_fileperf.report.page.drawing import (
     BAD,
@@ -55,7 +56,7 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 def charts_of(result: Result) -> tuple[Chart, ...]:
     """Returns the charts that have something to show, in the order to read them."""
     recording = result.recording
-    made = [_percentiles(recording, result.base), _lead_times(recording), *pair_charts(result)]
+    made = [_percentiles(result), _lead_times(recording), *pair_charts(result)]
     if recording.counted():
         timeline = timeline_of(recording)
         # In a comparison the charts of pairs tell more: turns are many and short, and the base's would be missing.
@@ -68,21 +69,22 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
 # --- latency by percentile
 
 
-def _percentiles(recording: Recording, base: Recording | None) -> Chart | None:
+def _percentiles(result: Result) -> Chart | None:
+    recording, base = result.recording, result.base
     latency = recording.latency()
     if latency.count < LEAST_REQUESTS:
         return None
     scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
     service, ttfb = recording.service(), recording.ttfb()
-    traces = [_curve("latency", latency, scale, FIRST)]
+    traces = [_curve("latency" if base is None else "latency now", latency, scale, FIRST)]
     says = "The value at p99 is one that 99 % of the requests did not exceed."
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
-        traces.append(_curve("service time", service, scale, SECOND))
+        traces.append(_curve("service time", service, scale, SECOND, dash="dash"))
         says = "Latency counts from when a request was due, service time from when it was sent."
     if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
-        traces.append(_curve("to the first byte", ttfb, scale, THIRD))
+        traces.append(_curve("to the first byte", ttfb, scale, THIRD, dash="dot"))
     if base is not None and (other := base.latency()).count >= LEAST_REQUESTS:
-        traces.append(_curve("latency of base", other, scale, QUIET))
+        traces.append(_curve(f"latency of {base_name(result.verdict)}", other, scale, QUIET, dash="dashdot"))
     count = latency.count
     shares = [share for share in _PERCENTILES if count * (1 - share / 100) >= 1]
     xaxis = {
@@ -102,7 +104,7 @@ def _percentiles(recording: Recording, base: Recording | None) -> Chart | None:
     )
 
 
-def _curve(name: str, latency: Histogram, scale: Scale, colour: str) -> Trace:
+def _curve(name: str, latency: Histogram, scale: Scale, colour: str, *, dash: str = "solid") -> Trace:
     """Returns the percentiles of a histogram over 1 / (1 - share), as HdrHistogram's plots show them."""
     count = latency.count
     values_ns = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.float64)
@@ -119,6 +121,7 @@ def _curve(name: str, latency: Histogram, scale: Scale, colour: str) -> Trace:
         points,
         scale,
         colour,
+        dash=dash,
         shape="hv",
         text=[_percentile_name(place) for place, _ in points],
         hovertemplate=f"%{{text}}: %{{y:,.4~r}}{scale.suffix}",
@@ -205,10 +208,10 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
         return None
     scale = scale_for(max(round_.latency.percentile_ns(99) for round_ in rounds) / 1e9, Unit.SECONDS)
     traces: list[Trace] = []
-    for name, colour in (("p50", FIRST), ("p99", SECOND)):
+    for name, colour, symbol in (("p50", FIRST, "circle"), ("p99", SECOND, "diamond")):
         metric = METRICS[name]
         sure = [round_.requests >= metric.least_requests for round_ in rounds]
-        traces.append(_round_marks(name, rounds, metric.of_round, timeline, scale, colour, sure=sure))
+        traces.append(_round_marks(name, rounds, metric.of_round, timeline, scale, colour, symbol, sure=sure))
         traces += _references(name, result, timeline, scale, colour)
     few = any(round_.requests < METRICS["p99"].least_requests for round_ in rounds)
     return Chart(
@@ -226,13 +229,14 @@ def _round_marks(
     timeline: Timeline,
     scale: Scale,
     colour: str,
+    symbol: str = "circle",
     *,
     sure: Sequence[bool] = (),
 ) -> Trace:
     """Returns a mark for each round, as wide as the round is long. Rounds that are not `sure` are hollow."""
     middles = [timeline.seconds((round_.started_ns + round_.ended_ns) / 2) for round_ in rounds]
     halves = [round(round_.duration_ns / 2e9, 3) for round_ in rounds]
-    symbols = ["circle" if certain else "circle-open" for certain in sure] or "circle"
+    symbols = [symbol if certain else f"{symbol}-open" for certain in sure] or symbol
     points = [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)]
     lengths = {"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0}
     return marks(name, points, scale, colour, symbol=symbols, error_x=lengths)

@@ -41,6 +41,7 @@ MOST_POINTS = 300
 COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
 FIRST, SECOND, THIRD, _ = COLOURS
 QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
+_DASHES = {QUIET: "dot", BAD: "dashdot"}
 _MOST_NAMED_BANDS = 6
 _DIGITS = 5
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
@@ -125,8 +126,9 @@ def marks(
 
 
 def level(name: str, value: float, end_s: float, scale: Scale, colour: str) -> Trace:
-    """Returns a dashed horizontal line, to compare others with."""
-    return line(name, ((0.0, value), (end_s, value)), scale, colour, width=1.5, dash="dash")
+    """Returns a horizontal line to compare others with, which is broken in a way that goes with its colour."""
+    dash = _DASHES.get(colour, "dash")
+    return line(name, ((0.0, value), (end_s, value)), scale, colour, width=1.5, dash=dash)
 
 
 def band(start: float, end: float) -> Mapping[str, object]:
@@ -153,7 +155,10 @@ class Timeline:
     origin_ns: int
     end_s: float
     bands: tuple[tuple[int, float, float], ...]
-    """The index of a boot, then the start and end of rounds of it that followed each other; a boot may have several."""
+    """The number of a boot, then the start and end of rounds of it that followed each other; a boot may have several.
+
+    Boots are numbered from 1 as they were first loaded: which one is next is drawn by chance.
+    """
 
     def seconds(self, at_ns: float) -> float:
         """Returns where an instant of the monotonic clock is on the axis."""
@@ -162,7 +167,7 @@ class Timeline:
     def layout(self, **changes: object) -> dict[str, object]:
         """Returns a layout with this axis from left to right, and a band behind the rounds of each boot."""
         where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
-        names = [{"text": f"boot {boot + 1}", "x": _short(start), **where} for boot, start, _ in self.bands]
+        names = [{"text": f"boot {boot}", "x": _short(start), **where} for boot, start, _ in self.bands]
         return {
             "xaxis": {"range": [0, _short(self.end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
             "shapes": [band(start, end) for _, start, end in self.bands],
@@ -178,9 +183,10 @@ def timeline_of(recording: Recording) -> Timeline:
     seen = [*instants, *(at for round_ in recording.counted() for at in (round_.started_ns, round_.ended_ns))]
     origin_ns = min(seen)
     rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
+    numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
     bands = []
     for boot, group in groupby(rounds, key=lambda round_: round_.boot):
         of_boot = list(group)
         start_ns, end_ns = of_boot[0].started_ns, of_boot[-1].ended_ns
-        bands.append((boot, (start_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9))
+        bands.append((numbers[boot], (start_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9))
     return Timeline(origin_ns=origin_ns, end_s=(max(seen) - origin_ns) / 1e9, bands=tuple(bands))

@@ -102,12 +102,12 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
         return None
     scale = scale_for(highest_ns / 1e9, Unit.SECONDS)
     traces: list[Trace] = []
-    for percent, colour in ((50, FIRST), (99, SECOND)):
+    for percent, colour, symbol in ((50, FIRST, "circle"), (99, SECOND, "diamond")):
 
         def reached(side: PairSide, percent: int = percent) -> float | None:
             return side.latency.percentile_ns(percent) / 1e9 if side.latency.count else None
 
-        traces += _both_sides(f"p{percent} ", pairs, reached, scale, colour)
+        traces += _both_sides(f"p{percent} ", pairs, reached, scale, colour, symbol)
     return Chart(
         title="Latency by pair of boots",
         says="The median and p99 of each boot.",
@@ -117,13 +117,18 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
 
 
 def _both_sides(
-    name: str, pairs: Sequence[Pair], value: Callable[[PairSide], float | None], scale: Scale, colour: str
+    name: str,
+    pairs: Sequence[Pair],
+    value: Callable[[PairSide], float | None],
+    scale: Scale,
+    colour: str,
+    symbol: str = "circle",
 ) -> tuple[Trace, ...]:
     """Returns a mark for each boot; those of base are hollow."""
     base: Points = [(number, value(pair.base)) for number, pair in enumerate(pairs, 1)]
     now: Points = [(number, value(pair.now)) for number, pair in enumerate(pairs, 1)]
-    sides = (("base", base, "circle-open"), ("now", now, "circle"))
-    return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=symbol) for side, points, symbol in sides)
+    sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
+    return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
 
 
 def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:
