@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from report.samples import (
     NEW,
     REGRESSED,
     TAIL_IMPROVED,
+    TAIL_INCONCLUSIVE,
     TOO_FEW,
     every_kind,
     recording,
@@ -29,7 +31,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.page.charts import charts_of
@@ -43,8 +45,11 @@ FACTS = RunFacts(
     environment={"system": "Linux", "machine": "x86_64", "cpu": "a processor", "cores": 2, "python": "CPython 3.11",
                  "packages": {"uvicorn": "0.54.0", "fastapi": "0.165.0"}},
 )  # fmt: skip
+SLOWER_BY = """CPU per request grew by 18.2 µs (+22.0 %), of it
+  15.1 µs in slow_digest (app/main.py:31)
+  2.05 µs in Cart.total (app/cart.py:9), most in dumps"""
 EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}-->"
-VOID = ("meta",)
+VOID = ("input", "meta")
 
 
 # --- what a browser would make of it
@@ -120,6 +125,10 @@ def page(*results: Result, facts: RunFacts = FACTS) -> Node:
     return tree_of(results_html(session_record(results), facts))
 
 
+def cells_of(row: Node) -> list[str]:
+    return [cell.text for cell in row.content if isinstance(cell, Node)]
+
+
 def section_of(tree: Node, name: str) -> Node:
     """Returns the section that the overview's link with this name leads to."""
     (link,) = (link for link in tree.all("a") if link.text == name)
@@ -134,7 +143,7 @@ def test_every_element_is_closed_and_every_link_leads_somewhere() -> None:
     tree = page(*every_kind(), result(recorded=watched(open_loop())))
     ids = [
         node.attributes["id"]
-        for tag in ("article", "section", "script")
+        for tag in ("article", "section", "script", "div")
         for node in tree.all(tag)
         if "id" in node.attributes
     ]
@@ -170,7 +179,7 @@ def test_it_holds_all_of_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # what the fixture above has done
     text = results_html(session_record([result()]), FACTS)
     assert len(text) > 3_000_000
-    assert len(list(tree_of(text).all("script"))) == 3
+    assert len(list(tree_of(text).all("script"))) == 4
 
 
 def test_the_head_says_what_was_run_and_what_came_of_it() -> None:
@@ -202,30 +211,105 @@ def test_a_smoke_run_says_so() -> None:
 # --- the table
 
 
-def test_the_overview_has_the_figures_of_each_test_in_the_order_of_the_groups() -> None:
+def test_the_overview_has_the_figures_of_each_test_failures_first() -> None:
     table = page(*every_kind()).first("table", "overview")
     assert [node.text for node in table.first("thead").all("th")] == [
         "test", "requests/s", "p50", "p99", "errors", "limited by", "outcome",
     ]  # fmt: skip
-    rows = [
-        [cell.text for cell in row.all("td")] or [row.text]
-        for row in table.first("tbody").all("tr")
-        if row.attributes.get("class") != "below"
-    ]
-    assert [row[0] for row in rows] == [
-        "test_uploadPOST /upload",
-        "test_download[256KiB-chunked]POST /upload",
-        "test_brokenPOST /upload",
-        "test_tinyPOST /upload",
-        "test_roundtriproundtrip",
-        "test_downPOST /upload",
-        "forms",
-        "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]POST /upload",
-        "写真のアップロード 📷POST /upload",
+    rows = [cells_of(row) for row in table.first("tbody").all("tr") if row.attributes.get("class") != "below"]
+    assert [(row[0], row[6]) for row in rows] == [
+        ("test_uploadPOST /upload", "REGRESSED"),
+        ("test_brokenPOST /upload", "LIMIT"),
+        ("test_downPOST /upload", "FAILED"),
+        (
+            "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]POST /upload · forms",
+            "INCONCLUSIVE",
+        ),
+        ("test_tinyPOST /upload", "SATURATED"),
+        ("test_download[256KiB-chunked]POST /upload", "PASS"),
+        ("写真のアップロード 📷POST /upload · forms", "NEW"),
+        ("test_roundtriproundtrip", "not gated"),
     ]
     assert rows[0][1:5] == ["2,050", "18.0 ms", "30.8 ms", "0"]
-    assert rows[0][6] == "REGRESSED"
-    assert rows[5][1:5] == ["-", "-", "-", "640"]
+    assert rows[2][1:5] == ["-", "-", "-", "640"]
+
+
+def test_equal_outcomes_stay_in_the_order_of_the_run_and_a_slower_world_comes_before_what_is_undecided() -> None:
+    bad, undecided = Verdict(comparisons=(REGRESSED,)), Verdict(comparisons=(TAIL_INCONCLUSIVE,))
+    results = (
+        result("test_fine"),
+        result("test_undecided", verdict=undecided),
+        result("test_world", verdict=Verdict(world=(REGRESSED,))),
+        result("test_second", verdict=bad),
+        result("test_first", verdict=bad),
+    )
+    names = [article.first("h3").text for article in page(*results).all("article")]
+    assert names == ["test_second", "test_first", "test_world", "test_undecided", "test_fine"]
+
+
+def test_causes_stand_under_their_test() -> None:
+    kinds = tuple(Failure(kind=f"status {500 + at}", count=9 - at, example=f"no\n{at} " * 300) for at in range(5))
+    slower = result(verdict=Verdict(comparisons=(REGRESSED,)), recorded=recording(failures=kinds))
+    slower = replace(slower, base=recording(), explanation=Explanation(text=SLOWER_BY))
+    tree = page(slower)
+    gate, why, *failed = tree.first("tr", "below").all("li")
+    assert gate.text.startswith("rps 2,190/s")
+    assert why.text == f"What made it slower{SLOWER_BY}"
+    assert why.first("pre").text == SLOWER_BY
+    assert [line.text[:40] for line in failed] == [
+        "9 × status 500: no 0 no 0 no 0 no 0 no 0",
+        "8 × status 501: no 1 no 1 no 1 no 1 no 1",
+        "7 × status 502: no 2 no 2 no 2 no 2 no 2",
+        "and 11 more of 2 other kinds",
+    ]
+    assert all(len(line.text) < 200 for line in failed)
+
+
+@pytest.mark.parametrize("compares,title", [(True, "What made it slower"), (False, "What costs most CPU")])
+def test_a_section_has_what_the_profiler_saw(compares: bool, title: str) -> None:
+    profiled = replace(result(), base=recording() if compares else None, explanation=Explanation(text=SLOWER_BY))
+    section = section_of(page(profiled), "test_upload")
+    assert [node.text for node in section.all("h4")] == [title]
+    assert section.first("pre").text == SLOWER_BY
+    assert list(page(profiled).all("tr", "below")) == []  # it did not get slower
+
+
+# --- the filter
+
+
+def test_the_filter_is_labelled_and_has_a_box_for_each_outcome() -> None:
+    tree = page(*every_kind())
+    shown = tree.first("div", "filter")
+    assert shown.attributes["hidden"]  # until its script runs
+    assert [node.text for node in shown.all("label")] == [
+        "Filter ", "1 PASS", "1 REGRESSED", "1 LIMIT", "1 FAILED", "1 INCONCLUSIVE", "1 SATURATED", "1 NEW",
+        "1 not gated",
+    ]  # fmt: skip
+    outcomes = [box.attributes["value"] for box in shown.all("input") if box.attributes["type"] == "checkbox"]
+    rows, articles = (
+        [(node.attributes["data-test"], node.attributes["data-outcome"]) for node in nodes]
+        for nodes in (tree.first("table", "overview").first("tbody").all("tr"), tree.all("article"))
+    )
+    assert set(rows) == set(articles)
+    assert {outcome for _, outcome in articles} == set(outcomes)
+
+
+def test_what_is_alike_needs_no_filter() -> None:
+    assert list(page(result()).all("div", "filter")) == []
+    (shown,) = page(result(), result("test_two")).all("div", "filter")
+    assert list(shown.all("fieldset")) == []
+
+
+def test_headings_are_in_order_and_every_heading_of_a_table_says_of_what() -> None:
+    tree = page(*every_kind(), *servers(), result(recorded=watched(open_loop())))
+    levels = [int(tag[1]) for tag in re.findall("<(h[1-6])", results_html(session_record(every_kind()), FACTS))]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(cell.attributes.get("scope") and cell.text for cell in tree.all("th"))
+    assert all(list(row.all("th")) for row in tree.all("tr") if row.attributes.get("class") != "below")
+
+
+# --- gates and limits
 
 
 def test_gates_and_broken_limits_stand_under_their_test() -> None:
@@ -267,10 +351,7 @@ def test_a_section_has_gates_limits_failures_notes_and_all_figures() -> None:
     verdict = Verdict(limits=(ERRORS, TOO_FEW), comparisons=(REGRESSED,))
     recorded = recording(failures=FAILURES, pinned=False)
     section = section_of(page(result(recorded=recorded, verdict=verdict)), "test_upload")
-    tables = [
-        [[cell.text for cell in row.all("td")] for row in table.first("tbody").all("tr")]
-        for table in section.all("table")
-    ]
+    tables = [[cells_of(row) for row in table.first("tbody").all("tr")] for table in section.all("table")]
     gates, latencies = tables
     assert gates == [["rps", "2,190/s", "2,050/s", "−6.4 % [−8.1, −4.7]", "", "5 %", "REGRESSED"]]
     assert [line.text for line in section.first("ul").all("li")] == [
@@ -331,7 +412,7 @@ def test_of_many_kinds_of_failures_the_most_frequent_are_shown() -> None:
 
 def test_an_open_loop_shows_service_time_beside_latency() -> None:
     section = section_of(page(result(recorded=open_loop())), "test_upload")
-    assert [row.first("td").text for row in section.first("tbody").all("tr")] == [
+    assert [row.first("th").text for row in section.first("tbody").all("tr")] == [
         "latency", "service time", "first byte",
     ]  # fmt: skip
 
@@ -370,7 +451,7 @@ def servers() -> tuple[Result, ...]:
 def test_the_members_of_a_group_are_ranked_with_ties_and_bars() -> None:
     (group,) = page(*servers(), result()).all("section", "group")
     rows = list(group.first("table", "ranking").first("tbody").all("tr"))
-    assert [[cell.text for cell in row.all("td")][:3] for row in rows] == [
+    assert [cells_of(row)[:3] for row in rows] == [
         ["1=", "uvicorn-2", "2,000"],
         ["1=", "gunicorn-2", "2,000"],
         ["3=", "uvicorn-1", "1,000"],
@@ -378,8 +459,8 @@ def test_the_members_of_a_group_are_ranked_with_ties_and_bars() -> None:
     ]
     assert ["best" in row.attributes.get("class", "") for row in rows] == [True, True, False, False]
     best, tied, *_ = rows
-    assert [cell.text for cell in best.all("td")][4] == "100 %"
-    assert re.fullmatch(r"100 % \[\d+, \d+\]", [cell.text for cell in tied.all("td")][4])
+    assert cells_of(best)[4] == "100 %"
+    assert re.fullmatch(r"100 % \[\d+, \d+\]", cells_of(tied)[4])
     assert list(best.all("div", "interval")) == []
     ends = [float(end) for end in re.findall(r"[\d.]+", tied.first("div", "interval").attributes["style"])]
     bar = float(tied.first("div", "value").attributes["style"].removeprefix("--to: "))
@@ -402,15 +483,12 @@ def test_two_parameters_make_a_grid_under_their_names_with_the_best_marked() -> 
     assert shares == ["--share: 0.500", "--share: 1.000"] * 2
 
 
-def test_the_members_of_a_group_stand_best_first_everywhere() -> None:
-    tree = page(*servers(), result())
-    names = [
-        row.first("a").text for row in tree.first("table", "overview").first("tbody").all("tr") if list(row.all("a"))
-    ]
-    assert names == [
-        "test_upload", "test_get[uvicorn-2]", "test_get[gunicorn-2]", "test_get[uvicorn-1]", "test_get[gunicorn-1]",
-    ]  # fmt: skip
+def test_the_sections_of_tests_stand_in_the_order_of_the_overview() -> None:
+    tree = page(*servers(), *every_kind())
+    overview = tree.first("table", "overview").first("tbody")
+    names = [row.first("a").text for row in overview.all("tr") if list(row.all("a"))]
     assert [article.first("h3").text for article in tree.all("article")] == names
+    assert names[0] == "test_upload"
 
 
 def test_groups_are_made_by_the_labels_that_were_asked_for() -> None:
@@ -452,13 +530,13 @@ def test_text_stays_text_wherever_it_comes_from() -> None:
     )
     text = results_html(session_record([labelled, *members]), facts)
     tree = tree_of(text)
-    assert len(list(tree.all("script"))) == 3
+    assert len(list(tree.all("script"))) == 4
     assert list(tree.all("img")) == []
     assert tree.first("pre").text == EVIL
     assert tree.first("section", "group").first("h3").text == EVIL
     headings = [cell.text for cell in tree.first("table", "grid").all("th")]
     assert headings == ["other", EVIL, f"{EVIL}0", f"{EVIL}1", f"{EVIL}0", f"{EVIL}1"]
-    assert tree.first("article").first("h3").text == EVIL
+    assert EVIL in [article.first("h3").text for article in tree.all("article")]
     (title,) = tree.all("title")
     assert "alert" not in title.text
 

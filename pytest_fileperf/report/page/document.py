@@ -59,7 +59,7 @@ def results_html(record: SessionRecord, facts: RunFacts) -> str:
         own = charts_of(entry.result)
         sections.append(section(entry, own, len(charts)))
         charts += own
-    scripts = (get_plotlyjs(), _part("script.js"))
+    scripts = (_part("filter.js"), get_plotlyjs(), _part("script.js"))
     return document(
         head=(
             element("meta", charset="utf-8"),

@@ -8,6 +8,7 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.comparisons import (
+    base_name,
     change_text,
     compared,
     interval_text,
@@ -85,6 +86,8 @@ def gate_table(result: Result) -> Markup:
     comparisons = compared(result)
     if not comparisons:
         return Markup("")
+    against = result.verdict.against
+    base = base_name(result.verdict)
     rows = []
     for item in comparisons:
         unit = METRICS[item.metric].unit
@@ -92,19 +95,20 @@ def gate_table(result: Result) -> Markup:
         rows.append(
             element(
                 "tr",
-                element("td", item.metric),
-                *(element("td", side, class_="number") for side in shown),
+                element("th", item.metric, scope="row"),
+                *(
+                    element("td", side, class_="number", data_heading=name)
+                    for name, side in zip((base, "now"), shown, strict=True)
+                ),
                 element("td", element("b", change_text(item)), f" {interval_text(item)}", class_="number"),
                 element("td", _picture(item), class_="change"),
-                element("td", format_share(item.tolerance), class_="number"),
+                element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
                 element("td", badge(Standing(item.outcome.value))),
             )
         )
-    against = result.verdict.against
     how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"
     said = element("p", "Against ", element("b", plain(against)), how) if against else Markup("")
-    base = ">base" if against and not result.verdict.code else ">baseline"
-    judged = table(("gate", base, ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
+    judged = table(("gate", f">{base}", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said.text + judged.text)
 
 

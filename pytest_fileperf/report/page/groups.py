@@ -40,7 +40,7 @@ def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
         element(
             "tr",
             element("td", rank_text(place), class_="number"),
-            element("td", link(entries[id(result)], name)),
+            element("th", link(entries[id(result)], name), scope="row"),
             element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
             element("td", _bar(place, places[0].value, longest), class_="share"),
             element("td", "".join(ratio_texts(place)), class_="number"),

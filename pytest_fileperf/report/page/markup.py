@@ -13,7 +13,7 @@ from pytest_fileperf.report.values import json_value
 
 __all__ = ("Child", "Markup", "data_block", "document", "element", "raw_element", "table")
 
-_VOID = frozenset(("meta",))
+_VOID = frozenset(("input", "meta"))
 """Elements without an end tag."""
 _KEPT = "\n\t\N{ZERO WIDTH JOINER}"
 
@@ -59,10 +59,17 @@ def data_block(value: object, /, **attributes: str) -> Markup:
     return raw_element("script", text, type="application/json", **attributes)
 
 
-def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = ()) -> Markup:
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Markup],
+    *,
+    class_: str = "",
+    above: Sequence[Markup] = (),
+    title: str = "",
+) -> Markup:
     """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers.
 
-    `above` are rows over the headings.
+    `above` are rows over the headings. With a `title`, which is for a wide table, keys can scroll it too.
     """
     cells = (
         element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")
@@ -71,7 +78,9 @@ def table(headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", 
         for heading in headings
     )
     head = element("thead", *above, element("tr", *cells))
-    return element("div", element("table", head, element("tbody", *rows), class_=class_), class_="scroll")
+    reached = {"role": "group", "aria_label": title, "tabindex": "0"} if title else {}
+    whole = element("table", head, element("tbody", *rows), class_=class_)
+    return element("div", whole, class_="scroll", **reached)
 
 
 def document(*, head: tuple[Markup, ...], body: tuple[Markup, ...]) -> str:

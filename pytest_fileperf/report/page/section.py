@@ -14,11 +14,11 @@ from pytest_fileperf.report.details import (
     figure_lines,
     noise_texts,
     notes,
-    other_kinds,
     reasons,
     setting,
     spread,
 )
+from pytest_fileperf.report.page.causes import explanation, failed_requests
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list, world_items
 from pytest_fileperf.report.page.markup import Markup, element, table
@@ -27,8 +27,6 @@ from pytest_fileperf.report.text import amount, plain
 
 __all__ = ("facts_list", "section")
 
-_MOST_FAILURES = 20
-_EXAMPLE_LENGTH = 4_000
 _SHOWN_ELSEWHERE = ("work", "latency", "service", "ttfb", "failures", "limits", "limited by")
 
 
@@ -43,11 +41,14 @@ def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Mark
         gate_table(result),
         limit_list(result),
         _sentences(result),
-        *_failures(result),
+        *explanation(result),
+        *failed_requests(result),
         element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
         _latencies(result.measurement),
         facts_list(_figures(result)),
         id=entry.anchor,
+        data_test=entry.anchor,
+        data_outcome=entry.outcome,
     )
 
 
@@ -75,24 +76,6 @@ def _sentences(result: Result) -> Markup:
     return element("ul", *items, class_="says") if items else Markup("")
 
 
-def _failures(result: Result) -> list[Markup]:
-    failures = result.measurement.failures
-    if not failures:
-        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
-    shown: list[Markup] = [element("h4", "Failed requests, with the first of each kind")]
-    for failure in failures[:_MOST_FAILURES]:
-        shown.append(
-            element("p", badge(Standing.FAILED, f"{failure.count:,} ×"), " ", element("b", plain(failure.kind)))
-        )
-        example = failure.example.strip()
-        if example and example != failure.kind:
-            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
-    rest = failures[_MOST_FAILURES:]
-    if rest:
-        shown.append(element("p", other_kinds(rest)))
-    return shown
-
-
 def _figure(chart: Chart, number: int) -> Markup:
     caption = element("figcaption", element("b", chart.title), " ", element("span", chart.says, class_="quiet"))
     place = element("div", class_="chart", role="img", aria_label=chart.title, data_chart=str(number))
@@ -105,7 +88,7 @@ def _latencies(run: Measurement) -> Markup:
     rows = [
         element(
             "tr",
-            element("td", name),
+            element("th", name, scope="row"),
             *(
                 element("td", text, class_="number")
                 for text in (amount(seconds, Unit.SECONDS) for seconds in spread(summary).values())
@@ -114,7 +97,7 @@ def _latencies(run: Measurement) -> Markup:
         for name, summary in timed
         if summary.count
     ]
-    return table(("", *(f">{name}" for name in SPREAD)), rows) if rows else Markup("")
+    return table(("time", *(f">{name}" for name in SPREAD)), rows, title="Times of requests") if rows else Markup("")
 
 
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
