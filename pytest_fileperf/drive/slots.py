@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic_ns
 
 import httpx
@@ -307,7 +307,7 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
         excerpt = b""
         digest = hashlib.sha256() if expect.sha256 else None
         try:
-            async for block in response.aiter_raw():
+            async for block in _body_of(response):
                 size += len(block)
                 if digest is not None:
                     digest.update(block)
@@ -319,6 +319,15 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
             sent.problem = problem[0], problem[1] + _shown(excerpt, size)
 
     return call
+
+
+async def _body_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yields the body as it came; where an auth flow has read it already, as httpx keeps it: without compression."""
+    if response.is_stream_consumed:
+        yield response.content
+        return
+    async for block in response.aiter_raw():
+        yield block
 
 
 def _problem(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:

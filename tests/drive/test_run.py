@@ -415,6 +415,17 @@ class TestEngine:
         assert (result.engine, result.why_engine) == ("client" if why else "replay", why)
         assert totals(result) == (2, {})
 
+    def test_an_auth_flow_may_read_the_answer(self) -> None:
+        class Reading(httpx.Auth):
+            requires_response_body = True
+
+        digest = hashlib.sha256(b"hello").hexdigest()
+        expect = Expectation(size_bytes=5, sha256=digest)
+        result = run(hello, Operation(method="GET", url="/", arguments={"auth": Reading()}, expect=expect), counted(2))
+
+        assert totals(result) == (2, {})
+        assert result.rounds[-1].bytes_received > 0
+
     def test_a_request_that_httpx_cannot_build_is_a_plan_error(self) -> None:
         with pytest.raises(PlanError, match="httpx cannot build POST /"):
             run(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
