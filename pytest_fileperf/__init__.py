@@ -29,12 +29,17 @@ if TYPE_CHECKING:
         ServerError,
         ServerStartError,
     )
+    from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plan.payload import Payload, payload
+    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
+    from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
     from pytest_fileperf.wire.asgi import StreamingASGITransport
     from pytest_fileperf.wire.transport import LoadTransport
+
+    __version__: str
 
 __all__ = (
     "AppLoadError",
@@ -51,21 +56,26 @@ __all__ = (
     "Gunicorn",
     "InProcess",
     "LimitExceededError",
+    "LimitKind",
     "LoadError",
     "LoadTransport",
+    "MarkerKeys",
     "Measurement",
     "NotMeasuredError",
     "Payload",
     "PerformanceError",
     "PlanError",
     "RegressionError",
+    "RequestKeywords",
     "RequestsFailedError",
+    "RunningServer",
     "ServerDiedError",
     "ServerError",
     "ServerStartError",
     "StreamingASGITransport",
     "Url",
     "Uvicorn",
+    "__version__",
     "payload",
 )
 
@@ -75,9 +85,13 @@ _HOMES = {
     "FilePerf": "plugin.verbs",
     "Gunicorn": "serve.spec",
     "InProcess": "serve.spec",
+    "LimitKind": "measure.limiting",
     "LoadTransport": "wire.transport",
+    "MarkerKeys": "plugin.keywords",
     "Measurement": "measure.measurement",
     "Payload": "plan.payload",
+    "RequestKeywords": "plugin.keywords",
+    "RunningServer": "serve.running",
     "StreamingASGITransport": "wire.asgi",
     "Url": "serve.spec",
     "Uvicorn": "serve.spec",
@@ -91,7 +105,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        if name == "__version__":
+            value: object = import_module("importlib.metadata").version("pytest-fileperf")
+        else:
+            value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
         globals()[name] = value
         return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,22 @@ def names_for_type_checkers() -> list[str]:
     return [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
 
 
-@pytest.mark.parametrize("name", pytest_fileperf.__all__)
+NAMES = [name for name in pytest_fileperf.__all__ if name != "__version__"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(pytest_fileperf, name).__name__ == name
     assert name in dir(pytest_fileperf)
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    assert sorted(names_for_type_checkers()) == sorted(pytest_fileperf.__all__)
+    assert sorted(names_for_type_checkers()) == sorted(NAMES)
+
+
+def test_the_version_is_that_of_the_installed_distribution() -> None:
+    assert pytest_fileperf.__version__ == version("pytest-fileperf")
+    assert "__version__" in pytest_fileperf.__all__
 
 
 def test_names_are_those_of_the_parts() -> None:

@@ -177,7 +177,15 @@ def _repeatable(name: str, value: object) -> object:
         raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
     if name == "data" and not isinstance(value, Mapping):
         raise PlanError("data: give a mapping of form fields; raw bytes are content=")
-    return value
+    return _cookie_pairs(value) if name == "cookies" else value
+
+
+def _cookie_pairs(cookies: object) -> object:
+    """Returns the cookies of a jar as pairs, whatever their domain: a jar cannot be carried to another process."""
+    from http.cookiejar import CookieJar
+
+    jar = getattr(cookies, "jar", cookies)  # that of httpx.Cookies
+    return [(cookie.name, cookie.value or "") for cookie in jar] if isinstance(jar, CookieJar) else cookies
 
 
 def _repeatable_content(value: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
     from pytest_fileperf.plugin.measuring import Measuring
 
 __all__ = ("AsyncFilePerf", "FilePerf")
@@ -28,41 +29,46 @@ class _Verbs(ABC, Generic[_Found]):
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
 
-    def get(self, url: str, **arguments: object) -> _Found:
-        """Measures GET requests."""
+    def get(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures GET requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("GET", url, **arguments)
 
-    def post(self, url: str, **arguments: object) -> _Found:
-        """Measures POST requests."""
+    def post(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures POST requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("POST", url, **arguments)
 
-    def put(self, url: str, **arguments: object) -> _Found:
-        """Measures PUT requests."""
+    def put(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures PUT requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PUT", url, **arguments)
 
-    def patch(self, url: str, **arguments: object) -> _Found:
-        """Measures PATCH requests."""
+    def patch(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures PATCH requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PATCH", url, **arguments)
 
-    def delete(self, url: str, **arguments: object) -> _Found:
-        """Measures DELETE requests."""
+    def delete(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures DELETE requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("DELETE", url, **arguments)
 
-    def request(self, method: str, url: str, **arguments: object) -> _Found:
-        """Measures requests of any method; `url` is a path on the server under test."""
+    def request(self, method: str, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+        """Measures requests of any method.
+
+        `url` is a path on the server under test. The keywords are httpx's own request arguments (`params`, `headers`,
+        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), what a good answer is
+        (`expect_status`, `expect_bytes`, `expect_body`), and every key of the marker. `RequestKeywords` describes each.
+        """
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
 
-    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: object) -> _Found:
+    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: Unpack[MarkerKeys]) -> _Found:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
 
-        One call is one sample, and an exception is a failure. Keywords are the marker's keys. The journey runs in the
-        load generator's event loop, not in that of an async test.
+        One call is one sample, and an exception is a failure. The keywords are the marker's keys: `MarkerKeys`
+        describes each. The journey runs in the load generator's event loop, not in that of an async test.
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, keys))
@@ -75,10 +81,8 @@ class _Verbs(ABC, Generic[_Found]):
 class FilePerf(_Verbs["Measurement"]):
     """Makes load from a test, judges it, and returns the figures as a `Measurement`.
 
-    The keywords of every verb but `run` are httpx's own (`params headers cookies content data files json auth
-    follow_redirects extensions`), what a good answer is (`expect_status`, `expect_bytes`, `expect_body`), and every
-    key of the marker `fileperf`. Raises PlanError that names everything wrong with them, other FilePerfErrors when
-    nothing could be measured, and PerformanceError (an AssertionError) when the verdict fails the test.
+    Raises PlanError that names everything wrong with the arguments, other FilePerfErrors when nothing could be
+    measured, and PerformanceError (an AssertionError) when the verdict fails the test.
     """
 
     def _measure(self, call: VerbCall) -> Measurement:
@@ -86,7 +90,7 @@ class FilePerf(_Verbs["Measurement"]):
         return self._measuring.measure(call)
 
 
-class AsyncFilePerf(_Verbs["Awaitable[Measurement]"]):
+class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
     """`FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
 
     A cancelled verb returns after its load has ended, so that nothing runs on beside the next test.

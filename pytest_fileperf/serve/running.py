@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-if TYPE_CHECKING:
-    from http.cookiejar import CookieJar
+from pytest_fileperf.plan.request_types import Auth, Cookies, Headers
 
+if TYPE_CHECKING:
     import httpx
     import psutil
 
@@ -18,10 +18,10 @@ __all__ = ("ClientOptions", "RunningServer")
 class ClientOptions(TypedDict, total=False):
     """The keywords of `httpx.AsyncClient` that make sense when the server is chosen."""
 
-    auth: httpx.Auth | tuple[str, str] | Callable[[httpx.Request], httpx.Request]
+    auth: Auth
     params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
-    headers: Mapping[str, str] | Sequence[tuple[str, str]]
-    cookies: httpx.Cookies | CookieJar | dict[str, str]
+    headers: Headers
+    cookies: Cookies
     timeout: httpx.Timeout | float | None
     follow_redirects: bool
     max_redirects: int

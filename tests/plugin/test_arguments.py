@@ -60,6 +60,13 @@ def test_httpx_s_arguments_make_the_operation_and_the_marker_s_are_settings() ->
     assert call.problems == ()
 
 
+def test_cookies_of_a_jar_are_carried_as_pairs() -> None:
+    cookies = httpx.Cookies({"session": "1"})
+    for given in (cookies, cookies.jar):
+        assert operation(cookies=given).arguments == {"cookies": [("session", "1")]}
+    assert operation(cookies={"session": "1"}).arguments == {"cookies": {"session": "1"}}
+
+
 def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
     (problem,) = problems(contents=b"", conections=3)
     assert problem.startswith(

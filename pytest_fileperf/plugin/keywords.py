@@ -1,0 +1,119 @@
+"""The keywords of the verbs, each with its type and what it means: for editors and type checkers.
+
+An editor shows the text below a keyword when the keyword is written or pointed at. `settings.keys` and
+`plugin.arguments` say at run time which keywords there are; a test compares them with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Literal, TypedDict
+
+from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.request_types import Auth, Content, Cookies, Files, Headers, Params
+from pytest_fileperf.serve.spec import ServerSpec
+
+__all__ = ("MarkerKeys", "RequestKeywords")
+
+
+class MarkerKeys(TypedDict, total=False):
+    """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
+
+    connections: int | str | None
+    """How many connections (default 32). Each one sends its next request as soon as it has its answer. With `rate` or
+    `burst` it is the greatest number (default 1000)."""
+    requests: int | str | None
+    """A fixed number of requests. `duration` is their time limit; those not sent by then have failed."""
+    burst: int | str | None
+    """A number of requests that are all due at once."""
+    rate: float | str | None
+    """Requests per second of an open loop, whatever the server does: `10`, `"10/s"` or `"300/min"`."""
+    ramp: str | Sequence[Sequence[float | str]] | None
+    """A rate or a number of connections that changes: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
+    `[("10s", "100/s"), (30, "100/s")]`."""
+    duration: float | str | None
+    """How long to measure over all boots of the server: `"10s"`, or seconds (default 5)."""
+    max_duration: float | str | None
+    """The longest time for a test that is measured in turn with another version, boots included: `"30s"`, or
+    seconds (default 30)."""
+    rounds: int | str | None
+    """How many rounds the duration is divided into (default 12); the statistics count rounds."""
+    warmup: float | str | None
+    """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.5)."""
+    timeout: float | str | None
+    """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
+    boots: int | str | None
+    """How many boots of the server share the duration (default 3, and 1 where there is no gate)."""
+    app: object
+    """The app to boot: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
+    server: ServerSpec | str | None
+    """What to boot the app with: `Uvicorn()`, `Gunicorn()`, `InProcess()`, `Command([…])` or `Url("http://…")`, or a
+    text such as `"uvicorn:workers=2"` (default uvicorn)."""
+    workers: int | str | None
+    """How many worker processes of uvicorn or gunicorn (default 1)."""
+    min_rps: float | None
+    """The least requests per second."""
+    min_throughput: float | str | None
+    """The least bytes per second, both ways together: `"50MiB/s"`, or a number."""
+    max_p50: float | str | None
+    """The greatest median latency: `"80ms"`, or seconds."""
+    max_p75: float | str | None
+    """The greatest 75th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p90: float | str | None
+    """The greatest 90th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p95: float | str | None
+    """The greatest 95th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p99: float | str | None
+    """The greatest 99th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p999: float | str | None
+    """The greatest 99.9th percentile of the latencies: `"80ms"`, or seconds."""
+    max_mean: float | str | None
+    """The greatest mean latency: `"80ms"`, or seconds."""
+    max_latency: float | str | None
+    """The greatest latency of any request: `"80ms"`, or seconds."""
+    max_cpu_per_request: float | str | None
+    """The greatest CPU time of the server per request: `"400us"`, or seconds."""
+    max_rss: int | str | None
+    """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
+    max_error_rate: float | str | None
+    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    tolerance: float | str | Mapping[str, float | str] | None
+    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
+    gate: Literal[False] | str | Collection[str] | None
+    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+    group: str | None
+    """The group of tests that this one is ranked in."""
+    label: str | None
+    """How the table calls the test."""
+
+
+class RequestKeywords(MarkerKeys, total=False):
+    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
+
+    params: Params | None
+    """The query, as httpx takes it: `{"page": 2}`."""
+    headers: Headers | None
+    """The headers, as httpx takes them."""
+    cookies: Cookies | None
+    """The cookies, as httpx takes them."""
+    content: Content | None
+    """The body: bytes, a text, `payload("256KiB")`, or a file that is open in binary mode."""
+    data: Mapping[str, object] | None
+    """The fields of a form, as httpx takes them."""
+    files: Files | None
+    """The files of a form, as httpx takes them: `{"file": payload("1MiB")}` or `{"file": ("name.txt", b"content")}`."""
+    json: object
+    """The body as an object that becomes JSON."""
+    auth: Auth | None
+    """Name and password, or an authentication of httpx."""
+    follow_redirects: bool | None
+    """Whether redirects are followed."""
+    extensions: Mapping[str, object] | None
+    """Extensions of the request, as httpx takes them."""
+    expect_status: int | Sequence[int] | AbstractSet[int] | None
+    """A request is a failure unless its status is this, or one of these: `201`, `(200, 404)` (default: any 2xx)."""
+    expect_bytes: int | str | None
+    """A request is a failure unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
+    expect_body: str | bytes | bytearray | memoryview | Payload | None
+    """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""

@@ -1,0 +1,140 @@
+"""Calls that a user may write. mypy and pyright accept every one, and so does the package: see test_calls.py."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+from http import HTTPStatus
+from typing import IO, Unpack
+
+import httpx
+
+from pytest_fileperf import (
+    AsyncFilePerf,
+    Command,
+    FilePerf,
+    Gunicorn,
+    InProcess,
+    LimitKind,
+    MarkerKeys,
+    Measurement,
+    Payload,
+    RequestKeywords,
+    RunningServer,
+    Url,
+    Uvicorn,
+    __version__,
+    payload,
+)
+
+
+class Signed(httpx.Auth):
+    """An authentication of the user's own."""
+
+
+async def journey(client: httpx.AsyncClient) -> None:
+    (await client.get("/")).raise_for_status()
+
+
+async def sized(client: httpx.AsyncClient, size: int) -> int:
+    return len((await client.get("/", params={"size": size})).content)
+
+
+def requests(fileperf: FilePerf) -> None:
+    fileperf.get("/")
+    fileperf.get(httpx.URL("/"), params={"page": 2, "tag": ["a", "b"]}, follow_redirects=True)
+    fileperf.get("/", params=[("page", "2")], headers={"Accept": "text/plain"}, cookies={"session": "1"})
+    fileperf.get("/", params="page=2", headers=[("Accept", "text/plain")], cookies=httpx.Cookies({"session": "1"}))
+    fileperf.get("/", cookies=httpx.Cookies({"session": "1"}).jar)
+    fileperf.get("/", auth=("name", "password"), extensions={"sni_hostname": "example"})
+    fileperf.get("/", auth=Signed(), headers=httpx.Headers({"X-Trace": "1"}), params=httpx.QueryParams(page=2))
+    fileperf.delete("/", expect_status=HTTPStatus.NO_CONTENT, json={"ids": [1, 2]})
+    fileperf.request("OPTIONS", "/", expect_status=(200, 204), timeout=2)
+    fileperf.request(method="GET", url="/", expect_status=None, connections=None)
+
+
+def bodies(fileperf: FilePerf, file: IO[bytes]) -> None:
+    body: Payload = payload("256KiB", kind="text")
+    fileperf.post("/", content=body, expect_body=body, expect_bytes="256KiB")
+    fileperf.post("/", content="text", expect_body="text")
+    fileperf.post("/", content=b"bytes", expect_body=bytearray(b"bytes"), expect_bytes=5)
+    fileperf.post("/", content=[b"one", b"two"])
+    fileperf.post("/", content=memoryview(b"bytes"))
+    fileperf.put("/", content=file, expect_status={200, 201})
+    fileperf.put("/", content=io.BytesIO(b"bytes"), expect_status=range(200, 300))
+    fileperf.patch("/", json=[1, {"a": None}])
+    fileperf.post("/", data={"name": "a", "sizes": [1, 2]}, files={"file": body})
+    fileperf.post("/", files={"file": ("a.txt", b"bytes", "text/plain"), "other": file})
+    fileperf.post("/", files=[("file", ("a.txt", "text")), ("file", b"bytes")])
+    fileperf.post("/", files={"file": ("a.txt", b"bytes", None, {"X-Part": "1"})})
+
+
+def loads(fileperf: FilePerf) -> None:
+    fileperf.get("/", connections=32, duration="10s", rounds=6, warmup=0.2, timeout="5s", boots="2")
+    fileperf.get("/", requests=1000, max_duration=20)
+    fileperf.get("/", burst="1000")
+    fileperf.get("/", rate="300/min")
+    fileperf.get("/", rate=10.5)
+    fileperf.get("/", ramp="10s:100/s, 30s:100/s")
+    fileperf.get("/", ramp=[("10s", 50), (30, "50")])
+    stages = [["10s", "100/s"], ["30s", "100/s"]]
+    fileperf.get("/", ramp=stages)
+
+
+def servers(fileperf: FilePerf) -> None:
+    fileperf.get("/", app="app.main:app", server="uvicorn:workers=2", workers=2)
+    fileperf.get("/", app=servers, server=Uvicorn(workers=2, loop="asyncio"))
+    fileperf.get("/", server=Gunicorn())
+    fileperf.get("/", server=InProcess(), app=None)
+    fileperf.get("/", server=Command(["./server", "--port", "{port}"], env={"A": "b"}))
+    fileperf.get("/", server=Url("http://127.0.0.1:8000"), workers=None)
+
+
+def limits(fileperf: FilePerf) -> None:
+    fileperf.get("/", min_rps=800, min_throughput="50MiB/s", max_p50=0.02, max_p99="80ms", max_latency=1)
+    fileperf.get("/", max_error_rate="1%", max_rss="512MiB", max_cpu_per_request="400us")
+    fileperf.get("/", max_error_rate=0.01, max_rss=1 << 29, max_mean="20ms", max_p999=None)
+    fileperf.get("/", gate="none", group="sizes", label="small")
+    fileperf.get("/", gate=False)
+    fileperf.get("/", gate=["rps", "p50"], tolerance="5%")
+    fileperf.get("/", gate={"rps"}, tolerance={"rps": "5%", "p99": 0.2})
+    fileperf.get("/", gate="rps, p99", tolerance=0.05)
+
+
+def journeys(fileperf: FilePerf) -> None:
+    fileperf.run(journey)
+    fileperf.run(journey, connections=20, max_p99="1s", gate=("rps",))
+    fileperf.run(functools.partial(sized, size=5), rate=10)
+
+
+def wrapped(fileperf: FilePerf, **keywords: Unpack[RequestKeywords]) -> Measurement:
+    shared: MarkerKeys = {"connections": 8, "duration": "2s"}
+    fileperf.run(journey, **shared)
+    return fileperf.get("/", **keywords)
+
+
+def figures(fileperf: FilePerf) -> tuple[float, int | None, bool, str]:
+    result = fileperf.get("/")
+    limited = result.limit.kind is LimitKind.SERVER_CPU
+    return result.latency.p99 + result.latency.percentile(99.5), result.server.peak_rss, limited, __version__
+
+
+async def awaited(afileperf: AsyncFilePerf) -> float:
+    result: Measurement = await afileperf.get("/", connections=4)
+    await afileperf.post("/", content=payload("1KiB"), min_rps=1)
+    await afileperf.put("/", json={})
+    await afileperf.patch("/", json={})
+    await afileperf.delete("/", expect_status=204)
+    await afileperf.request("HEAD", "/", timeout="1s")
+    await afileperf.run(journey, connections=2)
+    task = asyncio.create_task(afileperf.get("/"))
+    return result.rps + (await task).rps
+
+
+async def server(fileperf_server: RunningServer) -> tuple[str, ...]:
+    async with fileperf_server.client(auth=("name", "password"), timeout=5) as client:
+        answer: httpx.Response = await client.post(fileperf_server.url, json={})
+    lines: tuple[str, ...] = fileperf_server.log
+    memory = sum(process.memory_info().rss for process in fileperf_server.processes)
+    return (*lines, str(answer.status_code), str(memory))

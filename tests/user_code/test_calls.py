@@ -1,0 +1,109 @@
+"""What the types say is what the package does. That mypy and pyright agree, `tox -e types` shows."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from user_code import right, wrong
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
+from pytest_fileperf.plugin import keywords
+from pytest_fileperf.plugin.arguments import EXPECTATIONS, VerbCall
+from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
+from pytest_fileperf.plugin.measuring import Measuring
+from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
+from pytest_fileperf.settings.keys import KEYS
+from pytest_fileperf.settings.resolve import resolve
+
+
+class OnlyChecks:
+    """Checks a call as a measurement does, and measures nothing."""
+
+    def __init__(self) -> None:
+        self.calls: list[VerbCall] = []
+
+    def measure(self, call: VerbCall) -> Measurement:
+        if call.problems:
+            raise PlanError(*call.problems)
+        resolve(verb=call.keys, marker={}, options={}, ini={})
+        self.calls.append(call)
+        return cast(Measurement, None)
+
+
+@pytest.fixture
+def checks() -> OnlyChecks:
+    return OnlyChecks()
+
+
+@pytest.fixture
+def verbs(checks: OnlyChecks) -> FilePerf:
+    return FilePerf(cast(Measuring, checks))
+
+
+def calls_in(*functions: Callable[..., object]) -> list[str]:
+    """Returns every statement of functions that only call."""
+    trees = (ast.parse(inspect.getsource(function)).body[0] for function in functions)
+    return [ast.unparse(node) for tree in trees if isinstance(tree, ast.FunctionDef) for node in tree.body]
+
+
+WRONG = calls_in(wrong.names, wrong.values, wrong.journeys)
+
+
+def test_keywords_of_the_marker_are_the_keys_that_it_takes() -> None:
+    assert MarkerKeys.__required_keys__ == frozenset()
+    assert MarkerKeys.__optional_keys__ == frozenset(KEYS)
+
+
+def test_keywords_of_a_request_are_those_that_verbs_take() -> None:
+    assert RequestKeywords.__required_keys__ == frozenset()
+    assert RequestKeywords.__optional_keys__ == frozenset((*REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS))
+
+
+@pytest.mark.parametrize("fixture", [FilePerf, AsyncFilePerf])
+@pytest.mark.parametrize("verb", ["get", "post", "put", "patch", "delete", "request", "run"])
+def test_verbs_have_their_keywords(fixture: type[object], verb: str) -> None:
+    *_, last = inspect.signature(getattr(fixture, verb)).parameters.values()
+    assert last.kind is inspect.Parameter.VAR_KEYWORD
+    assert last.annotation == f"Unpack[{'MarkerKeys' if verb == 'run' else 'RequestKeywords'}]"
+    assert last.annotation[7:-1] in (getattr(fixture, verb).__doc__ or "")
+
+
+def test_every_keyword_is_described_below_it() -> None:
+    tree = ast.parse(Path(keywords.__file__).read_text(encoding="utf-8"))
+    described = set()
+    for block in tree.body:
+        if isinstance(block, ast.ClassDef):
+            for field, below in zip(block.body, [*block.body[1:], None], strict=True):
+                if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    described.add(ast.unparse(field.target))
+    assert described == RequestKeywords.__optional_keys__
+
+
+def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: OnlyChecks, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"bytes")
+    right.requests(verbs)
+    with (tmp_path / "file").open("rb") as file:
+        right.bodies(verbs, file)
+    right.loads(verbs)
+    right.servers(verbs)
+    right.limits(verbs)
+    right.journeys(verbs)
+    right.wrapped(verbs, connections=2, json={})
+    assert len(checks.calls) >= 40
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_the_package_refuses_what_type_checkers_refuse(call: str, verbs: FilePerf) -> None:
+    with pytest.raises(PlanError):
+        eval(call, {**vars(wrong), "fileperf": verbs})
+
+
+def test_there_are_enough_wrong_calls() -> None:
+    assert len(WRONG) >= 25
