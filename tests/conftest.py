@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,13 @@ settings.load_profile("steady")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _on_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of ours on GitHub or GitLab is none for the runs that tests make: each sets what it is about."""
+    for name in [name for name in os.environ if name.startswith(("GITHUB_", "CI_", "GITLAB_"))]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

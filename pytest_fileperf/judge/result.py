@@ -59,6 +59,8 @@ class TestId:
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     """Name of the test function with its parameters."""
+    line: int | None = None
+    """Where the function begins in the module, from 1 on; None where it comes from elsewhere."""
     params: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None
     label: str | None = None

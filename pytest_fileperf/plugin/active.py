@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against
+    from pytest_fileperf.versions.source import Source
 
 __all__ = ("ACTIVE", "Active", "activate")
 
@@ -66,6 +67,12 @@ def activate(config: pytest.Config) -> None:
     config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
 
 
+def _source(config: pytest.Config, options: Options) -> Source:
+    from pytest_fileperf.versions.source import Source
+
+    return Source(config.rootpath, options.baselines, keeps_trees=options.keeps_trees, outputs=options.files)
+
+
 def _listed(*problems: str) -> str:
     return str(PlanError(*problems, where="fileperf"))
 
@@ -91,7 +98,7 @@ class Active:
         """What options and ini say, without the tests' own keys."""
         self._against = against
         self._held = ExitStack()
-        """The checkout of the other version, once there is a session."""
+        """What is closed with the session: the code here, and the checkout of the other version."""
         self._no_base: PlanError | None = None
         """Why the checkout could not be made. It is tried once, and every test is told."""
         self._session: Session | None = None
@@ -111,8 +118,8 @@ class Active:
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
-            from pytest_fileperf.versions.source import Source
 
+            source = self._held.enter_context(_source(self._config, self.options))
             options = SessionOptions(
                 baselines=self.options.baselines,
                 smoke=self.options.smoke,
@@ -128,12 +135,6 @@ class Active:
                 aa=self.options.aa,
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
-            )
-            source = Source(
-                self._config.rootpath,
-                options.baselines,
-                keeps_trees=options.keeps_trees,
-                outputs=[path for path in (self.options.json, self.options.html) if path is not None],
             )
             self._session = Session(options, Rig(progress=self.progress, source=source))
         return self._session
@@ -256,11 +257,12 @@ class Active:
             self._said += said
         if self.results:
             from pytest_fileperf.judge.groups import session_record
+            from pytest_fileperf.plugin.ci import tell_ci
             from pytest_fileperf.plugin.output import write_files
 
             self._record = session_record(self.results, self.options.group_by)
             said, not_written = write_files(self._config, self.options, self._record)
-            self._said += said
+            self._said += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
         return failed
 

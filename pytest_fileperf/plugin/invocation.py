@@ -37,6 +37,8 @@ class Options:
     strict: bool
     json: Path | None
     html: Path | None
+    markdown: Path | None
+    codequality: Path | None
     save: str | None
     """The name to save under, empty for one made of commit and time; None saves nothing."""
     baselines: Path
@@ -52,6 +54,11 @@ class Options:
     """Settings given on the command line, by key."""
     ini: Mapping[str, object]
     """Settings given in the ini file, by key."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the run writes for others."""
+        return tuple(path for path in (self.json, self.html, self.markdown, self.codequality) if path is not None)
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
@@ -76,6 +83,8 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         strict=bool(given("strict") or ini.pop("strict", False)),
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
+        markdown=_optional_path(directory, given("markdown")),
+        codequality=_optional_path(directory, given("codequality")),
         save=given("save"),
         baselines=_baselines(config, ini.pop("baselines", None)),
         confirm=chosen["confirm"][0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -101,10 +102,13 @@ class Measuring:
         nodeid = self._item.nodeid
         callspec = getattr(self._item, "callspec", None)
         params = {} if callspec is None else {key: json_value(value) for key, value in callspec.params.items()}
+        module = nodeid.partition("::")[0]
+        file, line, _ = self._item.location
         return TestId(
             nodeid=nodeid if self._count == 1 else f"{nodeid}#{self._count}",
-            module=nodeid.partition("::")[0],
+            module=module,
             name=self._item.name,
+            line=None if line is None or Path(file).as_posix() != module else line + 1,
             params=params,
             group=settings.group,
             label=settings.label,

@@ -99,6 +99,8 @@ def add_options(parser: pytest.Parser) -> None:
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
     option("-html", metavar="PATH", help="write tables and charts as one HTML file")
+    option("-markdown", metavar="PATH", help="write a summary for a pull request as Markdown")
+    option("-codequality", metavar="PATH", help="write what got worse as a code quality report, which GitLab shows")
     option(
         "-save", nargs="?", const="", metavar="NAME", help="save the run in pytest-benchmark's storage, under this name"
     )
@@ -136,7 +138,7 @@ def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
-    values = ("update", "against", "reason", "json", "html", "save")
+    values = ("update", "against", "reason", "json", "html", "markdown", "codequality", "save")
     return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
         config.getoption(f"fileperf_{value}") is not None for value in values
     )

@@ -15,9 +15,12 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import SessionRecord
+from pytest_fileperf.plugin.ci import root_in_repository
 from pytest_fileperf.plugin.invocation import Options
+from pytest_fileperf.report.annotations import annotations_of, code_quality
 from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
 from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import RunFacts, results_html
 
 __all__ = ("write_files",)
@@ -39,10 +42,17 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
 def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> list[Callable[[], str]]:
     writers: list[Callable[[], str]] = []
     json, html, name = options.json, options.html, options.save
+    markdown, quality = options.markdown, options.codequality
     if json is not None:
         writers.append(lambda: _write_json(json, record))
     if html is not None:
         writers.append(lambda: _write_html(config, html, record))
+    if markdown is not None:
+        writers.append(lambda: _write(markdown, markdown_report(record)))
+    if quality is not None:
+        writers.append(
+            lambda: _write(quality, code_quality(annotations_of(record.results, root=root_in_repository(config))))
+        )
     if name is not None:
         writers.append(lambda: _save(config, name or None, record))
     return writers
@@ -51,8 +61,7 @@ def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> 
 def _write_json(path: Path, record: SessionRecord) -> str:
     created = datetime.now(UTC).isoformat(timespec="seconds")
     environment = asdict(Environment.current())
-    write_text(path, results_json(record, environment=environment, created=created))
-    return f"fileperf: wrote {path}"
+    return _write(path, results_json(record, environment=environment, created=created))
 
 
 def _write_html(config: pytest.Config, path: Path, record: SessionRecord) -> str:
@@ -62,7 +71,11 @@ def _write_html(config: pytest.Config, path: Path, record: SessionRecord) -> str
         commit=get_commit_info(),  # type: ignore[no-untyped-call]
         environment=asdict(Environment.current()),
     )
-    write_text(path, results_html(record, facts))
+    return _write(path, results_html(record, facts))
+
+
+def _write(path: Path, text: str) -> str:
+    write_text(path, text)
     return f"fileperf: wrote {path}"
 
 

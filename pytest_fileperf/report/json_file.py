@@ -15,7 +15,7 @@ Series have a list a column, a list of plain values is on one line.
         nodeid, rank (1 + how many are better beyond doubt), shared (with another),
         value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
     results[]         one for each measurement, in the order they were made
-      test            nodeid, module, name, params, group, label
+      test            nodeid, module, name, line (of its function), params, group, label
       work, server, load   in words
       identity        the same as values: what must be equal for two results to be comparable
       standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
@@ -141,7 +141,7 @@ def _result(result: Result) -> dict[str, object]:
     service, explanation = recording.service(), result.explanation
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
-        "test": named(result.test, "nodeid", "module", "name", "params", "group", "label"),
+        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label"),
         **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
         "limit": named(measurement.limit, "kind", "evidence"),

@@ -27,6 +27,7 @@ __all__ = (
     "gate_lines",
     "limit_lines",
     "limiting_lines",
+    "limiting_text",
     "load_lines",
     "noise_lines",
     "note_lines",
@@ -127,10 +128,14 @@ def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool =
 
 def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
     """Returns the line that names what limited the run, with its evidence."""
+    return note_lines(limiting_text(result), indent=INDENT, width=width, colour=colour)
+
+
+def limiting_text(result: Result) -> str:
+    """Returns what limited the run, with its evidence."""
     limit = result.measurement.limit
     unclear = limit.kind is LimitKind.UNCLEAR
-    text = f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
-    return note_lines(text, indent=INDENT, width=width, colour=colour)
+    return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
 
 
 def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:

@@ -18,7 +18,7 @@ from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, flow, plain, words
 from pytest_fileperf.units import format_share
 
-__all__ = ("SLOWER_WORLD", "slower_world_lines", "slower_worlds", "undecided_lines", "undecided_texts")
+__all__ = ("SLOWER_WORLD", "figures_text", "slower_world_lines", "slower_worlds", "undecided_lines", "undecided_texts")
 
 SLOWER_WORLD = "SLOWER WORLD"
 
@@ -45,7 +45,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
         if item.change is None:
             unknown.setdefault(_why_unknown(item), []).append(item.metric)
     return (
-        *(further + _figures(item) for item in undecided if item.change is not None),
+        *(further + figures_text(item) for item in undecided if item.change is not None),
         *(f"{further}{', '.join(metrics)}: {why}" for why, metrics in unknown.items()),
     )
 
@@ -55,7 +55,7 @@ def _why_unknown(comparison: MetricComparison) -> str:
     return re.split(r": | \(", plain(sentence(comparison.reason)))[0] or "nothing to compare"
 
 
-def _figures(comparison: MetricComparison) -> str:
+def figures_text(comparison: MetricComparison) -> str:
     """Returns `rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %`."""
     change = f"{change_text(comparison)} {range_text(comparison)}".rstrip()
     return f"{comparison.metric} {sides_text(comparison)}, {change}, tolerance {format_share(comparison.tolerance)}"

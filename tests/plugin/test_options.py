@@ -45,6 +45,8 @@ def problems_of(result: pytest.RunResult) -> list[str]:
         "--fileperf-against=http://127.0.0.1:1",
         "--fileperf-json=x.json",
         "--fileperf-html=x.html",
+        "--fileperf-markdown=x.md",
+        "--fileperf-codequality=x.json",
         "--fileperf-save=one",
     ],
 )

@@ -81,6 +81,7 @@ def test_a_result_in_full() -> None:
             "params": {"size": "256KiB"},
             "group": None,
             "label": None,
+            "line": None,
         },
         "work": "POST /upload",
         "server": "uvicorn ×1 (uvloop, httptools)",

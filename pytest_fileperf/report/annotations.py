@@ -1,0 +1,151 @@
+"""What got worse or is undecided, each at the line of its test: for reviewers who look at the code.
+
+GitHub Actions reads commands from the output of a step, GitLab a report of "code quality":
+
+    ::error file=tests/test_files.py,line=12,title=REGRESSED test_upload::rps 2,190/s → 2,050/s, −6.4 % (−8.1…−4.7)
+    [{"check_name": "fileperf REGRESSED", "location": {"path": "tests/test_files.py", "lines": {"begin": 12}}, …}]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath
+
+from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.report.comparisons import world_outcome, world_text
+from pytest_fileperf.report.details import limit_text, reasons
+from pytest_fileperf.report.short_summary import SLOWER_WORLD, figures_text, undecided_texts
+from pytest_fileperf.report.text import plain
+
+__all__ = ("Annotation", "Level", "annotations_of", "code_quality", "github_commands")
+
+_SHOWN = 10
+"""How many of each level GitHub shows of one step."""
+
+
+class Level(Enum):
+    """How much it matters: GitHub's word, and GitLab's."""
+
+    ERROR = ("error", "major")
+    WARNING = ("warning", "minor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """What is said at one line of the code."""
+
+    level: Level
+    file: str
+    """From the top of the repository on, with `/`."""
+    line: int | None
+    kind: str
+    """`REGRESSED`, `SLOWER WORLD`."""
+    test: str
+    """The test's node id."""
+    name: str
+    lines: tuple[str, ...]
+    """What happened, the most telling first."""
+
+
+def annotations_of(results: Iterable[Result], *, root: str = "") -> tuple[Annotation, ...]:
+    """Returns what there is to say, errors first, and of these regressions first.
+
+    `root` is where paths of test modules begin, as seen from the top of the repository.
+    """
+    found = [annotation for result in results for annotation in _of(result, PurePosixPath(root))]
+    return tuple(sorted(found, key=_weight))
+
+
+def _weight(annotation: Annotation) -> tuple[bool, bool]:
+    return annotation.level is not Level.ERROR, annotation.kind != Standing.REGRESSED.value
+
+
+def _of(result: Result, root: PurePosixPath) -> Iterator[Annotation]:
+    standing, test = result.standing, result.test
+
+    def said(level: Level, kind: str, lines: Iterable[str]) -> Annotation:
+        told = tuple(plain(line) for line in lines) or (kind,)
+        file = (root / test.module).as_posix()
+        return Annotation(
+            level=level, file=file, line=test.line, kind=kind, test=test.nodeid, name=plain(test.name), lines=told
+        )
+
+    if standing.fails:
+        yield said(Level.ERROR, standing.value, _failing(result))
+    elif standing.is_undecided:
+        yield said(Level.WARNING, standing.value, undecided_texts(result))
+    elif standing is Standing.NEW and not result.baseline_written:
+        yield said(Level.WARNING, standing.value, (text for _, text in reasons(result)))
+    if world_outcome(result.verdict) is Outcome.REGRESSED:
+        yield said(Level.WARNING, SLOWER_WORLD, [world_text(result.verdict)])
+
+
+def _failing(result: Result) -> Iterator[str]:
+    """Yields what got worse and by how much, and the functions to blame where they are known."""
+    verdict = result.verdict
+    yield from (figures_text(item) for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
+    yield from (limit_text(check) for check in verdict.limits if not check.holds)
+    if kinds := result.measurement.error_kinds:
+        yield f"failed requests: {', '.join(f'{count:,} × {kind}' for kind, count in kinds.items())}"
+    if result.explanation is not None:
+        yield from result.explanation.text.splitlines()
+
+
+# --- GitHub
+
+
+def github_commands(found: Sequence[Annotation]) -> list[str]:
+    """Returns a line of output for each annotation. GitHub shows ten of each level: the last one counts the others."""
+    return [command for level in Level for command in _commands([each for each in found if each.level is level])]
+
+
+def _commands(found: Sequence[Annotation]) -> Iterator[str]:
+    shown = found if len(found) <= _SHOWN else found[: _SHOWN - 1]
+    for each in shown:
+        place = {"file": each.file, "line": str(each.line or 1), "title": f"{each.kind} {each.name}"}
+        yield _command(each.level, place, "\n".join(each.lines))
+    if rest := found[len(shown) :]:
+        names = ", ".join(each.test for each in rest)
+        yield _command(rest[0].level, {"title": f"and {len(rest)} more tests"}, names)
+
+
+def _command(level: Level, properties: dict[str, str], message: str) -> str:
+    github, _ = level.value
+    given = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{github} {given}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """Returns the text as `escapeData` of GitHub's toolkit (packages/core/src/command.ts) makes it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Returns the text as `escapeProperty` of the same file makes it."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# --- GitLab
+
+
+def code_quality(found: Iterable[Annotation]) -> str:
+    """Returns the annotations as JSON for `artifacts:reports:codequality`: what GitLab reads of Code Climate's format.
+
+    A fingerprint is that of the test and what happened to it, not of its figures: it is the same in the next pipeline.
+    """
+    issues = [
+        {
+            "check_name": f"fileperf {each.kind}",
+            "description": f"{each.kind} {each.name}: {'; '.join(each.lines)}",
+            "fingerprint": hashlib.sha256(f"{each.kind} {each.test}".encode()).hexdigest(),
+            "location": {"path": each.file, "lines": {"begin": each.line or 1}},
+            "severity": each.level.value[1],
+        }
+        for each in found
+    ]
+    return json.dumps(issues, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,273 @@
+"""The results as Markdown, for the page of a pull request: what failed or is undecided first, what passed folded.
+
+    ## Load tests: 3 measured: 1 REGRESSED, 2 PASS
+
+    | test | metric | before → after | change | tolerance | outcome |
+    |---|---|---|---|---|---|
+    | `tests/test_files.py::test_upload` | rps | 2,190/s → 2,050/s | −6.4 % [−8.1, −4.7] | 5 % | **REGRESSED** |
+
+    `tests/test_files.py::test_upload`
+
+    - limited by server CPU, at 97 % of 1 core
+
+What a test is called, or a server says, is text: nothing of it becomes markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
+from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.comparisons import (
+    change_text,
+    compared,
+    interval_text,
+    is_same_code,
+    sides_text,
+    world_outcome,
+    world_text,
+)
+from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
+from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
+from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.remarks import limiting_text
+from pytest_fileperf.report.table import metric_text
+from pytest_fileperf.report.terminal import summary_line
+from pytest_fileperf.report.text import amount, plain, quantity, shorten
+from pytest_fileperf.units import format_bytes, format_count, format_share
+
+__all__ = ("STEP_LIMIT_BYTES", "markdown_report")
+
+STEP_LIMIT_BYTES = 1 << 20
+"""What GitHub shows of one step. It shows nothing of a longer summary."""
+_ROOM_FOR_THE_END = 512
+"""Bytes kept for what says that the report was cut."""
+_KINDS = 3
+"""Kinds of failed requests that are listed for a test; more are counted."""
+_EXAMPLE_CELLS = 160
+_GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
+_RUN_METRICS = ("rps", "p50", "p99")
+_MARKUP = re.compile(r"[\\`*_\[\]|~<>&]")
+_NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
+
+
+def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTES) -> str:
+    """Returns the report as GitHub and GitLab understand it, in at most so many bytes of UTF-8 (1 KiB or more).
+
+    A longer one is cut after a whole line, and says so.
+    """
+    results = record.results
+    if not results:
+        return "## Load tests: nothing was measured\n"
+    pressing = sorted(filter(_is_pressing, results), key=_weight)
+    calm = [result for result in results if not _is_pressing(result)]
+    common = _common(results)
+    blocks = [[f"## Load tests: {_escaped(summary_line(results))}", ""]]
+    if pressing:
+        rows = [row for result in pressing for row in _gate_rows(result)]
+        blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in pressing))
+    if calm:
+        blocks.append(_calm(calm, common))
+    blocks += map(_ranked, record.groups)
+    if common:
+        blocks.append(["Of all tests:", "", *(f"- {_escaped(text)}" for text in common)])
+    return _within([line for block in blocks for line in block], limit_bytes)
+
+
+def _is_pressing(result: Result) -> bool:
+    """Returns whether it is to be seen at once: it fails, decides nothing, or its world got slower."""
+    standing = result.standing
+    is_new = standing is Standing.NEW and not result.baseline_written
+    return standing.fails or standing.is_undecided or is_new or _has_slower_world(result)
+
+
+def _weight(result: Result) -> int:
+    """Returns the place among those that are seen at once: what fails comes first."""
+    standing = result.standing
+    return 0 if standing.fails else 1 if standing.is_undecided else 2 if _has_slower_world(result) else 3
+
+
+def _has_slower_world(result: Result) -> bool:
+    return world_outcome(result.verdict) is Outcome.REGRESSED
+
+
+# --- tables
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table; its cells are Markdown already."""
+    return [_row(headings), "|" + "---|" * len(headings), *map(_row, rows)]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
+    """Yields a row for each metric that was judged, and each limit that does not hold; one where there is neither."""
+    name, verdict = _code(result.test.nodeid), result.verdict
+    broken = [check for check in verdict.limits if not check.holds]
+    for item in verdict.comparisons:
+        sides, change = _escaped(_sides(item)), _change(item) if item in compared(result) else ""
+        yield name, item.metric, sides, change, format_share(item.tolerance), _marked(item.outcome)
+    for check in broken:
+        yield name, _escaped(limit_text(check)), "", "", "", _marked(Standing.LIMIT)
+    if not verdict.comparisons and not broken:
+        yield name, "", "", "", "", _marked(result.standing)
+
+
+def _sides(comparison: MetricComparison) -> str:
+    """Returns the values of both sides; of the same code only that of now, as what differs is the world's doing."""
+    if is_same_code(comparison) and comparison.now is not None:
+        return quantity(comparison.now, METRICS[comparison.metric].unit)
+    return sides_text(comparison)
+
+
+def _change(comparison: MetricComparison) -> str:
+    return f"{change_text(comparison)} {_escaped(interval_text(comparison))}".rstrip()
+
+
+def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
+    """Returns the tests that passed, folded: a row each, and what there is to say about them."""
+    headings = ("test", *(METRICS[name].title for name in _RUN_METRICS), "errors", "change", "outcome")
+    rows = (
+        (
+            _code(result.test.nodeid),
+            *(_escaped(metric_text(name, result)) for name in _RUN_METRICS),
+            f"{result.measurement.errors:,}",
+            ", ".join(f"{item.metric} {_change(item)}" for item in compared(result)),
+            word_of(result.standing),
+        )
+        for result in results
+    )
+    said = [
+        f"- {_code(result.test.nodeid)}: {_escaped('; '.join(own))}"
+        for result in results
+        if (own := [text for text in _remarks(result) if text not in common])
+    ]
+    title = f"{format_count(len(results), 'test')} without findings"
+    return _folded(title, [*_table(headings, rows), "", *said])
+
+
+def _ranked(group: RankedGroup) -> list[str]:
+    """Returns a group whose members are ranked, folded."""
+    metric = METRICS[group.ranking.metric]
+    names = member_names([result for result, _ in group.ordered()])
+    rows = (
+        (
+            rank_text(place),
+            _code(name),
+            "-" if place.value is None else amount(place.value, metric.unit),
+            _escaped("".join(ratio_texts(place))),
+            result.measurement.limit.kind.value if result.measurement.requests else "-",
+            word_of(result.standing),
+        )
+        for name, (result, place) in zip(names, group.ordered(), strict=True)
+    )
+    headings = ("rank", "test", metric.title, "of best", "limited by", "outcome")
+    return _folded(f"ranked: <code>{escape(plain(group.title))}</code>", _table(headings, rows))
+
+
+def _folded(title: str, lines: Iterable[str]) -> list[str]:
+    # The line of a summary is HTML and no Markdown, which begins again after an empty line.
+    return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
+
+
+# --- what there is to say
+
+
+def _about(result: Result, common: Sequence[str]) -> list[str]:
+    """Returns what there is to say about one test that is to be seen at once."""
+    said = [f"- {text}" for text in _failures(result)]
+    said += [f"- {_escaped(text)}" for text in _remarks(result) if text not in common]
+    text = "" if result.explanation is None else result.explanation.text
+    blamed = _block(text) if text else []
+    return [_code(result.test.nodeid), "", *said, "", *blamed] if said or blamed else []
+
+
+def _failures(result: Result) -> Iterator[str]:
+    """Yields the most frequent kinds of failed requests, each with its first example, as Markdown."""
+    failures = result.measurement.failures
+    for failure in failures[:_KINDS]:
+        example = shorten(plain(failure.example), _EXAMPLE_CELLS)
+        shown = f": {_code(example)}" if example and example != failure.kind else ""
+        yield f"{failure.count:,} × {_escaped(failure.kind)}{shown}"
+    if failures[_KINDS:]:
+        yield other_kinds(failures[_KINDS:])
+
+
+def _remarks(result: Result) -> list[str]:
+    """Returns what a reader must know about one result, the most telling first."""
+    world = world_text(result.verdict)
+    said = [f"the world: {world}"] if world else []
+    said += noise_texts(result)
+    said += (f"{outcome.value} {text}" for outcome, text in reasons(result))
+    broken = (check for check in result.verdict.limits if not check.holds and check.reason)
+    said += (f"{check.name}: {plain(sentence(check.reason))}" for check in broken)
+    if result.measurement.requests and not result.smoke:
+        said.append(limiting_text(result))
+    return [*said, *notes(result)]
+
+
+def _common(results: Sequence[Result]) -> tuple[str, ...]:
+    """Returns what is true of all results: their setting, and what would be said of each."""
+    shared = [text for text in setting(results[0]) if all(text in setting(other) for other in results)]
+    if len(results) == 1:
+        return tuple(shared)
+    said = [_remarks(result) for result in results]
+    return (*shared, *(text for text in said[0] if all(text in other for other in said)))
+
+
+# --- markup
+
+
+def _escaped(text: str) -> str:
+    """Returns the text on one line so that it is shown as it is, also in a table."""
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};" if found[0] in r"\|<>&" else f"\\{found[0]}", plain(text))
+
+
+def _code(text: str) -> str:
+    """Returns the text in the type of code."""
+    text = plain(text)
+    return f"`{text}`" if _NEEDS_NO_ESCAPE.fullmatch(text) else f"<code>{_escaped(text)}</code>"
+
+
+def _marked(outcome: Outcome | Standing) -> str:
+    """Returns the outcome, bold where it is to be seen at once."""
+    standing = Standing(outcome.value)
+    calm = standing in (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
+    return word_of(standing) if calm else f"**{standing.value}**"
+
+
+def _block(text: str) -> list[str]:
+    """Returns the lines as they are, in a block that none of them ends."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    # One item, so that it is not cut in the middle.
+    return ["\n".join((f"{fence}text", *(_plain_line(line) for line in text.splitlines()), fence)), ""]
+
+
+def _plain_line(line: str) -> str:
+    """Returns the line without control characters; its spaces stay."""
+    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
+
+
+def _within(lines: Sequence[str], limit_bytes: int) -> str:
+    """Returns the lines; those that fit, and that there are more, where they are too long."""
+    whole = "\n".join(lines).strip("\n") + "\n"
+    if len(whole.encode()) <= limit_bytes:
+        return whole
+    kept, left = list[str](), limit_bytes - _ROOM_FOR_THE_END
+    for line in lines:
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    is_open = kept.count("<details>") > kept.count("</details>")
+    said = f"The report was cut here: it is longer than {format_bytes(limit_bytes)}."
+    return "\n".join((*kept, *(["", "</details>"] if is_open else []), "", said)) + "\n"
