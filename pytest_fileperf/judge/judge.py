@@ -142,7 +142,7 @@ def judge_same_code(
         if different:
             reason = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
         else:
-            reason = Reason(kind=ReasonKind.SAME_CODE) if level else why_no_level(metric, now, "now")
+            reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
         comparison = MetricComparison(
             metric=metric.name,
             outcome=Outcome.PASS if level and not different else Outcome.INCONCLUSIVE,

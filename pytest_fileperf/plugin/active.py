@@ -50,9 +50,12 @@ def activate(config: pytest.Config) -> None:
     against = None
     if options.against is not None:
         from pytest_fileperf.versions.checkout import parse_against
+        from pytest_fileperf.versions.predecessor import instead_of_itself
 
         try:
             against = parse_against(options.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
+            with _source(config, options) as source:
+                against = instead_of_itself(against, options.against.strip(), source)
         except PlanError as error:
             problems += error.problems
     if problems:
@@ -128,7 +131,7 @@ class Active:
                 strict=self.options.strict,
                 ci=runs_in_ci(),
                 gates=max(1, self._gates),
-                against=self._base(),
+                against=self._base(source),
                 confirm=self.options.confirm,
                 base_packages=self.options.base_packages,
                 keeps_trees=self.options.keeps_trees,
@@ -139,8 +142,8 @@ class Active:
             self._session = Session(options, Rig(progress=self.progress, source=source))
         return self._session
 
-    def _base(self) -> Base | None:
-        """Returns the other version; its files stay until the session ends."""
+    def _base(self, source: Source) -> Base | None:
+        """Returns the other version; its files stay until the session ends. The source has the code here."""
         if self._against is None:
             return None
         from pytest_fileperf.serve.spec import Url
@@ -150,6 +153,9 @@ class Active:
 
         if self._no_base is not None:
             raise self._no_base
+        if self._against.commit is not None and source.is_that_of(self._against.commit):
+            self._said += [f"fileperf: {note}" for note in self._against.notes]
+            return Base(title=self._against.title, is_same_code=True)
         checkout = Checkout(self._against)
         try:
             code_tree = self._held.enter_context(checkout)

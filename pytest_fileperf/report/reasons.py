@@ -26,7 +26,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
     " store a new baseline with --fileperf-update",
-    ReasonKind.SAME_CODE: "the code is that of the baseline",
+    ReasonKind.SAME_CODE: "the code is that of {side}",
     ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
     " again: {text}",
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"

@@ -62,22 +62,34 @@ class OtherVersion:
     budget: ErrorBudget
 
     def measure(self, task: Task, rig: Rig) -> Measured:
-        """Measures both in turn and judges; the code here alone, and NEW, where one side lacks what is measured.
+        """Measures both in turn and judges; the code here alone, where there is nothing to compare.
 
-        Raises PlanError for what cannot be compared.
+        That is NEW where one side lacks what is measured, and PASS where both are the same code. Raises PlanError for
+        what cannot be compared.
         """
+        if self.base.is_same_code:
+            self._refuse()
+            return self._alone(task, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=self.base.title))
         found = self.in_turn(task, rig)
         if not isinstance(found, Absent):
             return found
+        measured = self._alone(task, rig, Outcome.NEW, Reason(kind=ReasonKind.ABSENT, text=found.what))
+        return replace(measured, absent=found)
+
+    def _alone(self, task: Task, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
+        """Measures the code here; the outcome of every gate is known before."""
         measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
-        reason = Reason(kind=ReasonKind.ABSENT, text=found.what)
-        new = partial(MetricComparison, outcome=Outcome.NEW, reason=reason)
+        result = measured.result
+        same = partial(MetricComparison, outcome=outcome, reason=reason)
         comparisons = tuple(
-            new(metric=name, tolerance=tolerance, now=METRICS[name].of_run(measured.result.recording))
+            same(metric=name, tolerance=tolerance, now=METRICS[name].of_run(result.recording))
             for name, tolerance in self.plan.tolerances.items()
         )
-        verdict = Verdict(comparisons=comparisons, against=self.base.title)
-        return replace(measured, absent=found, result=replace(measured.result, verdict=verdict))
+        if result.measurement.saturated:
+            comparisons = tuple(map(unless_saturated, comparisons))
+        return replace(
+            measured, result=replace(result, verdict=Verdict(comparisons=comparisons, against=self.base.title))
+        )
 
     def in_turn(self, task: Task, rig: Rig) -> Measured | Absent:
         """Measures both in turn and judges; returns what one side lacks, where there is nothing to compare.

@@ -34,6 +34,8 @@ class Base:
     code_tree: CodeTree = HERE
     url: Url | None = None
     """A server that runs already, in place of code that is booted."""
+    is_same_code: bool = False
+    """Whether it is the code here, so that there is nothing to compare."""
     may_fail: bool = False
     """Whether it is only `Absent` where it does not boot: the code of a stored baseline, whose figures are left."""
 

@@ -87,8 +87,12 @@ class Repository:
         """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
-        in_actions = ", or `fetch-depth: 0` at actions/checkout" if os.environ.get("GITHUB_ACTIONS") == "true" else ""
-        return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_actions}"
+        in_ci = ""
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            in_ci = ", or `fetch-depth: 0` at actions/checkout"
+        elif os.environ.get("GITLAB_CI") == "true":
+            in_ci = ", or `GIT_DEPTH: 0` among the variables of the job"
+        return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
     def commit_of(self, ref: str) -> str:
         """Returns the full hash of the commit that a ref leads to; raises GitError."""

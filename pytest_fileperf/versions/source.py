@@ -151,6 +151,16 @@ class Source:
         except (PlanError, GitError, OSError):
             return False
 
+    def is_that_of(self, commit: str) -> bool:
+        """Returns whether the code that is here is that of a commit; not so where that cannot be told."""
+        here, snapshots = self.here, self._snapshots
+        if isinstance(here, str) or isinstance(snapshots, str):
+            return False
+        try:
+            return snapshots.of_commit(commit) == here.tree
+        except (GitError, OSError):
+            return False
+
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
         """Returns files that Git ignores and that were written later than that, at most five. No tree has them.
 

@@ -67,9 +67,18 @@ def test_the_same_code_passes_and_stores_nothing(repo: Repo, run_load: Run) -> N
     before = state_of(repo)
     result = run_load("--fileperf-against=HEAD", *SHORT)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*against HEAD (*", "*rps*"])
+    head = repo.git("rev-parse", "--short=7", "HEAD")
+    result.stdout.fnmatch_lines([f"*against HEAD ({head})", f"*PASS rps: the code is that of HEAD ({head})"])
+    assert "pairs of boots" not in result.stdout.str()
     assert not (repo.top / ".fileperf").exists()
     assert state_of(repo) == before
+
+
+def test_the_commit_that_is_checked_out_is_compared_with_the_one_before_it(repo: Repo, run_load: Run) -> None:
+    first = repo.git("rev-parse", "--short=7", "HEAD")
+    repo.commit(notes_txt="no code that is served, but another tree")
+    result = run_load("--fileperf-against=main", *SHORT, "--collect-only")
+    result.stdout.fnmatch_lines([f"fileperf: measuring; *; against {first} (the commit before main)"])
 
 
 def test_a_directory_is_compared_with(repo: Repo, run_load: Run, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ SLOWER_TEXT = (
 )
 SAME = MetricComparison(
     metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=5210.0, now=4324.0, change=-0.17,
-    reason=Reason(kind=ReasonKind.SAME_CODE),
+    reason=Reason(kind=ReasonKind.SAME_CODE, side="base"),
 )  # fmt: skip
 
 
