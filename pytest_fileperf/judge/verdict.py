@@ -127,7 +127,8 @@ class MetricComparison:
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. Where both sides were measured in turn, it compares turns that follow each other."""
+    """now / base - 1. Where both sides were measured in turn, it compares turns that follow each other: `agreement`
+    makes base and now fit it."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""

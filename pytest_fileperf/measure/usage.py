@@ -69,7 +69,8 @@ class Usage:
 
     rps: float
     in_flight: float
-    """Requests under way on average, by Little's law: those that ended per second times how long they took."""
+    """Requests under way on average, by Little's law: those that ended per second times how long they took. No more
+    than there are connections: requests of before the rounds also end in them."""
     generator: CoreUse
     server_ran: float | None = None
     """CPU seconds of the whole process tree per second."""
@@ -138,7 +139,7 @@ def usage_of(recording: Recording) -> Usage:
     queues = [queue for span in spans for queue in span.queues()]
     return Usage(
         rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
-        in_flight=sum(histogram.sum_ns for histogram in served) / duration_ns,
+        in_flight=min(recording.connections, sum(histogram.sum_ns for histogram in served) / duration_ns),
         generator=_generator(spans, sum(round_.client_cpu_ns for round_ in rounds) / duration_ns),
         server_ran=server_ran,
         workers=_workers(spans, server_ran),

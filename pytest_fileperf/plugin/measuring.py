@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.active import Active
     from pytest_fileperf.serve.running import RunningServer
 
-__all__ = ("OUTCOME_PROPERTY", "Measuring")
+__all__ = ("OUTCOME_PROPERTY", "Measuring", "properties")
 
 OUTCOME_PROPERTY = "fileperf_outcome"
 """The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
@@ -84,7 +84,7 @@ class Measuring:
             return session.measure(call.work, settings, self._next_test_id(settings))
         finally:
             for result in session.results[before:]:
-                self._item.user_properties.extend(_properties(result))
+                self._item.user_properties.extend(properties(result))
 
     def _settings(self, verb: Mapping[str, object]) -> Settings:
         marker = marker_keys(self._item)
@@ -120,7 +120,7 @@ def _require_app(settings: Settings, where: str) -> None:
         raise PlanError(NO_APP, where=where)
 
 
-def _properties(result: Result) -> list[tuple[str, object]]:
+def properties(result: Result) -> list[tuple[str, object]]:
     """Returns the properties for JUnit XML and other reports about tests."""
     from pytest_fileperf.report.comparisons import world_text
 

@@ -3,12 +3,10 @@
 A change of the code and a change of the world are never said in one breath:
 
     rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
-    the world: your baseline's own code runs at 0.83 of what was stored (rps 6,021/s → 5,010/s): …
+    the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …
 """
 
 from __future__ import annotations
-
-import math
 
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
@@ -26,15 +24,12 @@ __all__ = (
     "interval_text",
     "is_same_code",
     "range_text",
-    "sides",
     "sides_text",
     "world_outcome",
     "world_text",
 )
 
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
-_LEAST_DISAGREEMENT, _DISAGREEMENT = 0.005, 0.2
-"""How far the logarithms of a change and of both sides' ratio may be apart: at least, and as a share of the change."""
 
 
 def base_name(verdict: Verdict) -> str:
@@ -56,25 +51,10 @@ def is_same_code(comparison: MetricComparison) -> bool:
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
 
 
-def sides(comparison: MetricComparison) -> tuple[float | None, float | None]:
-    """Returns base and now, in the metric's unit, as they are shown beside the change.
-
-    A change in turn is that of turns that follow each other, and not the ratio of two levels, which the noise of a
-    whole run moves. Where both disagree, now is what the base becomes by the change.
-    """
-    base, now, change = comparison.base, comparison.now, comparison.change
-    if base is None or now is None or change is None or min(base, now, 1 + change) <= 0:
-        return base, now
-    shown, told = math.log(now / base), math.log1p(change)
-    if shown * told >= 0 and abs(shown - told) <= max(_LEAST_DISAGREEMENT, _DISAGREEMENT * abs(told)):
-        return base, now
-    return base, base * (1 + change)
-
-
 def sides_text(comparison: MetricComparison) -> str:
     """Returns `2,190/s → 2,050/s`: the values of both sides, or of the one that is known."""
     unit = METRICS[comparison.metric].unit
-    return " → ".join(quantity(side, unit) for side in sides(comparison) if side is not None)
+    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
 
 
 def change_text(comparison: MetricComparison) -> str:
@@ -124,8 +104,14 @@ def world_text(verdict: Verdict) -> str:
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
-    figures = ", ".join(f"{comparison.metric} {sides_text(comparison)}" for comparison in verdict.world)
+    figures = ", ".join(map(_from_stored, verdict.world))
     return plain(f"your baseline's own code {_ratio(lead)} ({figures}){_meaning(lead)}{_changed(lead)}")
+
+
+def _from_stored(comparison: MetricComparison) -> str:
+    """Returns `rps −17.0 % from 5,210/s`, without what it is now: the row of the test has its own figure."""
+    base = "?" if comparison.base is None else quantity(comparison.base, METRICS[comparison.metric].unit)
+    return f"{comparison.metric} {change_text(comparison)} from {base}"
 
 
 def _ratio(comparison: MetricComparison) -> str:

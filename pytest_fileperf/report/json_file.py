@@ -77,8 +77,8 @@ Series have a list a column, a list of plain values is on one line.
       pinned          whether server and generator ran on separate cores
       notes[]         what a reader must know, as sentences
 
-Where the ratio of two levels does not fit the change of turns that follow each other, `now` of a comparison is what
-`base` becomes by the change; the summary has the level itself.
+`now` of a comparison is the figure of the summary, and `base` is that without the change: `judge.agreement`. In `world`
+`base` is what is stored.
 
 History: 2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
 1 is the first.
@@ -97,7 +97,6 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
-from pytest_fileperf.report.comparisons import sides
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.series import leads_series, samples_series
@@ -226,11 +225,8 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
 
 
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
-    base, now = sides(comparison)
     return {
-        "base": base,
-        "now": now,
-        **named(comparison, "metric", "outcome", "change", "low", "high", "confidence", "tolerance"),
+        **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
         **named(comparison, "detectable", "pairs"),
         "unit": METRICS[comparison.metric].unit,
         "reason": sentence(comparison.reason),

@@ -3,7 +3,7 @@
 INCONCLUSIVE tests/test_files.py::test_upload -
   rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %
 SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
-  0.83 of what was stored (rps 5,210/s → 4,324/s): …
+  0.83 of what was stored (rps −17.0 % from 5,210/s): …
 """
 
 from __future__ import annotations

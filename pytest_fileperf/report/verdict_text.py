@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.comparisons import base_name, code_text, is_same_code, range_text, sides, world_text
+from pytest_fileperf.report.comparisons import base_name, code_text, is_same_code, range_text, world_text
 from pytest_fileperf.report.details import other_kinds
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import quantity
@@ -130,8 +130,7 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
 
 def _shown(comparison: MetricComparison) -> tuple[float | None, float | None]:
     """Returns base and now; of the same code only now, as what differs is the world's doing."""
-    base, now = sides(comparison)
-    return (None, now) if is_same_code(comparison) else (base, now)
+    return (None if is_same_code(comparison) else comparison.base, comparison.now)
 
 
 def _change(comparison: MetricComparison) -> str:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import median
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
@@ -189,13 +188,11 @@ class Comparison:
 
     def _explained(self, servers: BothServers) -> Explanation:
         code_tree = self._base.code_tree
-        typical = paired_difference(METRICS["cpu_per_request"], self._pairs)
-        known = [
-            turn["cpu_per_request"] for pair in self._pairs for turn in pair.base.turns if "cpu_per_request" in turn
-        ]
-        base_s = median(known) if known else None
+        cpu = METRICS["cpu_per_request"]
+        typical = paired_difference(cpu, self._pairs)
+        now_s = cpu.of_run(self._recording(self._runs[Side.NOW]))
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
-        now_s = None if base_s is None or typical is None else base_s * math.exp(typical.worse)
+        base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         sides = (
             Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
             Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import FilePerfError, LoadError
+from pytest_fileperf.judge.agreement import as_the_run_shows
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
@@ -117,6 +118,8 @@ class Session:
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
         result = judged_by_limits(task, measured.result)
+        agreed = as_the_run_shows(result.verdict.comparisons, result.recording)
+        result = replace(result, verdict=replace(result.verdict, comparisons=agreed))
         if self._options.smoke:
             result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
         result = self._suspecting(measured, result)

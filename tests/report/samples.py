@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pytest_fileperf.judge.agreement import as_the_run_shows
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
@@ -96,7 +97,8 @@ def result(
     Without `limit` it is what the recording tells, which has nothing that would show what limited it.
     """
     recorded = recorded or recording()
-    measurement = measurement_of(recorded)
+    measurement, verdict = measurement_of(recorded), verdict or Verdict()
+    agreed = as_the_run_shows(verdict.comparisons, recorded)
     return Result(
         test=TestId(
             nodeid=nodeid or f"{module}::{name}",
@@ -112,7 +114,7 @@ def result(
         identity={"work": {"method": "POST", "url": "/upload"}, "server": {"kind": "uvicorn", "workers": 1}},
         recording=recorded,
         measurement=measurement if limit is None else replace(measurement, limit=limit),
-        verdict=verdict or Verdict(),
+        verdict=replace(verdict, comparisons=agreed),
         baseline_written=baseline_written,
         smoke=smoke,
     )

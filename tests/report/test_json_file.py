@@ -153,7 +153,8 @@ def test_a_result_in_full() -> None:
             "world": [],
             "comparisons": [
                 {
-                    "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 2190.0, "now": 2050.0,
+                    "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": pytest.approx(200 / 0.936),
+                    "now": 200.0,
                     "change": -0.064, "low": -0.081, "high": -0.047, "confidence": 0.95, "tolerance": 0.05,
                     "detectable": 0.035, "pairs": None, "reason": "",
                 }

@@ -12,7 +12,6 @@ from pytest_fileperf.report.comparisons import (
     change_text,
     compared,
     interval_text,
-    sides,
     sides_text,
     world_outcome,
     world_text,
@@ -91,7 +90,7 @@ def gate_table(result: Result) -> Markup:
     rows = []
     for item in comparisons:
         unit = METRICS[item.metric].unit
-        shown = ("" if side is None else quantity(side, unit) for side in sides(item))
+        shown = ("" if side is None else quantity(side, unit) for side in (item.base, item.now))
         rows.append(
             element(
                 "tr",

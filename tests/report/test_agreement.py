@@ -1,0 +1,173 @@
+"""Before, after and the change between them agree in every report, to the digits shown, and with the run's own row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report.samples import recording, result
+
+from pytest_fileperf.errors import RegressionError
+from pytest_fileperf.judge.agreement import agreeing
+from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plugin.measuring import properties
+from pytest_fileperf.report.comparisons import world_text
+from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.terminal import terminal_report
+from pytest_fileperf.session.failing import raise_for
+
+SIZES = {
+    "ns": 1e-9,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "B": 1.0,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "": 1.0,
+}
+FIGURE = r"(\d[\d,]*(?:\.\d+)?)(?: ?(ns|µs|ms|s|B|KiB|MiB|GiB))?(?:/s)?"
+CHANGE = r"([+−]\d+(?:\.\d+)?)"
+
+
+def span(digits: str, unit: str) -> tuple[float, float]:
+    """Returns between which values a figure lies that is shown with these digits."""
+    decimals = len(digits.partition(".")[2])
+    value, half = float(digits.replace(",", "")), 0.5 * 10.0**-decimals
+    return (value - half) * SIZES.get(unit, 1.0), (value + half) * SIZES.get(unit, 1.0)
+
+
+def assert_agrees(base: tuple[str, str], now: tuple[str, str], change: str) -> None:
+    """Some values of both sides that are shown like this have a change that is shown like this."""
+    (base_low, base_high), (now_low, now_high) = span(*base), span(*now)
+    told, half = float(change.replace("−", "-")), 0.5 * 10.0 ** -len(change.partition(".")[2])
+    lowest = 100 * (now_low / base_high - 1)
+    highest = 100 * (now_high / base_low - 1) if base_low > 0 else float("inf")
+    assert lowest <= told + half * 1.000001
+    assert told - half * 1.000001 <= highest
+
+
+def assert_all_agree(found: Iterable[tuple[str, ...]], expected: int) -> None:
+    found = list(found)
+    assert len(found) == expected
+    for base, base_unit, now, now_unit, change in found:
+        assert_agrees((base, base_unit), (now, now_unit), change)
+
+
+comparisons = st.builds(
+    MetricComparison,
+    metric=st.sampled_from([name for name in METRICS if name != "error_rate"]),
+    outcome=st.just(Outcome.REGRESSED),
+    tolerance=st.just(0.03),
+    base=st.floats(1e-3, 1e6),
+    now=st.floats(1e-3, 1e6),
+    change=st.floats(-0.9, 9.0),
+    low=st.just(-0.95),
+    high=st.just(10.0),
+    confidence=st.just(0.9),
+)
+
+
+@given(comparison=comparisons, now=st.floats(1e-6, 1e9))
+def test_now_is_the_runs_own_figure_and_the_change_is_kept(comparison: MetricComparison, now: float) -> None:
+    agreed = agreeing(comparison, now)
+    assert agreed.now == now
+    assert agreed.base is not None
+    assert now / agreed.base - 1 == pytest.approx(comparison.change, rel=1e-9, abs=1e-12)
+    assert replace(agreed, base=comparison.base, now=comparison.now) == comparison
+
+
+@pytest.mark.parametrize(
+    "base,now,change,own,agreed",
+    [
+        (2189.0, 1928.0, -0.156, 1915.0, (1915.0 / 0.844, 1915.0)),
+        (0.0502, 0.0521, -0.049, 0.0521, (0.0521 / 0.951, 0.0521)),
+        (0.0648, 0.0627, None, 0.0630, (0.0648, 0.0630)),
+        (None, 2050.0, None, 2040.0, (None, 2040.0)),
+        (2190.0, None, None, 2040.0, (2190.0, None)),
+        (2190.0, 2050.0, -0.064, None, (2190.0, 2050.0)),
+        (2190.0, 2050.0, -1.0, 0.0, (2190.0, 0.0)),
+    ],
+)
+def test_what_is_not_known_stays(
+    base: float | None,
+    now: float | None,
+    change: float | None,
+    own: float | None,
+    agreed: tuple[float | None, float | None],
+) -> None:
+    comparison = MetricComparison(metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=base, now=now, change=change)
+    found = agreeing(comparison, own)
+    assert (found.base, found.now) == pytest.approx(agreed)
+    assert found.change == change
+
+
+runs = st.builds(
+    lambda found, requests, slowest_ms: result(
+        recorded=recording(requests=requests, slowest_ms=slowest_ms, boots=1, rounds=2),
+        verdict=Verdict(comparisons=tuple(found)),
+    ),
+    st.lists(comparisons, min_size=1, max_size=3, unique_by=lambda item: item.metric),
+    st.integers(20, 5000),
+    st.floats(6, 900),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shown=runs)
+def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) -> None:
+    count = len(shown.verdict.comparisons)
+    text = terminal_report(session_record([shown]), width=200)
+    assert_all_agree(re.findall(rf"  {FIGURE} → {FIGURE}\s+{CHANGE}(?: %)? \[", text), count)
+
+    with pytest.raises(RegressionError) as raised:
+        raise_for(shown.verdict, strict=False, ci=False, title="test_upload")
+    rows = re.findall(rf"^\w+ +{FIGURE} +{FIGURE} +{CHANGE} \(", str(raised.value), re.MULTILINE)
+    assert_all_agree(rows, count)
+
+    page = results_html(session_record([shown]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    assert_all_agree(re.findall(rf"</b> {FIGURE} → {FIGURE} <b>{CHANGE} %</b>", page), count)
+    cells = rf'<td class="number">{FIGURE}</td><td class="number">{FIGURE}</td><td class="number"><b>{CHANGE} %</b>'
+    assert_all_agree(re.findall(cells, page), count)
+
+    (told,) = json.loads(results_json(session_record([shown]), environment={}, created="now"))["results"]
+    for item in told["verdict"]["comparisons"]:
+        assert item["now"] / item["base"] - 1 == pytest.approx(item["change"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(shown=runs)
+def test_a_comparison_and_the_run_show_one_figure(shown: Result) -> None:
+    """In the table, in JUnit's properties, in the JSON file's summary, and in what the test's own asserts see."""
+    run, to_junit = shown.measurement, dict(properties(shown))
+    (told,) = json.loads(results_json(session_record([shown]), environment={}, created="now"))["results"]
+    for item in shown.verdict.comparisons:
+        if item.metric == "rps":
+            assert item.now == run.rps == told["summary"]["rps"]
+            assert to_junit["fileperf_rps"] == pytest.approx(item.now, abs=1e-3)
+        if item.metric == "p99":
+            assert item.now == run.latency.p99 == told["summary"]["latency"]["p99"]
+            assert to_junit["fileperf_p99"] == pytest.approx(item.now, abs=1e-9)
+
+
+@given(base=st.floats(1e-3, 1e6), change=st.floats(-0.9, 9.0))
+def test_what_the_world_did_is_a_change_from_what_is_stored(base: float, change: float) -> None:
+    world = MetricComparison(
+        metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=base, now=base * (1 + change), change=change
+    )
+    found = re.search(
+        rf"runs at ([\d.]+) of what was stored \(rps {CHANGE} % from", world_text(Verdict(world=(world,)))
+    )
+    assert found is not None
+    assert float(found[2].replace("−", "-")) / 100 + 1 == pytest.approx(float(found[1]), abs=0.0106)
