@@ -20,6 +20,7 @@ ONCE = (
     "drive/test_process.py",
     "plugin/test_against.py",
     "plugin/test_async.py",
+    "plugin/test_coverage.py",
     "plugin/test_load.py",
     "plugin/test_stored.py",
     "serve/test_command.py",

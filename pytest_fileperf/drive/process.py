@@ -21,6 +21,7 @@ from pytest_fileperf.errors import GeneratorError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Work
+from pytest_fileperf.serve.tracers import tracer_in, untraced
 
 __all__ = ("Generator",)
 
@@ -35,7 +36,11 @@ _LOG_LINES = 30
 class Generator:
     """A generator process. It starts with the first run and serves any number of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, coverage: bool = False) -> None:
+        """With `coverage`, what traces the test run may trace it too."""
+        self._coverage = coverage
+        self.tracer = ""
+        """What traces it, such as `coverage`; empty for nothing."""
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -109,13 +114,15 @@ class Generator:
         self.close()
         self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
         self._log = (Path(self._directory.name) / "generator.log").open("w+b")
+        env = _environment(coverage=self._coverage)
+        self.tracer = tracer_in(env)
         process = subprocess.Popen(
             # -P: the directory that the tests run in may hold modules named as those of the standard library.
             [sys.executable, "-P", "-m", "pytest_fileperf.drive.generator"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(),
+            env=env,
             start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
         )
         self._process = process
@@ -164,11 +171,11 @@ class Generator:
         return "\n" + "\n".join(f"  | {line}" for line in lines) if lines else ""
 
 
-def _environment() -> dict[str, str]:
-    """Returns the environment of the generator: this one, with this package importable."""
+def _environment(*, coverage: bool) -> dict[str, str]:
+    """Returns the environment of the generator: this one, with this package importable, and untraced as servers are."""
     root = str(Path(__file__).parents[2])
     path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": (path + os.pathsep if path else "") + root}
+    return {**untraced(os.environ, coverage=coverage), "PYTHONPATH": (path + os.pathsep if path else "") + root}
 
 
 def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> None:

@@ -109,6 +109,8 @@ class Boot:
     """Sum over the process tree of each process's own peak during the run."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
+    tracer: str = ""
+    """What traced the server, or its load generator, such as `coverage`; empty for nothing."""
     worker_pids: tuple[int, ...] = ()
     """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
     cores: frozenset[int] = frozenset()
@@ -157,6 +159,11 @@ class Recording:
     """From the first to the last start that was due, over all runs: vegeta's attack. The rounds in a closed loop."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
+
+    @property
+    def tracer(self) -> str:
+        """What traced the server or its load generator, in any boot; empty for nothing."""
+        return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
 
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""

@@ -139,7 +139,8 @@ class Active:
                 profile=self.options.profile and not self.options.smoke,
                 commit=_commit,
             )
-            self._session = Session(options, Rig(progress=self.progress, source=source))
+            rig = Rig.starting(progress=self.progress, source=source, coverage=self.options.coverage)
+            self._session = Session(options, rig)
         return self._session
 
     def _base(self, source: Source) -> Base | None:

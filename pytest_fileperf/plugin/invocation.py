@@ -34,6 +34,8 @@ class Options:
     """Compare the code with itself."""
     profile: bool
     """Say which functions cost CPU."""
+    coverage: bool
+    """coverage may trace servers and load generators."""
     strict: bool
     json: Path | None
     html: Path | None
@@ -80,6 +82,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         against=given("against"),
         aa=bool(given("aa")),
         profile=bool(given("profile")),
+        coverage=bool(given("coverage") or ini.pop("coverage", False)),
         strict=bool(given("strict") or ini.pop("strict", False)),
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
@@ -159,7 +162,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     """Returns the given ini values by key, and which of them have a wrong type."""
     values: dict[str, object] = {}
     problems = []
-    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, "baselines", "group_by", "keep_trees", "strict"):
+    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, "baselines", "coverage", "group_by", "keep_trees", "strict"):
         try:
             value: object = config.getini(f"fileperf_{key}")
         except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version

@@ -67,6 +67,11 @@ JUDGE_INI: Mapping[str, str] = {
 """Keys that have an ini value only."""
 
 
+_COVERAGE_HELP = (
+    "let coverage trace servers and load generators too, where it traces this run; otherwise they run untraced"
+)
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Registers every option and ini value."""
     group = parser.getgroup("fileperf", "load tests of ASGI apps")
@@ -96,6 +101,7 @@ def add_options(parser: pytest.Parser) -> None:
         "-aa", action="store_true", default=False, help="compare the code with itself: how small a change would show"
     )
     option("-profile", action="store_true", default=False, help="say which functions of the app cost most CPU")
+    option("-coverage", action="store_true", default=False, help=_COVERAGE_HELP)
     option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
     option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
     option("-html", metavar="PATH", help="write tables and charts as one HTML file")
@@ -127,6 +133,7 @@ def add_options(parser: pytest.Parser) -> None:
         "keep uncommitted code that a baseline is stored of, under refs/fileperf/ of this repository (default true)",
         "bool",
     )
+    _add_ini(parser, "coverage", _COVERAGE_HELP, "bool")
     _add_ini(parser, "strict", "NEW and INCONCLUSIVE fail the test too", "bool")
 
 

@@ -145,6 +145,12 @@ def notes(result: Result) -> tuple[str, ...]:
     missing = [name for name in STABILISERS if name not in held]
     if held and missing:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
+    if recording.tracer:
+        where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
+        found.append(
+            f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with"
+            " those"
+        )
     if measurement.busy.is_busy and not result.smoke:
         found.append(f"the machine was busy: {measurement.busy}")
     if background := str(result.background or ""):

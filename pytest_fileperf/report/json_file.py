@@ -43,7 +43,8 @@ Series have a list a column, a list of plain values is on one line.
                       came as there are connections; null out of turns), p50, p99, mean, bytes_sent, bytes_received,
                       server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
-                      equal between boots), worker_pids (those that answer)
+                      equal between boots), tracer (what traced it, as coverage does; empty for nothing),
+                      worker_pids (those that answer)
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
                       count, mean, max (s)
         thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
@@ -213,7 +214,7 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = Histogram.merged(round_.latency for round_ in recording.rounds if round_.boot == boot.index)
     return {
-        **named(boot, "index", "stabilised", "worker_pids"),
+        **named(boot, "index", "stabilised", "tracer", "worker_pids"),
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,

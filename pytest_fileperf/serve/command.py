@@ -27,6 +27,7 @@ from pytest_fileperf.serve.process import (
 from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.spec import PORT, Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
+from pytest_fileperf.serve.tracers import tracer_in
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("CommandProgram", "RunningCommand", "free_port")
@@ -54,6 +55,8 @@ class CommandProgram:
     cores: frozenset[int] | None
     builds: Builds
     code_tree: CodeTree = HERE
+    coverage: bool = False
+    """Whether coverage may trace it."""
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns the program below our supervisor, after its build where there is one to make.
@@ -62,7 +65,7 @@ class CommandProgram:
         """
         require_posix()
         self.builds.ensure(self.spec, self.code_tree)
-        env = self.code_tree.env(base_env(self.spec, boot=self.boot), given=dict(self.spec.env))
+        env = self.code_tree.env(self._env(), given=dict(self.spec.env))
         env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return supervised(
@@ -88,7 +91,7 @@ class CommandProgram:
             raise PortTakenError(shared, log=process.log)
         if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
             return None
-        return RunningCommand(self.spec, process, self.port)
+        return RunningCommand(self.spec, process, self.port, tracer=tracer_in(self._env()))
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns where it listens instead, or what its answer was."""
@@ -104,6 +107,9 @@ class CommandProgram:
             others = listeners(_HOST, self.port)
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
+
+    def _env(self) -> dict[str, str]:
+        return base_env(self.spec, boot=self.boot, coverage=self.coverage)
 
     def _filled(self, text: str) -> str:
         return text.replace(PORT, str(self.port))
@@ -128,8 +134,9 @@ class RunningCommand(RunningProcess):
 
     kind = "command"
 
-    def __init__(self, spec: Command, process: ServerProcess, port: int) -> None:
+    def __init__(self, spec: Command, process: ServerProcess, port: int, *, tracer: str = "") -> None:
         super().__init__(process)
+        self.tracer = tracer
         self._spec = spec
         self._port = port
         self.workers = spec.workers

@@ -16,6 +16,7 @@ import psutil
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.tracers import tracer_now
 from pytest_fileperf.wire.eventloop import new_event_loop
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _POLL_S = 0.25
 
 
 class RunningInProcess(RunningServer):
-    """An app behind a streaming ASGI transport, on an event loop of its own."""
+    """An app behind a streaming ASGI transport, on an event loop of its own; made in its thread."""
 
     url = "http://in-process"
     kind = "in-process"
@@ -46,6 +47,7 @@ class RunningInProcess(RunningServer):
         self.transport = transport
         """To be used on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
         self.title = f"in-process ({self.loop})"
+        self.tracer = tracer_now()
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:

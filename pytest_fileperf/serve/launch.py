@@ -44,8 +44,9 @@ def prepare(
     cores: frozenset[int] | None,
     builds: Builds,
     code_tree: CodeTree = HERE,
+    coverage: bool = False,
 ) -> Launch:
-    """Returns the launcher for a boot of the code in its tree, not started yet.
+    """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree.
     """
@@ -56,14 +57,20 @@ def prepare(
     if isinstance(spec, Command):
         return ProcessLaunch(
             lambda: CommandProgram(
-                spec=spec, port=free_port(), boot=boot, cores=cores, builds=builds, code_tree=code_tree
+                spec=spec,
+                port=free_port(),
+                boot=boot,
+                cores=cores,
+                builds=builds,
+                code_tree=code_tree,
+                coverage=coverage,
             )
         )
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    program = AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree)
+    program = AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree, coverage=coverage)
     return ProcessLaunch(lambda: program)
 
 

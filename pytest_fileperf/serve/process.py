@@ -24,6 +24,7 @@ from pytest_fileperf.serve.process_tree import collect, exit_text, kill_all, kil
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
+from pytest_fileperf.serve.tracers import untraced
 
 __all__ = (
     "STAGES",
@@ -254,10 +255,14 @@ def ended_early(spec: ProcessSpec, returncode: int) -> str:
     return f"{spec.name} ended with {exit_text(returncode)} before it was ready"
 
 
-def base_env(spec: ProcessSpec, *, boot: int | None = None) -> dict[str, str]:
-    """Returns the environment of the test run, what stabilises the boot (if it is one), and what the spec asks for."""
+def base_env(spec: ProcessSpec, *, boot: int | None = None, coverage: bool = False) -> dict[str, str]:
+    """Returns the environment of the test run, what stabilises the boot (if it is one), and what the spec asks for.
+
+    What traces the test run does not trace the server, unless `coverage` lets that do so.
+    """
     # The server outlives the test that boots it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    env = untraced(env, coverage=coverage)
     stabilising = stabilising_env(boot) if spec.stabilise and boot is not None else {}
     return env | stabilising | dict(spec.env)
 

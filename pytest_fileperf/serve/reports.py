@@ -28,6 +28,8 @@ class Ready:
     loop: str
     http: str
     stabilised: Sequence[str]
+    tracer: str
+    """What traces it, such as `coverage`; empty for nothing."""
     app_file: str | None
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
     files: Sequence[str]

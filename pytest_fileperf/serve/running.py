@@ -43,6 +43,8 @@ class RunningServer(ABC):
     """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
     """What is really equal between boots: some of `hash seed`, `addresses`, `allocator`."""
+    tracer: str = ""
+    """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
     files: tuple[str, ...] = ()
     """Where its modules were loaded from when it was ready, without those of the interpreter; empty where unknown."""
 

@@ -20,6 +20,7 @@ from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
 from pytest_fileperf.serve.stage1 import allow_profilers
+from pytest_fileperf.serve.tracers import tracer_now
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
@@ -69,6 +70,7 @@ class WorkerStart:
             loop=loop,
             http=http,
             stabilised=stabilised_now(),
+            tracer=tracer_now(),
             app_file=self.job.app_file(),
             files=_loaded_files(),
         )

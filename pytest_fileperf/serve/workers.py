@@ -48,6 +48,8 @@ class AsgiProgram:
     boot: int
     cores: frozenset[int] | None
     code_tree: CodeTree = HERE
+    coverage: bool = False
+    """Whether coverage may trace it."""
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing job and app into the run directory.
@@ -63,10 +65,11 @@ class AsgiProgram:
         job = Job.of(self.spec, self.app, code_tree=self.code_tree, needs=needs, lent=lend_package(run_directory))
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
+        env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
         command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
-            env=self.code_tree.env(base_env(self.spec, boot=self.boot), given=dict(self.spec.env)),
+            env=self.code_tree.env(env, given=dict(self.spec.env)),
             cwd=self.code_tree.cwd(),
         )
 
@@ -141,6 +144,7 @@ class RunningWorkers(RunningProcess):
         self.title = f"{server_title(spec)} ({self.loop}, {self.http})"
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
+        self.tracer = ready[0].tracer
         self.files = tuple(sorted({file for report in ready for file in report.files}))
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 

@@ -84,6 +84,8 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
         "load": load_identity(plan.load),
         "engine": recording.engine,
         "pinned": recording.pinned,
+        # Only where there is one: baselines of before have no such key.
+        **({"tracer": recording.tracer} if recording.tracer else {}),
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import paired_difference
@@ -75,6 +76,7 @@ class Comparison:
             with self._sides.booted(number) as servers:
                 if isinstance(servers, Absent):
                     return servers
+                self._require_same_tracer(servers)
                 if number == 0 and (absent := self._probed(servers)):
                     return absent
                 self._pairs.append(self._pair(number, servers))
@@ -89,6 +91,17 @@ class Comparison:
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
         return self._gates.look(self._pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
+
+    def _require_same_tracer(self, servers: BothServers) -> None:
+        """Raises PlanError where one side is traced and the other is not: that alone would make it slower."""
+        base, now = (server.tracer for server in servers)
+        if base != now:
+            traced, other = ("the code here", self._base.title) if now else (self._base.title, "the code here")
+            raise PlanError(
+                f"{traced} is traced by {base or now}, and {other} is not: run it without fileperf_coverage, or give"
+                " both sides what traces them",
+                where=self._task.test.title,
+            )
 
     # --- loading
 

@@ -59,8 +59,9 @@ class Loads(Protocol):
 class Loader:
     """Makes runs from a generator process, and on apps in this process from here."""
 
-    def __init__(self) -> None:
-        self._generator = Generator()
+    def __init__(self, *, coverage: bool = False) -> None:
+        """With `coverage`, what traces the test run may trace the generator too."""
+        self._generator = Generator(coverage=coverage)
         self._files = PayloadFiles()
 
     def close(self) -> None:
@@ -82,6 +83,7 @@ class Loader:
             pids=pids,
             peak_rss_bytes=peak_rss_bytes(pids),
             stabilised=server.stabilised,
+            tracer=self._tracer(server),
             worker_pids=server.worker_pids,
             cores=cores_of(pids),
             generator_cores=self._generator_cores(server),
@@ -126,6 +128,7 @@ class Loader:
                     pids=server.pids,
                     peak_rss_bytes=peak_rss_bytes(server.pids),
                     stabilised=server.stabilised,
+                    tracer=self._tracer(server),
                     worker_pids=server.worker_pids,
                     first=result.first,
                 ),
@@ -154,6 +157,10 @@ class Loader:
         """Returns where the generator ran that has just loaded the server."""
         pid = None if isinstance(server, RunningInProcess) else self._generator.pid
         return frozenset() if pid is None else cores_of((pid,))
+
+    def _tracer(self, server: RunningServer) -> str:
+        """Returns what traced the server that was just loaded, or the generator."""
+        return server.tracer or ("" if isinstance(server, RunningInProcess) else self._generator.tracer)
 
     def _watch(self, server: RunningServer) -> Watch:
         """Returns what looks at the server, and at the generator where that is a process of its own."""

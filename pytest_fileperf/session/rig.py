@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from pytest_fileperf.judge.result import Result, TestId
@@ -13,6 +14,7 @@ from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
+from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.session.loading import Loader, Loads
 from pytest_fileperf.session.planning import USUAL_PACE, Pace
@@ -39,6 +41,18 @@ class Rig:
     pace: Pace = USUAL_PACE
     source: Source | None = None
     """Finds the code of stored baselines; None where it is not looked for."""
+
+    @classmethod
+    def starting(cls, *, progress: ProgressSink, source: Source | None, coverage: bool) -> Rig:
+        """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them."""
+        prepared = partial(prepare, coverage=coverage)
+        return cls(
+            progress=progress,
+            servers=ServerPool(prepared),
+            machine=Machine(prepare=prepared),
+            loads=Loader(coverage=coverage),
+            source=source,
+        )
 
     def close(self) -> None:
         """Ends the generator and every server, and removes the code of baselines."""

@@ -58,6 +58,7 @@ def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pyte
 @pytest.mark.parametrize(
     "option",
     [
+        "--fileperf-coverage",
         "--fileperf-strict",
         "--fileperf-duration=1s",
         "--fileperf-max-duration=9s",

@@ -128,6 +128,7 @@ def test_a_result_in_full() -> None:
                 "requests": 100,
                 "peak_rss": 68 << 20,
                 "stabilised": ["hash seed"],
+                "tracer": "",
                 "worker_pids": [],
                 "leads": None,
                 "thread_pools": {"pid": [], "threads": [], "active": [], "pool": []},

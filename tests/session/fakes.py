@@ -325,6 +325,7 @@ class Loads:
             pids=(server.number,),
             peak_rss_bytes=50 << 20,
             stabilised=server.stabilised,
+            tracer=server.tracer,
             worker_pids=(server.number,),
         )
         return Run(result=result, boot=boot)

@@ -429,6 +429,13 @@ def test_a_base_that_does_not_run_is_an_error(tmp_path: Path) -> None:
 # --- the code with itself
 
 
+def test_a_side_that_alone_is_traced_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter(["", "coverage"] * 9)
+    monkeypatch.setattr(Server, "tracer", property(lambda _: next(numbers)))
+    with pytest.raises(PlanError, match=r"is traced by coverage, and .* is not: run it without fileperf_coverage"):
+        compare(PLAIN, PLAIN)
+
+
 def test_the_code_with_itself_shows_what_could_be_seen(tmp_path: Path) -> None:
     options = SessionOptions(baselines=tmp_path / "baselines", aa=True, gates=2)
     compared = Comparing(options, Host(now=SLOW)).measure()

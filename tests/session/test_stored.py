@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from session.fakes import App, Host, rig_of
+from session.fakes import App, Host, Server, rig_of
 
 from pytest_fileperf.errors import PerformanceError, RegressionError
 from pytest_fileperf.judge.environment import Environment
@@ -178,6 +178,30 @@ def test_slower_code_is_regressed_whatever_the_machine_does(project: Project) ->
     (comparison,) = session.results[0].verdict.comparisons
     assert comparison.change == pytest.approx(1 / 1.1 - 1, abs=0.02)
     assert "worse than its baseline (aaaaaaa of " in str(failed.value)
+
+
+@pytest.mark.parametrize("stored,now", [("", "coverage"), ("coverage", "")])
+def test_traced_figures_are_never_compared_with_others(
+    stored: str, now: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "tracer", stored)
+    project.store()
+    monkeypatch.setattr(Server, "tracer", now)
+    result = project.run(Host(), Code(project.directory, NEW), confirm="never")
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is Outcome.INCONCLUSIVE
+    assert comparison.reason is not None
+    assert comparison.reason.differences == (f"tracer was {stored or 'not set'}, is {now or 'not set'}",)
+    assert result.verdict.world == ()
+
+
+def test_traced_code_is_measured_in_turn_with_traced_code(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.store()
+    monkeypatch.setattr(Server, "tracer", "coverage")
+    result = project.run(Host(), Code(project.directory, NEW))
+    assert outcome_of(result) is Outcome.PASS
+    assert result.pairs
+    assert all(world.outcome is not Outcome.REGRESSED for world in result.verdict.world)
 
 
 def test_the_same_code_on_a_slower_machine_passes_and_the_world_says_so(project: Project) -> None:

@@ -1,0 +1,114 @@
+"""Under coverage: servers and load generators are untraced, or traced where that is asked for, which is then said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+
+APP = """
+import sys
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    traced = b"yes" if sys.gettrace() or "coverage" in sys.modules else b"no"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(traced))]})
+    await send({"type": "http.response.body", "body": traced})
+"""
+PROGRAM = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        traced = b"yes" if "coverage" in sys.modules else b"no"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(traced)))
+        self.end_headers()
+        self.wfile.write(traced)
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+TESTS = """
+import sys
+
+import pytest
+from pytest_fileperf import Command
+
+TRACED = {traced!r}
+
+def test_app(fileperf):
+    fileperf.get("/", expect_body=TRACED)
+
+async def journey(client):
+    assert ("coverage" in sys.modules) == (TRACED == "yes")
+
+def test_journey(fileperf):
+    fileperf.run(journey)
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a Command needs POSIX")
+def test_program(fileperf):
+    fileperf.get("/", expect_body=TRACED, server=Command(["{{python}}", "program.py", "{{port}}"]))
+"""
+SAID = "traced by coverage: the figures are slower than untraced ones, and never compared with those"
+
+
+@pytest.fixture
+def traced(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+    """Runs the tests under coverage, which traces what the run starts; returns the outcome and the JSON file."""
+    for name in [name for name in os.environ if name.startswith(("COV_CORE_", "COVERAGE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("CI", raising=False)
+    project.makepyfile(server_app=APP, program=PROGRAM)
+    settings = "[run]\npatch = subprocess\nparallel = true\nsigterm = true\nsource = .\n"
+    (project.path / ".coveragerc").write_text(settings, encoding="utf-8")
+
+    def run(*arguments: str, traced: str) -> pytest.RunResult:
+        project.makepyfile(test_it=TESTS.format(traced=traced))
+        command = (sys.executable, "-m", "coverage", "run", "-m", "pytest", "-pno:cov", "-pno:randomly", "-pno:xdist")
+        return project.run(*command, "--fileperf-smoke", "--fileperf-json=out.json", *arguments, timeout=60)
+
+    return run
+
+
+def tracers(path: Path) -> list[list[str]]:
+    """Returns what traced each boot of each test."""
+    results = json.loads((path / "out.json").read_text(encoding="utf-8"))["results"]
+    return [[boot["tracer"] for boot in result["boots"]] for result in results]
+
+
+def test_servers_and_generators_are_not_traced(project: pytest.Pytester, traced: Run) -> None:
+    result = traced(traced="no")
+    result.assert_outcomes(passed=3)
+    result.stdout.no_fnmatch_line("*traced by*")
+    assert tracers(project.path) == [[""]] * 3
+
+
+def test_they_are_where_that_is_asked_for_and_every_result_says_so(project: pytest.Pytester, traced: Run) -> None:
+    result = traced("-ofileperf_coverage=true", traced="yes")
+    result.assert_outcomes(passed=3)
+    assert tracers(project.path) == [["coverage"]] * 3
+    results = json.loads((project.path / "out.json").read_text(encoding="utf-8"))["results"]
+    assert all(SAID in result["notes"] for result in results)
+    assert all(result["identity"]["tracer"] == "coverage" for result in results)
+    # The servers have ended, and left what they saw: only they import these files.
+    project.run(sys.executable, "-m", "coverage", "combine", timeout=60)
+    report = project.run(sys.executable, "-m", "coverage", "report", "--show-missing", timeout=60)
+    report.stdout.re_match_lines_random([r"program\.py +\d+ +0 +100%", r"server_app\.py +\d+ +0 +100%"])
+
+
+def test_an_app_in_the_pytest_process_is_traced_with_it_and_that_is_said(project: pytest.Pytester, traced: Run) -> None:
+    result = traced("--fileperf-server=inprocess", "-ktest_app", traced="yes")
+    result.assert_outcomes(passed=1, deselected=2)
+    assert tracers(project.path) == [["coverage"]]
+    (measured,) = json.loads((project.path / "out.json").read_text(encoding="utf-8"))["results"]
+    assert [note for note in measured["notes"] if note.startswith("traced by coverage, as the app ran in the pytest")]
