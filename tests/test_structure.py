@@ -49,7 +49,7 @@ DISTRIBUTIONS = {
     "uvicorn_worker": "uvicorn-worker",
 }
 """Distributions named other than what they import as."""
-OF_THE_PACKAGE = ("gunicorn", "html")
+OF_THE_PACKAGE = ("benchmark", "gunicorn", "html")
 """Extras that the package itself imports from."""
 LONGEST_MODULE_LINES = 400
 
@@ -122,6 +122,19 @@ def test_only_the_plugin_imports_pytest_and_nobody_its_private_names(module: Pat
     imported = {name.split(".")[0] for name, _ in imports_of(module)}
     assert "_pytest" not in imported
     assert "pytest" not in imported or stage_of(dotted(module)) == "plugin"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=dotted)
+def test_pytest_benchmark_is_needed_for_its_own_files_only(module: Path) -> None:
+    users = ("pytest_benchmark", "pytest_fileperf.report.benchmark_json")
+    at_import = {
+        name
+        for node in tree_of(module).body
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]
+        )
+    }
+    assert dotted(module) == users[1] or at_import.isdisjoint((*users, "pytest_benchmark.utils"))
 
 
 def exports_of(module: Path) -> tuple[str, ...] | None:

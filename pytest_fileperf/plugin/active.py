@@ -9,6 +9,7 @@ import base64
 import pickle
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,6 +122,7 @@ class Active:
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
+            from pytest_fileperf.versions.commit import commit_info
 
             source = self._held.enter_context(_source(self._config, self.options))
             options = SessionOptions(
@@ -137,7 +139,7 @@ class Active:
                 keeps_trees=self.options.keeps_trees,
                 aa=self.options.aa,
                 profile=self.options.profile and not self.options.smoke,
-                commit=_commit,
+                commit=partial(commit_info, self._config.rootpath),
             )
             rig = Rig.starting(progress=self.progress, source=source, coverage=self.options.coverage)
             self._session = Session(options, rig)
@@ -309,11 +311,3 @@ class Active:
 
 ACTIVE = pytest.StashKey[Active]()
 """Where the active part is, in the stash of pytest's config."""
-
-
-def _commit() -> Mapping[str, object] | None:
-    """Returns the commit of the working directory, as pytest-benchmark describes it."""
-    from pytest_benchmark.utils import get_commit_info
-
-    commit: Mapping[str, object] = get_commit_info()  # type: ignore[no-untyped-call]
-    return commit

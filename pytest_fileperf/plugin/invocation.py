@@ -136,6 +136,11 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             yield f"{name}: it profiles regressions by itself, leave out --fileperf-profile"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
         yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
+    if save is not None and find_spec("pytest_benchmark") is None:
+        yield (
+            "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
+            ' "pytest-fileperf[benchmark]"'
+        )
     if options.html is not None and find_spec("plotly") is None:
         yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
 

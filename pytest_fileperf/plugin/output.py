@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pytest_benchmark.utils import get_commit_info
 
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
@@ -18,10 +17,10 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.plugin.ci import root_in_repository
 from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.report.annotations import annotations_of, code_quality
-from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.versions.commit import commit_info
 
 __all__ = ("write_files",)
 
@@ -68,7 +67,7 @@ def _write_html(config: pytest.Config, path: Path, record: SessionRecord) -> str
     facts = RunFacts(
         created=datetime.now(UTC),
         command=shlex.join(("pytest", *map(str, config.invocation_params.args))),
-        commit=get_commit_info(),  # type: ignore[no-untyped-call]
+        commit=commit_info(config.rootpath) or {},
         environment=asdict(Environment.current()),
     )
     return _write(path, results_html(record, facts))
@@ -80,6 +79,8 @@ def _write(path: Path, text: str) -> str:
 
 
 def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
+    from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
+
     document = benchmark_document(record, run_info())
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)

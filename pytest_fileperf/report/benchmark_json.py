@@ -1,6 +1,7 @@
 """Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI and whatever else reads its JSON work on them.
 
-Storage layout, names, machine and commit facts, and the encoder are pytest-benchmark's own code. Its fields hold:
+Storage layout, names, machine and commit facts, and the encoder are pytest-benchmark's own code, which need not be
+installed for anything else. Its fields hold:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds, iterations      number of successful requests; 1

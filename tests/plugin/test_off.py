@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -88,6 +89,34 @@ def test_nothing_large_is_imported(pytester: pytest.Pytester, run_apart: Run, ar
     result = run_apart(*arguments, "-p", "no:anyio")
     assert result.ret == 0
     assert "large modules: []" in result.stderr.lines
+
+
+START = """
+import sys
+
+processes = []
+STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system")
+sys.addaudithook(lambda event, arguments: processes.append(arguments) if event in STARTS else None)
+
+import pytest
+
+pytest.main(["--collect-only", "-p", "fileperf"])
+print("processes:", processes)
+print("ours:", *sorted(name for name in sys.modules if name.partition(".")[0] == "pytest_fileperf"))
+"""
+
+
+@pytest.mark.once
+def test_a_start_of_pytest_imports_four_small_modules_and_runs_no_program(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile("def test_plain(): pass")
+    lines = pytester.run(sys.executable, "-c", START, timeout=50).stdout.lines
+    assert "processes: []" in lines
+    names = ("", ".plugin", ".plugin.fixtures", ".plugin.options")
+    assert "ours: " + " ".join(f"pytest_fileperf{name}" for name in names) in lines
+    assert not (pytester.path / ".benchmarks").exists()
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester, run: Run) -> None:
