@@ -9,16 +9,16 @@ from time import monotonic_ns
 
 import httpx
 
+from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.operation import Expectation, Operation
 from pytest_fileperf.wire.connection import Connection
-from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
+from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 __all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
 
-_EXCERPT_BYTES = 300
 STALE_NS = 1_000_000_000
 """A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
 uvicorn after 5 s), and a busy server may close one although the next request is there already."""
@@ -108,7 +108,7 @@ class ReplaySlot:
         try:
             self._connection = await self._connect()
         except httpx.TransportError as error:
-            self._recorder.failure(*_kind_of(error), monotonic_ns(), due_ns=self._due_ns)
+            self._recorder.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
             await asyncio.sleep(_RECONNECT_PAUSE_S)
             self._load.next(self)
         else:
@@ -136,8 +136,8 @@ class ReplaySlot:
         """Takes a piece of the body."""
         if self._digest is not None:
             self._digest.update(data)
-        if len(self._excerpt) < _EXCERPT_BYTES:
-            self._excerpt += data[: _EXCERPT_BYTES - len(self._excerpt)]
+        if len(self._excerpt) < EXCERPT_BYTES:
+            self._excerpt += data[: EXCERPT_BYTES - len(self._excerpt)]
 
     def on_end(self, repeated: bool) -> bool:
         """Judges the answer and goes on."""
@@ -147,7 +147,7 @@ class ReplaySlot:
         problem = None
         if not repeated:
             digest = "" if self._digest is None else self._digest.hexdigest()
-            problem = _problem(self._expect, connection.status, connection.body_bytes, digest)
+            problem = problem_of(self._expect, connection.status, connection.body_bytes, digest)
         too_late = connection.ended_ns - connection.started_ns > self._load.timeout_ns
         if problem is None and not too_late:
             self._recorder.success(
@@ -161,15 +161,16 @@ class ReplaySlot:
             )
         else:
             kind, what = problem or ("timeout", self._load.too_late)
-            shown = _shown(bytes(self._excerpt), connection.body_bytes) if problem is not None else ""
-            self._recorder.failure(kind, what + shown, connection.ended_ns, connection.status, due_ns=self._due_ns)
+            if problem is not None:
+                what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
+            self._recorder.failure(kind, what, connection.ended_ns, connection.status, due_ns=self._due_ns)
             self._excerpt.clear()
         self._load.next(self)
         return problem is None
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""
-        self._recorder.failure(*_kind_of(error), monotonic_ns(), due_ns=self._due_ns)
+        self._recorder.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._load.next, self)
 
@@ -262,7 +263,7 @@ class ClientSlot:
                 what = "it awaited something that was cancelled"
                 self._recorder.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            self._recorder.failure(*_kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
+            self._recorder.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
             if isinstance(error, httpx.ConnectError):
                 self._pause = asyncio.get_running_loop().call_later(_RECONNECT_PAUSE_S, self._load.next, self)
                 return
@@ -303,6 +304,7 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
     async def call(client: LoadClient, sent: Sent) -> None:
         request = client.build_request(operation.method, operation.url, **arguments)
         response = await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
+        encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
         size = 0
         excerpt = b""
         digest = hashlib.sha256() if expect.sha256 else None
@@ -311,12 +313,13 @@ def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitab
                 size += len(block)
                 if digest is not None:
                     digest.update(block)
-                if len(excerpt) < _EXCERPT_BYTES:
-                    excerpt += block[:_EXCERPT_BYTES]
+                if len(excerpt) < EXCERPT_BYTES:
+                    excerpt += block[:EXCERPT_BYTES]
         finally:
             await response.aclose()
-        if problem := _problem(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
-            sent.problem = problem[0], problem[1] + _shown(excerpt, size)
+        if problem := problem_of(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
+            kind, what = problem
+            sent.problem = kind, what + shown(kind, excerpt, size, encoding)
 
     return call
 
@@ -328,55 +331,3 @@ async def _body_of(response: httpx.Response) -> AsyncIterator[bytes]:
         return
     async for block in response.aiter_raw():
         yield block
-
-
-def _problem(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of what is wrong with an answer; the digest is empty where none is expected."""
-    if not expect.allows_status(status):
-        return f"status {status}", f"answer {status}"
-    if expect.size_bytes is not None and body_bytes != expect.size_bytes:
-        return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
-    if digest and digest != expect.sha256:
-        return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
-    return None
-
-
-def _shown(excerpt: bytes, size_bytes: int) -> str:
-    """Returns the start of a body for a message; empty where a body of this size was thrown away unseen."""
-    if not excerpt:
-        return "" if size_bytes else ", without a body"
-    text = excerpt.decode("utf-8", "replace")
-    return ", body begins: " + "".join(char if char.isprintable() else "·" for char in text)[:_EXCERPT_BYTES]
-
-
-_KINDS: tuple[tuple[type[Exception], str], ...] = (
-    (httpx.ConnectTimeout, "connect"),
-    (httpx.TimeoutException, "timeout"),
-    (httpx.ConnectError, "connect"),
-    (httpx.NetworkError, "disconnected"),
-    (DisconnectedError, "disconnected"),
-    (httpx.RemoteProtocolError, "protocol"),
-    (AssertionError, "assertion"),
-)
-"""The kind of failure that an exception is, by the first class that fits."""
-_CUT_OFF = ("peer closed connection", "Server disconnected")
-"""How texts of httpx's own transport begin where an answer ended early: it has one class for this and for nonsense."""
-
-
-def _kind_of(error: Exception) -> tuple[str, str]:
-    """Returns the kind of a failure and its message."""
-    if isinstance(error, httpx.HTTPStatusError):
-        kind = f"status {error.response.status_code}"
-    elif type(error) is httpx.RemoteProtocolError and str(error).startswith(_CUT_OFF):
-        kind = "disconnected"
-    else:
-        kind = next((kind for kind_class, kind in _KINDS if isinstance(error, kind_class)), type(error).__name__)
-    return kind, _message(error)
-
-
-def _message(error: Exception) -> str:
-    """Returns the exception's message, or its class where it has none; `__str__` of user code may raise, too."""
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # its own `__str__` raised
-        return type(error).__name__

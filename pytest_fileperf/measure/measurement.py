@@ -12,6 +12,7 @@ from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.measure.usage import usage_of
+from pytest_fileperf.units import format_count, format_duration, format_rate
 
 __all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of")
 
@@ -127,6 +128,15 @@ class Measurement:
     """The generator used so much of its core that the figures are its own, not the server's."""
     busy: Busy
     """What other processes took from server and generator: true figures, but not of the server alone."""
+
+    def __str__(self) -> str:
+        if not self.requests:
+            return f"no request succeeded, {self.errors:,} failed"
+        p99 = format_duration(self.latency.p99 * 1e9)
+        return f"{format_rate(self.rps)} requests/s, p99 {p99}, {format_count(self.errors, 'error')}"
+
+    def __repr__(self) -> str:
+        return f"<Measurement: {self}>"
 
     @property
     def throughput(self) -> float:

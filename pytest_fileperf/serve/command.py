@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,12 +31,22 @@ from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
 from pytest_fileperf.serve.tracers import tracer_in
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("CommandProgram", "RunningCommand", "free_port")
+__all__ = ("CommandProgram", "RunningCommand", "free_port", "without_temporary_paths")
 
 _HOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that a port is taken."""
+
+
+def without_temporary_paths(command: str) -> str:
+    """Returns the command with `{tmp}` for each path below the system's temporary directory, as pytest's `tmp_path`.
+
+    Such a path is another one in each run, so it tells nothing about the server.
+    """
+    given = Path(tempfile.gettempdir())
+    tops = "|".join(re.escape(str(top)) for top in sorted({given, given.resolve()}, key=lambda top: -len(str(top))))
+    return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
 
 
 def free_port() -> int:
@@ -165,7 +176,8 @@ class RunningCommand(RunningProcess):
 
     def identity(self) -> dict[str, object]:
         """Returns what every server's identity has, and the title, or else the command."""
-        return {"kind": self.kind, "command": self._spec.title or " ".join(self._spec.command)} | super().identity()
+        command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))
+        return {"kind": self.kind, "command": command} | super().identity()
 
     def check(self) -> None:
         """Raises ServerDiedError when the program has ended."""

@@ -340,6 +340,11 @@ class Connection:
         return self._head.status if self._head is not None else 0
 
     @property
+    def content_encoding(self) -> str:
+        """How the content of the answer is packed, as its head says; empty before it and where it is as it is."""
+        return self._head.content_encoding if self._head is not None else ""
+
+    @property
     def busy(self) -> bool:
         """Whether a request is under way."""
         return self._exchange is not None

@@ -62,6 +62,11 @@ class ResponseHead:
         """Whether another head follows (100 to 199, but not 101)."""
         return 100 <= self.status < 200 and self.status != 101
 
+    @property
+    def content_encoding(self) -> str:
+        """How the content is packed: `gzip`; empty where it is as it is."""
+        return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
+
 
 class HeadCache:
     """Parsed heads by their bytes."""

@@ -32,6 +32,8 @@ from pytest_fileperf.wire.request import compile_request
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
+HERE = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else Path(__file__)
+"""This file, as failures name it."""
 
 
 def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> LoadPlan:
@@ -243,6 +245,26 @@ def test_a_redirect_does_not_lead_the_load_to_another_machine(elsewhere: str) ->
     assert "is not this machine" in first_failure(result).example
 
 
+@ENGINES
+@pytest.mark.parametrize(
+    "expect,what",
+    [
+        (Expectation(size_bytes=1000), "5 bytes instead of 1000, with a body packed by gzip: send headers="),
+        (Expectation(statuses=(404,)), "answer 200, with a body packed by gzip"),
+    ],
+)
+def test_a_packed_body_is_told_and_not_shown(
+    expect: Expectation, what: str, through: Callable[[Operation], Operation]
+) -> None:
+    async def packed(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"\x1f\x8b\x08\x00\x00", extra="Content-Encoding: gzip\r\n"))
+
+    example = first_failure(run(packed, through(Operation(method="GET", url="/", expect=expect)))).example
+
+    assert example.startswith(what)
+    assert "begins" not in example
+
+
 def test_the_body_of_one_bad_answer_is_not_shown_with_another() -> None:
     async def chunked(number: int, writer: asyncio.StreamWriter) -> None:
         if number == 3:
@@ -335,13 +357,21 @@ class TestJourneys:
         result = run(hello, Journey(name="wrong", function=wrong))
 
         assert totals(result) == (0, {"assertion": 6})
-        assert "not what we wanted" in first_failure(result).example
+        line = wrong.__code__.co_firstlineno + 2
+        assert first_failure(result).example.startswith(f"{HERE}:{line}: not what we wanted")
 
     def test_an_exception_is_a_failure_of_its_class(self) -> None:
         async def raises(client: httpx.AsyncClient) -> None:
+            await inner(client)
+
+        async def inner(client: httpx.AsyncClient) -> None:
             raise KeyError("id")
 
-        assert totals(run(hello, Journey(name="raises", function=raises))) == (0, {"KeyError": 6})
+        result = run(hello, Journey(name="raises", function=raises))
+
+        assert totals(result) == (0, {"KeyError": 6})
+        line = inner.__code__.co_firstlineno + 1
+        assert first_failure(result).example == f"{HERE}:{line}: 'id'", "the innermost line"
 
     def test_raise_for_status_is_a_failure_with_the_status(self) -> None:
         async def missing(number: int, writer: asyncio.StreamWriter) -> None:
@@ -350,7 +380,11 @@ class TestJourneys:
         async def strict(client: httpx.AsyncClient) -> None:
             (await client.get("/")).raise_for_status()
 
-        assert totals(run(missing, Journey(name="strict", function=strict))) == (0, {"status 404": 6})
+        result = run(missing, Journey(name="strict", function=strict))
+
+        assert totals(result) == (0, {"status 404": 6})
+        line = strict.__code__.co_firstlineno + 1
+        assert first_failure(result).example.startswith(f"{HERE}:{line}: "), "not a line of httpx"
 
     def test_a_server_error_that_the_journey_overlooks_is_a_failure(self) -> None:
         async def broken(number: int, writer: asyncio.StreamWriter) -> None:

@@ -62,6 +62,14 @@ def test_counts_and_rates() -> None:
     assert (found.duration, found.wait) == (2.0, 0.5)
 
 
+def test_its_text_is_short() -> None:
+    found = measurement_of(RUN)
+    assert str(found) == "3.00 requests/s, p99 100 ms, 4 errors"
+    assert repr(found) == "<Measurement: 3.00 requests/s, p99 100 ms, 4 errors>"
+    nothing = replace(RUN, rounds=(replace(FAILED, requests=0, latency=Histogram.of([]), ttfb=Histogram.of([])),))
+    assert str(measurement_of(nothing)) == "no request succeeded, 4 failed"
+
+
 def test_bytes_are_of_all_requests_and_their_rates_of_the_rounds() -> None:
     found = measurement_of(RUN)
     assert (found.bytes_sent, found.bytes_received) == (7000, 70)

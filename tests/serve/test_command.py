@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -21,7 +22,7 @@ from serve.processes import Boot, check_until, facts, launch, linux, posix, rema
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import command_invocation
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command import CommandProgram, free_port
+from pytest_fileperf.serve.command import CommandProgram, free_port, without_temporary_paths
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
@@ -79,7 +80,33 @@ def test_its_identity_is_its_command_or_title_and_never_the_port(tiny: RunningSe
         "kind": "command", "command": "tiny", "workers": 1, "loop": None, "http": None,
         "stabilised": list(tiny.stabilised),
     }  # fmt: skip
-    assert other.identity()["command"] == " ".join(SERVER)
+    assert other.identity()["command"] == without_temporary_paths(" ".join(SERVER))
+
+
+@pytest.mark.parametrize(
+    "command,without",
+    [
+        (
+            "./server --data /tmp/pytest-of-me/pytest-7/test_x0/data --port {port}",
+            "./server --data {tmp} --port {port}",
+        ),
+        ("./server --data=/tmp/pytest-of-me/pytest-7/test_x0", "./server --data={tmp}"),
+        ("./server --db sqlite:////tmp/tmpab12/app.db?mode=ro", "./server --db sqlite:///{tmp}?mode=ro"),
+        ("./server /tmp", "./server {tmp}"),
+        ("./server /real/tmp/x/y", "./server {tmp}"),
+        ("./server PATH=/bin:/tmp/a/bin:/usr/bin", "./server PATH=/bin:{tmp}:/usr/bin"),
+        (
+            "./server /tmpfiles /var/tmp/x /srv/app tmp/x ../tmp/y",
+            "./server /tmpfiles /var/tmp/x /srv/app tmp/x ../tmp/y",
+        ),
+    ],
+)
+def test_a_temporary_path_is_no_part_of_an_identity(
+    command: str, without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    monkeypatch.setattr(Path, "resolve", lambda path: Path("/real") / path.relative_to("/"))
+    assert without_temporary_paths(command) == without
 
 
 def test_it_runs_in_its_directory(boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
