@@ -210,6 +210,14 @@ def test_cpu_is_drawn_for_each_worker_and_the_generator() -> None:
         assert [each for each in drawn if each is not None] == pytest.approx([share] * 14, abs=0.01)
 
 
+@pytest.mark.parametrize("workers", [4, 5])
+def test_lines_do_not_differ_in_colour_alone(workers: int) -> None:
+    recorded = watched(recording(boots=1), workers=workers, growing=1, busy=True)
+    for title in ("CPU", "Threads"):
+        lines: list[Any] = [trace["line"] for trace in chart_of(result(recorded=recorded), title).traces]
+        assert len({line["dash"] for line in lines}) == len(lines)
+
+
 def test_many_workers_are_drawn_as_the_busiest_the_mean_and_the_idlest() -> None:
     chart = chart_of(result(recorded=watched(recording(boots=1), workers=5)), "CPU")
     shares = {str(trace["name"]): trace_of(chart, str(trace["name"]))["y"][0] for trace in chart.traces}

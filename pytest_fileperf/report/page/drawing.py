@@ -17,6 +17,7 @@ from pytest_fileperf.measure.recording import Recording
 __all__ = (
     "BAD",
     "COLOURS",
+    "DASHES",
     "FIRST",
     "MOST_POINTS",
     "QUIET",
@@ -40,6 +41,8 @@ MOST_POINTS = 300
 """Points of one line: a chart cannot show more."""
 COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
 FIRST, SECOND, THIRD, _ = COLOURS
+DASHES = ("solid", "dash", "dot", "longdash")
+"""A dash for each colour, as nobody should need to see colours."""
 QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
 _DASHES = {QUIET: "dot", BAD: "dashdot"}
 _MOST_NAMED_BANDS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from statistics import fmean
 
 from pytest_fileperf.judge.result import Result
@@ -14,6 +14,7 @@ from pytest_fileperf.measure.recording import Boot
 from pytest_fileperf.report.page.drawing import (
     BAD,
     COLOURS,
+    DASHES,
     FIRST,
     MOST_POINTS,
     QUIET,
@@ -105,9 +106,12 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     if count and _highest(others := course(_Stretch.rest)) >= NOTABLE_SHARE:
         lines.append(("other processes of the server", others, QUIET))
     scale = Scale(name="%", size=0.01)
-    traces = [line(name, points, scale, colour) for name, points, colour in lines]
+    traces = [
+        line(name, points, scale, colour, dash=dash)
+        for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
+    ]
     if generator := course(_Stretch.generator):
-        traces.append(line("generator", generator, scale, QUIET, dash="dot"))
+        traces.append(line("generator", generator, scale, QUIET, dash="dashdot"))
     highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
     return Chart(
         title="CPU over time, shares of a core",
@@ -176,7 +180,10 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
     return Chart(
         title=title,
         says=says,
-        traces=tuple(line(name, course, scale, colour) for name, course, colour in known),
+        traces=tuple(
+            line(name, course, scale, colour, dash=dash)
+            for (name, course, colour), dash in zip(known, DASHES, strict=False)
+        ),
         layout=timeline.layout(yaxis=scale.axis()),
     )
 
