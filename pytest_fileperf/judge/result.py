@@ -11,6 +11,7 @@ from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.parameters import FURTHER
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.background import Background, background_of
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
@@ -109,6 +110,8 @@ class Result:
     """The pairs of boots of both sides, where two versions were measured in turn."""
     base_seconds: float | None = None
     """What measuring both took, boots too."""
+    stored_latency: Histogram | None = None
+    """The latencies of the stored baseline, where its figures alone are what the run was compared with."""
     noise: tuple[NoiseFloor, ...] = ()
     """What the gates could see here, where the same code was compared with itself."""
     explanation: Explanation | None = None

@@ -67,6 +67,7 @@ Series have a list a column, a list of plain values is on one line.
                       CPU per request)
       histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
       service_histogram   the same of the service times of an open loop; else null
+      stored_histogram    the latencies of the stored baseline, where its figures alone were compared with; else null
       failures[]      kind, count, example (the first one's message)
       verdict         outcome (of the comparisons), saturated
         code          which code of a stored baseline was measured again, or why none was, in words; else empty
@@ -153,6 +154,7 @@ def _result(result: Result) -> dict[str, object]:
         "profile": None if explanation is None else explanation.details,
         "histogram": recording.latency().encode(),
         "service_histogram": service.encode() if service.count else None,
+        "stored_histogram": None if result.stored_latency is None else result.stored_latency.encode(),
         "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
             **named(verdict, "outcome", "saturated", "code"),

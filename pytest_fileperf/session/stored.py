@@ -13,7 +13,7 @@ packages, the environment.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_wor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
@@ -169,7 +170,7 @@ class StoredBaseline:
         )
         return replace(
             measured,
-            result=replace(result, verdict=verdict),
+            result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
@@ -221,7 +222,8 @@ class StoredBaseline:
             no_code=no_code,
         )
         self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
-        return replace(measured, result=replace(result, verdict=Verdict(comparisons=comparisons, code=said)))
+        verdict, latency = Verdict(comparisons=comparisons, code=said), _stored_latency(self.found, comparisons)
+        return replace(measured, result=replace(result, verdict=verdict, stored_latency=latency))
 
     def _world(
         self, task: Task, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
@@ -281,6 +283,13 @@ class StoredBaseline:
         before = None if self.found is None else self.found.entry.tree
         if before is not None:
             rig.source.forget([before])
+
+
+def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
+    """Returns the latencies of the baseline; None where the comparisons have none of its figures."""
+    if found is None or all(comparison.base is None for comparison in comparisons):
+        return None
+    return Histogram.merged(boot.latency for boot in found.entry.evidence.boots)
 
 
 def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig) -> str:

@@ -118,6 +118,13 @@ def test_first_bytes_that_come_early_have_a_curve() -> None:
     assert names == [["latency"], ["latency", "to the first byte"]]
 
 
+def test_stored_latencies_have_a_curve_beside_those_of_the_run() -> None:
+    stored = replace(result(), stored_latency=Histogram.of([10_000_000] * 40))
+    chart = chart_of(stored, "Latency by")
+    assert [trace["name"] for trace in chart.traces] == ["latency now", "to the first byte", "latency of baseline"]
+    assert set(trace_of(chart, "latency of baseline")["y"]) == {10}
+
+
 def test_a_long_tail_has_a_logarithmic_axis() -> None:
     (round_,) = FEW.rounds
     steady, stalled = (

@@ -139,6 +139,7 @@ def test_a_result_in_full() -> None:
         "noise": [],
         "profile": None,
         "service_histogram": None,
+        "stored_histogram": None,
         "failures": [
             {
                 "kind": "status 500",

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from session.fakes import App, Host, Server, rig_of
@@ -167,6 +168,7 @@ def test_the_code_of_a_baseline_is_measured_in_turn(project: Project) -> None:
     assert outcome_of(result) is Outcome.PASS
     assert result.verdict.against.startswith(f"its baseline ({OLD[:7]} of ")
     assert result.pairs
+    assert result.stored_latency is None
 
 
 def test_slower_code_is_regressed_whatever_the_machine_does(project: Project) -> None:
@@ -223,6 +225,7 @@ def test_unchanged_code_is_not_measured_in_turn(project: Project) -> None:
     assert comparison.reason.kind is ReasonKind.SAME_CODE
     assert not result.pairs
     assert result.verdict.world
+    assert result.stored_latency is not None
 
 
 def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> None:
@@ -230,6 +233,9 @@ def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> N
     result = project.run(Host(), Code(project.directory, NEW, known=()))
     assert outcome_of(result) is Outcome.INCONCLUSIVE
     assert "store it again" in result.verdict.code
+    assert result.stored_latency is not None
+    evidence: Any = project.entry()["evidence"]
+    assert result.stored_latency.count == sum(boot["requests"] for boot in evidence["boots"])
 
 
 @pytest.mark.parametrize(

@@ -70,20 +70,20 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
 
 
 def _percentiles(result: Result) -> Chart | None:
-    recording, base = result.recording, result.base
-    latency = recording.latency()
+    recording, latency = result.recording, result.recording.latency()
+    other = result.stored_latency if result.base is None else result.base.latency()
     if latency.count < LEAST_REQUESTS:
         return None
     scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
     service, ttfb = recording.service(), recording.ttfb()
-    traces = [_curve("latency" if base is None else "latency now", latency, scale, FIRST)]
+    traces = [_curve("latency" if other is None else "latency now", latency, scale, FIRST)]
     says = "The value at p99 is one that 99 % of the requests did not exceed."
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
         traces.append(_curve("service time", service, scale, SECOND, dash="dash"))
         says = "Latency counts from when a request was due, service time from when it was sent."
     if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
         traces.append(_curve("to the first byte", ttfb, scale, THIRD, dash="dot"))
-    if base is not None and (other := base.latency()).count >= LEAST_REQUESTS:
+    if other is not None and other.count >= LEAST_REQUESTS:
         traces.append(_curve(f"latency of {base_name(result.verdict)}", other, scale, QUIET, dash="dashdot"))
     count = latency.count
     shares = [share for share in _PERCENTILES if count * (1 - share / 100) >= 1]
