@@ -135,20 +135,22 @@ def function(name: str, *samples: str, kind: str = "def", fixtures: str = "filep
 @pytest.mark.skipif(os.name != "posix", reason="Gunicorn, and a `go` that is a script")
 def test_the_other_samples_run(pytester: pytest.Pytester, boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fragments stand in a function, below the imports that the samples before them show."""
-    servers, by_parameter = samples(section("Servers"), "python")
+    servers, own_files, by_parameter = samples(section("Servers"), "python")
     payloads, loads = samples(section("Payloads"), "python")[0], samples(section("Load shapes"), "python")[0]
     variants, transport = (
         samples(section(title), "python")[0] for title in ("Comparing variants", "The transport alone")
     )
     there = [*samples(section("Your first test"), "python"), *samples(section("Journeys"), "python")]
-    assert len(samples(README, "python")) == len([*there, servers, by_parameter, payloads, loads, variants, transport])
+    assert len(samples(README, "python")) == len(
+        [*there, servers, own_files, by_parameter, payloads, loads, variants, transport]
+    )
 
     running = "http://127.0.0.1:8000"
     assert running in servers
     assert running in transport
     fragments = (
         "import pytest\nfrom pytest_fileperf import Command, Gunicorn, Uvicorn, payload",
-        function("test_servers", servers),
+        function("test_servers", servers, own_files),
         by_parameter,
         function("test_payloads", payloads),
         function("test_loads", loads),

@@ -49,7 +49,10 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 
 @pytest.fixture
 def fileperf_server(request: pytest.FixtureRequest, fileperf_app: object) -> RunningServer:
-    """The running server: `.url`, `.client()`, `.processes` and `.log`. Tests share it; it ends with the session."""
+    """The running server: `.url`, `.client()`, `.processes` and `.log`, of the boot that serves at this moment.
+
+    A measurement boots it anew: what is put on one boot is not on the next one.
+    """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError
 

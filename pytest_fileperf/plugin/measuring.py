@@ -67,7 +67,7 @@ class Measuring:
         """Returns the running server that this test's marker, app and options describe. Raises FilePerfError."""
         settings = self._settings({})
         _require_app(settings, self._item.nodeid)
-        return self._active.session().server(settings)
+        return self._active.session().server(settings, self._item.nodeid)
 
     def _measure(self, call: VerbCall) -> Measurement:
         settings, problems = Settings(), call.problems

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.command_invocation import supervised
+from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.process import ServerProcess, base_env
 from pytest_fileperf.serve.process_tree import exit_text
-from pytest_fileperf.serve.spec import PORT, Command
+from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.versions.tree import CodeTree
 
 __all__ = ("Builds",)
@@ -52,8 +53,10 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
         directory = process.make_directory()
-        whole = code_tree.env(base_env(spec), given=dict(spec.env))
-        env = {name: value for name, value in whole.items() if PORT not in value}  # there is no port yet
+        given = dict(spec.env)
+        whole = code_tree.env(base_env(spec), given=given)
+        # There is no boot and no port yet.
+        env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
         process.start(supervised(words, spec, run_directory=directory, env=env, code_tree=code_tree))
         returncode = _wait(process, timeout_s)
         if returncode is None:

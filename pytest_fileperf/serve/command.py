@@ -17,6 +17,7 @@ from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command_invocation import require_difference, require_posix, supervised
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
+from pytest_fileperf.serve.names import env_filled, filled
 from pytest_fileperf.serve.process import (
     Invocation,
     PortTakenError,
@@ -26,7 +27,7 @@ from pytest_fileperf.serve.process import (
     ended_early,
 )
 from pytest_fileperf.serve.process_tree import is_alive
-from pytest_fileperf.serve.spec import PORT, Command, server_title
+from pytest_fileperf.serve.spec import Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
 from pytest_fileperf.serve.tracers import tracer_in
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -63,8 +64,11 @@ class CommandProgram:
     spec: Command
     port: int
     boot: int
+    """Boots of one number have the same hash seed and layout of memory."""
     cores: frozenset[int] | None
     builds: Builds
+    serial: int = 0
+    """What `{boot}` becomes."""
     code_tree: CodeTree = HERE
     coverage: bool = False
     """Whether coverage may trace it."""
@@ -77,10 +81,10 @@ class CommandProgram:
         require_posix()
         self.builds.ensure(self.spec, self.code_tree)
         env = self.code_tree.env(self._env(), given=dict(self.spec.env))
-        env |= {name: self._filled(env[name]) for name in dict(self.spec.env)}
+        env = env_filled(env, dict(self.spec.env), boot=self.serial, port=self.port, worker=0)
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return supervised(
-            [self._filled(word) for word in self.spec.command],
+            [filled(word, boot=self.serial, port=self.port) for word in self.spec.command],
             self.spec,
             run_directory=run_directory,
             env=env,
@@ -121,9 +125,6 @@ class CommandProgram:
 
     def _env(self) -> dict[str, str]:
         return base_env(self.spec, boot=self.boot, coverage=self.coverage)
-
-    def _filled(self, text: str) -> str:
-        return text.replace(PORT, str(self.port))
 
     def _listens(self, process: ServerProcess) -> bool:
         """Returns whether our program listens, and not another one; True where the system does not tell."""

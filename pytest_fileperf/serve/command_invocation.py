@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.names import PYTHON
 from pytest_fileperf.serve.process import STAGES, Invocation, staged
-from pytest_fileperf.serve.spec import PYTHON, Command
+from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("require_difference", "require_posix", "supervised")

@@ -1,23 +1,13 @@
-"""Which cores the server gets and which the load generator, so that neither takes time from the other.
-
-A server may boot on the generator's core, but only while there is no load.
-"""
+"""Which cores the server gets and which the load generator, so that neither takes time from the other."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from pytest_fileperf.serve.running import RunningServer
-
-__all__ = ("boot_cores", "is_on", "keep_to", "split_cores")
+__all__ = ("split_cores",)
 
 CPUS = Path("/sys/devices/system/cpu")
-PROC = Path("/proc")
-_MOVES = 10
-"""How often threads are searched for that are not moved yet. The second or third search finds none."""
 
 
 def split_cores(workers: int, *, cpus: Path = CPUS) -> tuple[frozenset[int], frozenset[int]] | None:
@@ -32,60 +22,6 @@ def split_cores(workers: int, *, cpus: Path = CPUS) -> tuple[frozenset[int], fro
     if len(cores) < workers + 1:
         return None
     return frozenset(cores[1 : workers + 1]), frozenset(cores[:1])
-
-
-def boot_cores(
-    server: frozenset[int], generator: frozenset[int], *, cpus: Path = CPUS, proc: Path = PROC
-) -> tuple[frozenset[int], frozenset[int]]:
-    """Returns where two servers boot side by side that will share the server's cores: one of them on the generator's.
-
-    Both boot on the server's cores where there are several (an app may count them when it is imported), where the two
-    cores have different memory near them, or where processes cannot be moved with their threads.
-    """
-    can_move = (proc / "self" / "task").is_dir()
-    alike = len(server) == len(generator) == 1 and _nodes_of(server, cpus) == _nodes_of(generator, cpus)
-    return server, (generator if alike and can_move else server)
-
-
-def is_on(cores: frozenset[int], server: RunningServer) -> bool:
-    """Returns whether all threads of a server's processes are kept to these cores. On Linux only."""
-    try:
-        return not any(_elsewhere(cores, server))
-    except OSError:
-        return False
-
-
-def keep_to(cores: frozenset[int], server: RunningServer) -> bool:
-    """Moves a server's processes, with their threads, to these cores; what they start later stays there too.
-
-    Returns whether all of them are there: the system may forbid it, or there are none. It does not find what the server
-    left behind in the background, and what a thread starts that ends during the search. On Linux only.
-    """
-    try:
-        for _ in range(_MOVES):  # one of them may have started another before it was moved
-            if not (threads := list(_elsewhere(cores, server))):
-                return bool(server.pids)
-            for thread in threads:
-                with suppress(ProcessLookupError):
-                    os.sched_setaffinity(thread, cores)
-    except OSError:
-        pass
-    return False
-
-
-def _elsewhere(cores: frozenset[int], server: RunningServer) -> Iterator[int]:
-    """Yields the threads of a server's processes that are not kept to these cores; none of those that are gone."""
-    for pid in server.pids:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for thread in [int(task.name) for task in (PROC / str(pid) / "task").iterdir()]:
-                with suppress(ProcessLookupError):
-                    if os.sched_getaffinity(thread) != cores:
-                        yield thread
-
-
-def _nodes_of(cores: Iterable[int], cpus: Path) -> set[str]:
-    """Returns the NUMA nodes of cores; none where the system has no such thing."""
-    return {node.name for core in cores for node in (cpus / f"cpu{core}").glob("node[0-9]*")}
 
 
 def _rank_on_its_core(core: int, cpus: Path) -> int:

@@ -6,7 +6,7 @@ import json
 import pickle
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -14,6 +14,7 @@ from typing import Self
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.loading import module_file
+from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -38,6 +39,8 @@ class Job:
     loop: str
     http: str
     port: int
+    env: Sequence[str]
+    """Environment variables whose names in braces the workers fill in."""
     start_s: float
     graceful_s: int
 
@@ -67,6 +70,7 @@ class Job:
             loop=spec.loop,
             http=spec.http,
             port=getattr(spec, "port", 0),
+            env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),
             start_s=spec.start_timeout_s,
             graceful_s=max(1, int(spec.stop_timeout_s / 2)),
         )

@@ -43,11 +43,13 @@ def prepare(
     boot: int,
     cores: frozenset[int] | None,
     builds: Builds,
+    serial: int = 0,
     code_tree: CodeTree = HERE,
     coverage: bool = False,
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
+    Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree.
     """
     if not code_tree.is_here:
@@ -62,6 +64,7 @@ def prepare(
                 boot=boot,
                 cores=cores,
                 builds=builds,
+                serial=serial,
                 code_tree=code_tree,
                 coverage=coverage,
             )
@@ -70,7 +73,9 @@ def prepare(
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    program = AsgiProgram(spec=spec, app=app, boot=boot, cores=cores, code_tree=code_tree, coverage=coverage)
+    program = AsgiProgram(
+        spec=spec, app=app, boot=boot, cores=cores, serial=serial, code_tree=code_tree, coverage=coverage
+    )
     return ProcessLaunch(lambda: program)
 
 

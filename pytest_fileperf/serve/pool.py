@@ -1,83 +1,87 @@
-"""The servers of a test run: booted at first use, any number of boots of a spec, all ended at the end."""
+"""The server of a test run, one boot at a time: another boot, or another server, ends the one before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 
 from pytest_fileperf.errors import ServerDiedError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import ServerSpec, is_only_once, needs_app
+from pytest_fileperf.serve.spec import ServerSpec, needs_app
 
 __all__ = ("ServerPool",)
 
 
 @dataclass(frozen=True, slots=True)
 class _Boot:
+    spec: ServerSpec
+    app: AppSpec | None
+    """Keeps an app object alive, so that its id stays its own."""
+    number: int
     launch: Launch
     running: RunningServer
 
+    def is_of(self, spec: ServerSpec, app: AppSpec | None) -> bool:
+        return self.spec == spec and _key(spec, self.app) == _key(spec, app)
 
+
+@dataclass(slots=True)
 class ServerPool:
-    """Keeps the boots of each spec and app. Whoever made it closes it, which ends every server."""
+    """Keeps the boot that serves. Whoever made it closes it, which ends the server.
 
-    def __init__(self, prepare: Callable[..., Launch] = prepare) -> None:
-        """`prepare` returns the launch of one boot."""
-        self._prepare = prepare
-        self._boots: dict[tuple[object, ...], dict[int, _Boot]] = {}
-        self._apps: list[AppSpec] = []  # keeps app objects alive, so that their ids stay their own
-        self.builds = Builds()
+    Boots that serve at the same time share what the app shares: the tables that it makes, a file, a port.
+    """
 
-    def boots(
-        self, spec: ServerSpec, app: AppSpec | None, count: int, cores: frozenset[int] | None
-    ) -> tuple[RunningServer, ...]:
-        """Returns so many boots of the server, numbered from 0. It starts those that are missing, at the same time.
+    prepare: Callable[..., Launch] = prepare
+    """Returns the launch of one boot."""
+    builds: Builds = field(default_factory=Builds)
+    serials: count[int] = field(default_factory=count)
+    """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
+    _serving: _Boot | None = None
 
-        There is one boot only of an in-process app, a running server, or a fixed port. A boot that has died since its
-        last use is replaced. Raises AppLoadError, PlanError or ServerStartError, after ending what this call started.
+    def boot(self, spec: ServerSpec, app: AppSpec | None, number: int, cores: frozenset[int] | None) -> RunningServer:
+        """Returns this boot of the server, and ends any other one before it starts.
+
+        A boot that has died since its last use is replaced. Raises AppLoadError, PlanError or ServerStartError.
         """
-        if is_only_once(spec):
-            count = 1
-        if not needs_app(spec):
-            app = None
-        boots = self._boots_of(spec, app)
-        self._end_dead(boots)
-        missing = [boot for boot in range(count) if boot not in boots]
-        with ExitStack() as on_failure:
-            launches = {boot: self._prepare(spec, app, boot=boot, cores=cores, builds=self.builds) for boot in missing}
-            for starting in launches.values():
-                on_failure.callback(starting.stop)
-                starting.start()
-            started = {boot: _Boot(starting, starting.ready()) for boot, starting in launches.items()}
-            boots.update(started)
-            on_failure.pop_all()
-        return tuple(boots[boot].running for boot in range(count))
+        if self.serving(spec, app) == number:
+            assert self._serving is not None
+            return self._serving.running
+        self.close()
+        launch = self.prepare(spec, app, boot=number, serial=next(self.serials), cores=cores, builds=self.builds)
+        try:
+            launch.start()
+            running = launch.ready()
+        except BaseException:
+            launch.stop()
+            raise
+        self._serving = _Boot(spec, app, number, launch, running)
+        return running
+
+    def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
+        """Returns the boot of the server that serves, whichever it is; starts the first one where none does."""
+        return self.boot(spec, app, self.serving(spec, app) or 0, cores)
+
+    def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
+        """Returns which boot of the server serves; None where none does, or where it has died."""
+        if self._serving is not None and self._serving.is_of(spec, app):
+            with suppress(ServerDiedError):
+                self._serving.running.check()
+                return self._serving.number
+        return None
 
     def close(self) -> None:
-        """Ends every server. It asks all of them first, so that they end side by side. Can be repeated."""
-        launches = [boot.launch for boots in self._boots.values() for boot in boots.values()]
-        self._boots.clear()
-        self._apps.clear()
-        with ExitStack() as ending:
-            for running in launches:
-                ending.callback(running.stop)
-            for running in launches:
-                running.ask_to_stop()
+        """Ends the server. Can be repeated, and another boot can follow."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.launch.stop()
 
-    def _boots_of(self, spec: ServerSpec, app: AppSpec | None) -> dict[int, _Boot]:
-        key = (spec, None if app is None else app.key)
-        if key not in self._boots and app is not None:
-            self._apps.append(app)
-        return self._boots.setdefault(key, {})
 
-    def _end_dead(self, boots: dict[int, _Boot]) -> None:
-        for number, boot in list(boots.items()):
-            try:
-                boot.running.check()
-            except ServerDiedError:
-                del boots[number]
-                boot.launch.stop()
+def _key(spec: ServerSpec, app: AppSpec | None) -> object:
+    """Returns what tells apps apart where the server needs one."""
+    return app.key if app is not None and needs_app(spec) else None

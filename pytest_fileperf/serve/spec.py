@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.loopback import url_problem
+from pytest_fileperf.serve.names import PORT, PYTHON, WORKER
 
 __all__ = (
-    "PORT",
-    "PYTHON",
     "AsgiSpec",
     "Command",
     "Gunicorn",
@@ -34,8 +33,6 @@ __all__ = (
 
 LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
-PORT, PYTHON = "{port}", "{python}"
-"""Replaced when a command is started."""
 
 _PATH = re.compile(r"/[!-~]*")
 """A path that can stand in a request's first line as it is."""
@@ -67,7 +64,11 @@ class AsgiSpec:
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     env: EnvironmentVariables = ()
-    """Environment variables for the server; kept as pairs."""
+    """Environment variables for the server; kept as pairs.
+
+    In values `{boot}` becomes a number that no other boot of the test run has, `{port}` the server's port, and
+    `{worker}` the number of the worker process within its boot, from 0.
+    """
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
@@ -98,16 +99,17 @@ class Gunicorn(AsgiSpec):
 class Command:
     """Any program that serves HTTP/1.1 on the port of 127.0.0.1 that it is told.
 
-    `{port}` in an argument or in the value of an environment variable becomes a free port, `{python}` in an argument
-    the Python that runs the tests. The program has to stay in the foreground. SIGTERM asks it to end, and what is left
-    of it is killed. Raises PlanError that names every bad value.
+    In an argument or in the value of an environment variable `{port}` becomes a free port, and `{boot}` a number that
+    no other boot of the test run has; `{python}` in an argument becomes the Python that runs the tests. The program has
+    to stay in the foreground. SIGTERM asks it to end, and what is left of it is killed. Raises PlanError that names
+    every bad value.
     """
 
     command: Sequence[str]
     """The program and its arguments, kept as a tuple. One text is split as a shell does; no shell runs it."""
     _: KW_ONLY
     env: EnvironmentVariables = ()
-    """Environment variables for the program and its build; kept as pairs."""
+    """Environment variables for the program and its build; kept as pairs. `{worker}` in a value is 0."""
     cwd: str | os.PathLike[str] | None = None
     """The working directory of program and build; a relative one begins at the current one. Kept as text."""
     build: Sequence[str] | None = None
@@ -230,9 +232,18 @@ def _command_problems(spec: Command) -> Iterator[str]:
         yield f"cwd={cwd!r} must be the path of a directory"
     if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
+    if spec.workers != 1 and _is_in_values(WORKER, spec):
+        yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
         yield f"title={title!r} must be a text that is not empty"
+
+
+def _is_in_values(name: str, spec: Command) -> bool:
+    try:
+        return any(name in value for value in dict(spec.env).values())
+    except (TypeError, ValueError):  # told as a problem of its own
+        return False
 
 
 def _words_problems(name: str, value: object) -> Iterator[str]:

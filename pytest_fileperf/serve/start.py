@@ -17,6 +17,7 @@ from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.names import fill_environment
 from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
 from pytest_fileperf.serve.stage1 import allow_profilers
@@ -45,6 +46,7 @@ class WorkerStart:
         write_report(self.run_directory, Started(pid=os.getpid()))
         allow_profilers()
         _show_output_at_once()
+        fill_environment(self.job.env, port=self.port, run_directory=self.run_directory)
         move_heap()
         try:
             return self.job.load_app(self.run_directory)

@@ -21,6 +21,7 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.job import Job, lend_package
+from pytest_fileperf.serve.names import env_filled
 from pytest_fileperf.serve.process import (
     STAGES,
     Invocation,
@@ -46,7 +47,10 @@ class AsgiProgram:
     spec: AsgiSpec
     app: AppSpec
     boot: int
+    """Boots of one number have the same hash seed and layout of memory."""
     cores: frozenset[int] | None
+    serial: int = 0
+    """What `{boot}` becomes."""
     code_tree: CodeTree = HERE
     coverage: bool = False
     """Whether coverage may trace it."""
@@ -65,11 +69,12 @@ class AsgiProgram:
         job = Job.of(self.spec, self.app, code_tree=self.code_tree, needs=needs, lent=lend_package(run_directory))
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
-        env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
         command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
+        env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
+        env = self.code_tree.env(env, given=dict(self.spec.env))
         return Invocation(
             command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
-            env=self.code_tree.env(env, given=dict(self.spec.env)),
+            env=env_filled(env, dict(self.spec.env), boot=self.serial),
             cwd=self.code_tree.cwd(),
         )
 

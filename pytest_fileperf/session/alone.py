@@ -1,9 +1,12 @@
-"""Measures the code here on its own: one run on each boot, one boot after the other, as often as is wanted."""
+"""Measures the code here on its own: boot, warm up, rounds, end it, next boot; as often as is wanted.
+
+The last boot goes on serving, and is the next measurement's first where that is of the same server.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -14,7 +17,7 @@ from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Run, Teller, recording_of
+from pytest_fileperf.session.loading import Run, Tell, Teller, recording_of
 from pytest_fileperf.session.planning import AlonePlan, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -44,30 +47,28 @@ def once(kept: Sequence[Run], new: Sequence[Run], record: Record) -> Kept:
 
 def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) -> Measured:
     """Returns what was measured of the code here. Raises what booting and loading raise."""
-    served = plan.server
-    servers = rig.servers.boots(served.spec, served.app, plan.boots, served.cores)
-    recording, last = _recordings(task, plan, rig, servers, after)
+    boots = _Boots(task, plan, rig)
+    recording, last = _recordings(plan, rig, boots, after)
     measurement = measurement_of(recording)
     if last is not recording:
-        # Between two runs a boot is idle while the others are loaded: what limits it shows in one run.
+        # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
         alone = measurement_of(last)
         cpu, workers = alone.server.cpu_share, alone.server.worker_cpu_shares
         use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
         measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
+    server = boots.last
     result = Result(
         test=task.test,
         work=task.work.name,
-        server=servers[0].title,
+        server=server.title,
         load=load_title(plan.load, len(recording.boots)),
-        identity=identity_of(task, plan, recording, servers[0].identity()),
+        identity=identity_of(task, plan, recording, server.identity()),
         recording=recording,
         measurement=measurement,
         verdict=Verdict(),
-        explanation=_costs(task, plan, rig, servers[0], measurement.server.cpu_per_request),
+        explanation=_costs(task, plan, rig, server, measurement.server.cpu_per_request),
     )
-    failed = any(status >= 500 for status in measurement.statuses)
-    log = next((server.log for server in servers if server.log), ()) if failed else ()
-    return Measured(result=result, log=log, files=servers[0].files)
+    return Measured(result=result, log=boots.log, files=server.files)
 
 
 def judged_by_limits(task: Task, result: Result) -> Result:
@@ -103,10 +104,55 @@ def _costs(
     return explain_costs(load, plan.profile, Looked(server=server, root=None, cpu_per_request=cpu_per_request), cores)
 
 
-def _recordings(
-    task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], after: After
-) -> tuple[Recording, Recording]:
-    """Makes runs on each boot, in random order, until it is enough; returns all that was kept, and its last runs."""
+@dataclass(slots=True)
+class _Boots:
+    """Makes runs on boots of the server, of which one serves at a time."""
+
+    task: Task
+    plan: AlonePlan
+    rig: Rig
+    seen: list[RunningServer] = field(default_factory=list)
+    """All that were loaded: the place of each is the boot's in the recording."""
+    log: tuple[str, ...] = ()
+    """The last lines of the first boot that answered with a status of 500 or more: only its log says why."""
+
+    @property
+    def last(self) -> RunningServer:
+        """The one that serves."""
+        return self.seen[-1]
+
+    def one_run_each(self, title: str) -> list[Run]:
+        """Makes one run on each boot, in random order, but first on the one that serves."""
+        plan, rig, made = self.plan, self.rig, list[Run]()
+        served = plan.server
+        numbers = rig.chance.sample(range(plan.boots), plan.boots)
+        numbers.sort(key=lambda number: number != rig.servers.serving(served.spec, served.app))
+        teller = Teller(
+            sink=rig.progress,
+            clock=rig.clock,
+            title=title,
+            begun_s=rig.clock(),
+            total_s=None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9,
+            boots=plan.boots,
+        )
+        for number in numbers:
+            server = rig.servers.boot(served.spec, served.app, number, served.cores)
+            requests = sum(round_.requests for run in made for round_ in run.result.rounds)
+            made.append(self._run(server, partial(teller.tell, boot=len(made) + 1, requests=requests)))
+        return made
+
+    def _run(self, server: RunningServer, tell: Tell) -> Run:
+        if server not in self.seen:
+            self.seen.append(server)
+        index, cores = self.seen.index(server), self.plan.server.generator_cores
+        run = self.rig.loads.make(self.task.work, self.plan.load, index, server, cores, tell)
+        if not self.log and any(status >= 500 for round_ in run.result.rounds for status, _ in round_.statuses):
+            self.log = server.log
+        return run
+
+
+def _recordings(plan: AlonePlan, rig: Rig, boots: _Boots, after: After) -> tuple[Recording, Recording]:
+    """Makes runs on boots until it is enough; returns all that was kept, and the last run on each of them."""
     load = plan.load
     recording = partial(
         recording_of,
@@ -114,31 +160,13 @@ def _recordings(
         open_loop=load.pacing().open_loop,
         pinned=plan.server.cores is not None,
     )
-    title = task.test.title
+    title = boots.task.test.title
     try:
-        kept = after((), _one_each(task, plan, rig, servers, title), recording)
+        kept = after((), boots.one_run_each(title), recording)
         while kept.why_again:
-            runs = _one_each(task, plan, rig, servers, f"{title}, again: {kept.why_again}")
+            runs = boots.one_run_each(f"{title}, again: {kept.why_again}")
             kept = after(kept.runs, runs, recording)
     finally:
         rig.progress.done()
-    whole, last = recording(kept.runs), kept.runs[-len(servers) :]
+    whole, last = recording(kept.runs), kept.runs[-plan.boots :]
     return whole, whole if len(last) == len(kept.runs) else recording(last)
-
-
-def _one_each(task: Task, plan: AlonePlan, rig: Rig, servers: tuple[RunningServer, ...], title: str) -> list[Run]:
-    """Makes one run on each boot, in random order."""
-    load, made = plan.load, list[Run]()
-    teller = Teller(
-        sink=rig.progress,
-        clock=rig.clock,
-        title=title,
-        begun_s=rig.clock(),
-        total_s=None if load.counted else len(servers) * load.duration_ns / 1e9,
-        boots=len(servers),
-    )
-    for index in rig.chance.sample(range(len(servers)), len(servers)):
-        requests = sum(round_.requests for run in made for round_ in run.result.rounds)
-        tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
-        made.append(rig.loads.make(task.work, load, index, servers[index], plan.server.generator_cores, tell))
-    return made

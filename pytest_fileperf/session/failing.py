@@ -65,13 +65,13 @@ def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[Perfo
 
 
 def raise_for_failed_requests(
-    measurement: Measurement, max_error_rate: float, title: str, *, log: Sequence[str] = ()
+    measurement: Measurement, max_error_rate: float, title: str, *, log: Sequence[str] = (), hint: str = ""
 ) -> None:
     """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
 
-    `log` are the last lines of the server's log, where they may say why.
+    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may.
     """
     requests, errors = measurement.requests, measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
         text = failures_text(measurement.failures, title=title, requests=requests, allowed=max_error_rate)
-        raise RequestsFailedError(text + log_block(log))
+        raise RequestsFailedError(text + (f"\n{hint}" if hint else "") + log_block(log))

@@ -97,8 +97,7 @@ class OtherVersion:
         What the gates used of the session's error is taken off its budget. Raises PlanError for what does not compare.
         """
         self._refuse()
-        plan, machine, builds = self.plan.server, rig.machine, rig.servers.builds
-        sides = Sides(self.base, plan, builds=builds, machine=machine, chance=rig.chance)
+        sides = Sides(self.base, self.plan.server, pool=rig.servers, chance=rig.chance)
         comparison = Comparison(task, self.plan, self.base, sides, rig)
         try:
             found = comparison.result()

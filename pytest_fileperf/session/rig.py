@@ -18,7 +18,7 @@ from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.session.loading import Loader, Loads
 from pytest_fileperf.session.planning import USUAL_PACE, Pace
-from pytest_fileperf.session.sides import Absent, Machine
+from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.source import Source
 
@@ -31,9 +31,7 @@ class Rig:
 
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
-    """The servers of the code here, which all measurements share."""
-    machine: Machine = field(default_factory=Machine)
-    """Starts the servers of a comparison, which are its own."""
+    """The server of the code here, which measurements share, and what starts those of a comparison."""
     loads: Loads = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
@@ -45,11 +43,9 @@ class Rig:
     @classmethod
     def starting(cls, *, progress: ProgressSink, source: Source | None, coverage: bool) -> Rig:
         """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them."""
-        prepared = partial(prepare, coverage=coverage)
         return cls(
             progress=progress,
-            servers=ServerPool(prepared),
-            machine=Machine(prepare=prepared),
+            servers=ServerPool(partial(prepare, coverage=coverage)),
             loads=Loader(coverage=coverage),
             source=source,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Work
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.serving import ServingServer
 from pytest_fileperf.session.alone import judged_by_limits
 from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
@@ -68,8 +70,14 @@ class SessionOptions:
     """Reads the commit that a stored baseline is of; called only when one is stored."""
 
 
+_ON_ONE_BOOT = (
+    "this test uses fileperf_server: what it puts there is on one boot of the server only, and measurements load "
+    "others. Let the app bring it"
+)
+
+
 class Session:
-    """Measures, one test after the other, on servers that it boots once and ends with itself. A context manager."""
+    """Measures, one test after the other, on servers that it boots and ends. A context manager."""
 
     def __init__(self, options: SessionOptions, rig: Rig) -> None:
         """`rig` is what it measures with; the session closes it."""
@@ -90,6 +98,8 @@ class Session:
         ] = {}
         """What measures unchanged code again that seemed slower, how it seemed, and whether it tells how steady the
         machine is; by the place of its result."""
+        self._shown_to: str | None = None
+        """The last test that got the running server."""
         self.results: list[Result] = []
         """Every measurement made, failed ones too, in order."""
 
@@ -103,10 +113,16 @@ class Session:
         """Ends the generator and every server."""
         self._rig.close()
 
-    def server(self, settings: Settings) -> RunningServer:
-        """Returns the first boot of the server that these settings describe; boots it on first use."""
+    def server(self, settings: Settings, nodeid: str) -> RunningServer:
+        """Returns the server that these settings describe: whichever boot of it serves. Raises what booting raises.
+
+        `nodeid` is the test that gets it.
+        """
+        self._shown_to = nodeid
         plan = server_plan(settings)
-        return self._rig.servers.boots(plan.spec, plan.app, 1, plan.cores)[0]
+        serving = partial(self._rig.servers.any_boot, plan.spec, plan.app, plan.cores)
+        serving()
+        return ServingServer(serving)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Measurement:
         """Loads the server, judges, keeps the result and returns its figures.
@@ -206,7 +222,8 @@ class Session:
         __tracebackhide__ = True
         absent, title = measured.absent, task.test.title
         allowed = task.settings.limits.get("max_error_rate", 0.0)
-        raise_for_failed_requests(result.measurement, allowed, title, log=measured.log)
+        hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
+        raise_for_failed_requests(result.measurement, allowed, title, log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
@@ -223,9 +240,8 @@ class Session:
         )
         if absent is not None and absent.side is Side.NOW:
             raise LoadError(
-                f"{title}: {absent.what} on a server that was just booted, while the one of this session has: what the"
-                " test has put there before is missing, as each pair boots anew. Let the app bring it, or leave this"
-                ' test out of comparisons with gate="none"'
+                f"{title}: {absent.what} when it was measured in turn, and had one when it was measured alone: "
+                'what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
             )
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.cores import boot_cores, is_on, keep_to
-from pytest_fileperf.serve.launch import Launch, prepare
+from pytest_fileperf.serve.launch import Launch
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import AsgiSpec, Url
-from pytest_fileperf.session.loading import BothServers, Cores
+from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.session.loading import BothServers
 from pytest_fileperf.session.planning import ServerPlan
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Absent", "Base", "Machine", "Sides")
+__all__ = ("Absent", "Base", "Sides")
 
 _SEEDS = 1 << 31
 """PYTHONHASHSEED ends at twice as many."""
@@ -51,15 +50,6 @@ class Absent:
     """Whether the whole app is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """How servers start on this machine, and move between its cores."""
-
-    prepare: Callable[..., Launch] = prepare
-    is_on: Callable[[frozenset[int], RunningServer], bool] = is_on
-    keep_to: Callable[[frozenset[int], RunningServer], bool] = keep_to
-
-
 class _NoBaseError(Exception):
     """The base has not booted, and that is no error; the text says why."""
 
@@ -67,69 +57,58 @@ class _NoBaseError(Exception):
 class Sides:
     """Both sides of one comparison, booted in pairs."""
 
-    def __init__(
-        self, base: Base, plan: ServerPlan, *, builds: Builds, machine: Machine, chance: random.Random
-    ) -> None:
+    def __init__(self, base: Base, plan: ServerPlan, *, pool: ServerPool, chance: random.Random) -> None:
+        """`pool` is ended before a pair boots, and says how boots are launched and numbered."""
         self._base = base
         self._plan = plan
-        self._builds = builds
-        self._machine = machine
+        self._pool = pool
         self._chance = chance
         self._first_boot = chance.randrange(_SEEDS)
-        # A program of its own may have processes that are not ours to move.
-        self._apart = base.url is None and isinstance(plan.spec, AsgiSpec)
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers | Absent]:
-        """Boots base and now side by side, and ends them together. Gives Absent where the base lacks the app.
+        """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
 
-        Each boots on a core of its own where it can move to the server's afterwards. Raises what booting raises.
+        Gives Absent where the base lacks the app. Raises what booting raises.
         """
+        self._pool.close()
         with ExitStack() as stack:
-            places = self._places()
-            servers = self._launched(number, places, stack)
+            servers = self._launched(number, stack)
             try:
-                if self._apart and not isinstance(servers, Absent) and not self._gathered(servers, places):
-                    self._apart = False
-                    stack.close()
-                    servers = self._launched(number, self._places(), stack)
                 yield servers
             except ServerDiedError as error:
                 if self._base.url is None and not isinstance(servers, Absent) and _has_died(servers[Side.BASE]):
                     raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
 
-    def _places(self) -> Sequence[Cores]:
-        """Returns the cores that each side boots on; a server that runs already has its own."""
-        server, generator = self._plan.cores, self._plan.generator_cores
-        if self._apart and server is not None and generator is not None:
-            return self._chance.sample(boot_cores(server, generator), 2)
-        return server, server
-
-    def _launched(self, number: int, places: Sequence[Cores], stack: ExitStack) -> BothServers | Absent:
-        base, spec, app = self._base, self._plan.spec, self._plan.app
-        # The number is the same on both sides, and another one in each session.
-        prepared = partial(self._machine.prepare, boot=self._first_boot + number, builds=self._builds)
+    def _launched(self, number: int, stack: ExitStack) -> BothServers | Absent:
         try:
             with self._of_base():
-                launch = (
-                    prepared(spec, app, cores=places[Side.BASE], code_tree=base.code_tree)
-                    if base.url is None
-                    else prepared(base.url, None, cores=None)
-                )
-            launches = (launch, prepared(spec, app, cores=places[Side.NOW]))
+                base = self._prepared(number, Side.BASE)
+            launches = (base, self._prepared(number, Side.NOW))
             for launch in launches:
                 stack.callback(launch.stop)
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
+            servers: dict[Side, RunningServer] = {}
             for side in self._chance.sample(tuple(Side), 2):
                 with self._of_base() if side is Side.BASE else nullcontext():
                     launches[side].start()
-            now = launches[Side.NOW].ready()
-            with self._of_base():
-                return launches[Side.BASE].ready(), now
+                    servers[side] = launches[side].ready()
+            return servers[Side.BASE], servers[Side.NOW]
         except _NoBaseError as error:
             return Absent(side=Side.BASE, what=str(error), app=True)
+
+    def _prepared(self, number: int, side: Side) -> Launch:
+        """Returns the launch of one side."""
+        base, plan, pool = self._base, self._plan, self._pool
+        # The number is the same on both sides, and another one in each session.
+        prepared = partial(pool.prepare, boot=self._first_boot + number, builds=pool.builds, serial=next(pool.serials))
+        if side is Side.NOW:
+            return prepared(plan.spec, plan.app, cores=plan.cores)
+        if base.url is not None:
+            return prepared(base.url, None, cores=None)
+        return prepared(plan.spec, plan.app, cores=plan.cores, code_tree=base.code_tree)
 
     @contextmanager
     def _of_base(self) -> Iterator[None]:
@@ -145,23 +124,6 @@ class Sides:
             why = str(error).splitlines()[0]
             advice = "store it again with --fileperf-update=all, or compare figures only: fileperf_confirm = never"
             raise _NoBaseError(f"{title} does not boot: {why}; {advice}") from error
-
-    def _gathered(self, servers: BothServers, places: Sequence[Cores]) -> bool:
-        """Moves both to the server's cores. Returns whether they are there, and booted where they had been put.
-
-        An app may choose its own cores: then it has to have its choice on both sides. Raises ServerDiedError.
-        """
-        cores = self._plan.cores
-        if cores is None or all(place in (None, cores) for place in places):
-            return True
-        put = all(
-            place is None or self._machine.is_on(place, server) for server, place in zip(servers, places, strict=True)
-        )
-        if put and all(self._machine.keep_to(cores, server) for server in servers):
-            return True
-        for server in servers:
-            server.check()
-        return False
 
 
 def _has_died(server: RunningServer) -> bool:

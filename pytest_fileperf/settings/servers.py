@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve.spec import PORT, AsgiSpec, Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.names import PORT
+from pytest_fileperf.serve.spec import AsgiSpec, Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.units import parse_duration_ns
 
 __all__ = ("SERVER_NAMES", "parse_server")

@@ -23,10 +23,11 @@ from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import command_invocation
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandProgram, free_port, without_temporary_paths
+from pytest_fileperf.serve.names import PORT, PYTHON
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import PORT, PYTHON, Command
+from pytest_fileperf.serve.spec import Command
 
 pytestmark = posix
 
@@ -367,9 +368,7 @@ def test_a_build_is_made_once_before_the_first_boot(tmp_path: Path) -> None:
     build = building(f"import shutil; shutil.copy({PROGRAM!r}, 'server.py'); open('built', 'a').write('x')")
     spec = Command(["{python}", "server.py", "--port={port}"], cwd=tmp_path, build=build)
     with closing(ServerPool()) as pool:
-        servers = pool.boots(spec, None, 2, None)
-        assert len({facts(server)["pid"] for server in servers}) == 2
-        pool.boots(spec, None, 3, None)
+        assert len({facts(pool.boot(spec, None, number, None))["pid"] for number in range(2)}) == 2
     assert (tmp_path / "built").read_text() == "x"
 
 
@@ -385,7 +384,7 @@ def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_
     with closing(ServerPool()) as pool:
         for _ in range(2):
             with pytest.raises(ServerStartError, match=r"the build of tiny \(`.*`\) failed with exit code 2") as caught:
-                pool.boots(spec, None, 2, None)
+                pool.boot(spec, None, 0, None)
             assert caught.value.log == ("undefined: main",)
     assert (tmp_path / "tried").read_text() == "x"
 

@@ -23,14 +23,14 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 PROGRAM = ("{python}", str(Path(__file__).with_name("program.py")), "--port={port}")
 STARTER = """
 import sys, time
-from contextlib import closing
+from contextlib import ExitStack, closing
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Command, Gunicorn, Uvicorn
-with closing(ServerPool()) as pool:
+with ExitStack() as pools:
     for spec, app in {servers}:
-        (server,) = pool.boots(spec, app_spec(app), 1, None)
+        server = pools.enter_context(closing(ServerPool())).any_boot(spec, app_spec(app), None)
         print(*server.pids, flush=True)
     print("up", flush=True)
     time.sleep(60)

@@ -1,22 +1,23 @@
-"""The servers of a run: shared where spec and app are the same, several boots where asked for, all ended."""
+"""The server of a run: one boot at a time, kept for who asks for it again, and ended."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-from serve.processes import posix, remaining_after
+from serve.processes import facts, posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.serving import ServingServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
 APP = AppSpec("serve.apps:app")
@@ -29,82 +30,115 @@ def pool() -> Iterator[ServerPool]:
         yield pool
 
 
-def test_boots_are_reused_and_added_to(pool: ServerPool) -> None:
-    first = pool.boots(Uvicorn(), APP, 1, None)
-    three = pool.boots(Uvicorn(), app_spec("serve.apps:app"), 3, None)
-    assert three[:1] == first
-    assert len({server.pids for server in three}) == 3
-    assert pool.boots(Uvicorn(), APP, 2, None) == three[:2]
+def test_a_boot_serves_until_another_one_is_asked_for(pool: ServerPool) -> None:
+    first = pool.boot(Uvicorn(), APP, 1, None)
+    assert pool.boot(Uvicorn(), app_spec("serve.apps:app"), 1, None) is first
+    assert pool.any_boot(Uvicorn(), APP, None) is first
+    assert pool.serving(Uvicorn(), APP) == 1
+    pids = first.pids
+    second = pool.boot(Uvicorn(), APP, 2, None)
+    assert remaining_after(0, pids) == []
+    assert second.pids != pids
 
 
 @pytest.mark.parametrize("spec", [Uvicorn(), pytest.param(Gunicorn(), marks=posix), pytest.param(PROGRAM, marks=posix)])
 def test_boots_have_their_own_hash_seed(spec: ServerSpec, pool: ServerPool) -> None:
-    servers = pool.boots(spec, APP, 2, None)
-    seeds = [httpx.get(server.url, trust_env=False).json()["env"]["PYTHONHASHSEED"] for server in servers]
+    seeds = [facts(pool.boot(spec, APP, number, None))["env"]["PYTHONHASHSEED"] for number in range(2)]
     assert seeds == ["1", "2"]
 
 
-def test_another_spec_or_app_is_another_server(pool: ServerPool) -> None:
-    one = pool.boots(Uvicorn(), APP, 1, None)
-    assert pool.boots(Uvicorn(http="h11"), APP, 1, None) != one
-    assert pool.boots(Uvicorn(), AppSpec("serve.apps:make", factory=True), 1, None) != one
+def test_another_server_or_app_ends_the_one_before(pool: ServerPool) -> None:
+    one = pool.any_boot(Uvicorn(), APP, None)
+    pids = one.pids
+    pool.any_boot(Uvicorn(), AppSpec("serve.apps:make", factory=True), None)
+    assert remaining_after(0, pids) == []
+    assert pool.serving(Uvicorn(), APP) is None
 
 
 @posix
 def test_close_ends_everything_and_can_be_repeated() -> None:
     pool = ServerPool()
-    servers = pool.boots(PROGRAM, None, 2, None) + pool.boots(Uvicorn(workers=2), APP, 1, None)
-    pids = [pid for server in servers for pid in server.pids]
+    pids = pool.boot(Uvicorn(workers=2), APP, 0, None).pids
     pool.close()
     assert remaining_after(0, pids) == []
     pool.close()
 
 
 @posix
-def test_servers_that_do_not_end_are_waited_for_side_by_side_and_killed() -> None:
-    with closing(ServerPool()) as pool:
-        servers = pool.boots(Uvicorn(stop_timeout_s=2), AppSpec("serve.apps:stubborn"), 3, None)
-        pids = [pid for server in servers for pid in server.pids]
-        started = time.monotonic()
-    assert time.monotonic() - started < 5
+def test_a_server_that_does_not_end_is_killed(pool: ServerPool) -> None:
+    pids = pool.boot(Uvicorn(stop_timeout_s=1), AppSpec("serve.apps:stubborn"), 0, None).pids
+    pool.close()
     assert remaining_after(0, pids) == []
 
 
-def test_a_failed_start_ends_the_others_and_leaves_earlier_boots(
-    pool: ServerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (running,) = pool.boots(Uvicorn(), APP, 1, None)
+def test_after_a_failed_start_another_server_can_follow(pool: ServerPool) -> None:
     with pytest.raises(AppLoadError):
-        pool.boots(Uvicorn(), AppSpec("serve_nowhere:app"), 2, None)
-    running.check()
-    assert pool.boots(Uvicorn(), APP, 1, None) == (running,)
+        pool.boot(Uvicorn(), AppSpec("serve_nowhere:app"), 0, None)
+    pool.any_boot(Uvicorn(), APP, None).check()
 
 
-def test_what_can_be_there_once_gives_one_boot(pool: ServerPool) -> None:
+def test_an_in_process_app_is_one_server(pool: ServerPool) -> None:
+    assert pool.any_boot(InProcess(), APP, None) is pool.any_boot(InProcess(), APP, None)
+
+
+def test_a_fixed_port_is_free_for_the_next_server(pool: ServerPool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-    (fixed,) = pool.boots(Uvicorn(port=port), APP, 3, None)
-    assert fixed.url == f"http://127.0.0.1:{port}"
-    assert len(pool.boots(Url(fixed.url), None, 3, None)) == 1
-    assert len(pool.boots(InProcess(), APP, 3, None)) == 1
+    for spec in (Uvicorn(port=port), Uvicorn(port=port, http="h11")):
+        assert pool.any_boot(spec, APP, None).url == f"http://127.0.0.1:{port}"
 
 
 @posix
 def test_a_command_is_the_same_server_whatever_the_app(pool: ServerPool) -> None:
-    assert pool.boots(PROGRAM, APP, 1, None) == pool.boots(PROGRAM, None, 1, None)
+    assert pool.any_boot(PROGRAM, APP, None) is pool.any_boot(PROGRAM, None, None)
 
 
 @posix
 def test_a_dead_boot_is_replaced_at_its_next_use(pool: ServerPool) -> None:
-    dead, alive = pool.boots(PROGRAM, None, 2, None)
+    dead = pool.boot(PROGRAM, None, 1, None)
     os.kill(dead.pids[0], signal.SIGKILL)
     assert remaining_after(5, dead.pids) == []
-    replaced, same = pool.boots(PROGRAM, None, 2, None)
+    assert pool.serving(PROGRAM, None) is None
+    replaced = pool.boot(PROGRAM, None, 1, None)
     replaced.check()
     assert replaced is not dead
-    assert same is alive
 
 
 def test_a_server_that_is_not_there_is_an_error(pool: ServerPool) -> None:
     with pytest.raises(ServerStartError):
-        pool.boots(Url("http://127.0.0.1:9"), None, 1, None)
+        pool.any_boot(Url("http://127.0.0.1:9"), None, None)
+
+
+def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
+    server = ServingServer(lambda: pool.any_boot(Uvicorn(), APP, None))
+    assert server.pids == pool.any_boot(Uvicorn(), APP, None).pids
+    second = pool.boot(Uvicorn(), APP, 1, None)
+    assert (server.url, server.title, server.pids) == (second.url, second.title, second.pids)
+    assert server.identity() == second.identity()
+    pool.close()
+    assert facts(server)["env"]["PYTHONHASHSEED"] == "1"
+
+
+FILLED = {"DATABASE_URL": "sqlite:///data-{boot}.db", "AT": "{worker} of {port}", "LEFT": '{"boot": {x}}'}
+
+
+@pytest.mark.parametrize(
+    "spec,workers",
+    [
+        pytest.param(Uvicorn(env=FILLED), {"0"}, id="uvicorn"),
+        pytest.param(Uvicorn(workers=2, env=FILLED), {"0", "1"}, id="uvicorn with two workers", marks=posix),
+        pytest.param(Gunicorn(workers=2, env=FILLED), {"0", "1"}, id="gunicorn with two workers", marks=posix),
+        pytest.param(replace(PROGRAM, env=FILLED), {"0"}, id="command", marks=posix),
+    ],
+)
+def test_names_are_filled_in_before_the_app_is_imported(spec: ServerSpec, workers: set[str], pool: ServerPool) -> None:
+    for boot in ("0000", "0001"):
+        server = pool.boot(spec, AppSpec("serve.apps:app"), int(boot), None)
+        port = httpx.URL(server.url).port
+        seen: list[tuple[str, ...]] = []
+        while {at.partition(" ")[0] for _, at, _ in seen} != workers:
+            env = facts(server)["env"]
+            seen.append(tuple(env[name] for name in FILLED))
+        assert {database for database, _, _ in seen} == {f"sqlite:///data-{boot}.db"}
+        assert {at for _, at, _ in seen} == {f"{worker} of {port}" for worker in workers}
+        assert {left for _, _, left in seen} == {FILLED["LEFT"]}

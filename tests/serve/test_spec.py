@@ -109,6 +109,7 @@ COMMANDS_REFUSED: Mapping[str, tuple[dict[str, object], str]] = {
     "title": ({"title": " "}, "title=' ' must be a text"),
     "workers": ({"workers": 0}, "workers=0 must be a whole number"),
     "env": ({"env": ["A=1"]}, "must be names and values"),
+    "workers without numbers": ({"env": {"ID": "{worker}"}, "workers": 2}, "env has {worker} with workers=2"),
 }
 
 

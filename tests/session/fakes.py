@@ -25,7 +25,6 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.session.loading import BothServers, Cores, Run, Tell
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.sides import Machine
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 MS = 1_000_000
@@ -52,11 +51,6 @@ class App:
     """Nothing has its name."""
     breaks: bool = False
     """It cannot be imported."""
-    own_cores: Cores = None
-    """It chooses its cores itself, as it is imported."""
-    stays: bool = False
-    """It cannot be moved to other cores."""
-    dies_when_moved: bool = False
     background: float = 0.0
     """Share of a core that it uses while the other version has its turn."""
     noise: float = 0.01
@@ -84,7 +78,7 @@ class Server(RunningServer):
         self.app = app
         self.latency_ns = latency_ns
         self.number = number
-        self.cores = app.own_cores or cores
+        self.cores = cores
         self.paths = set(app.paths)
         """Which a test may add to."""
         self.requests = 0
@@ -114,6 +108,7 @@ class Booted:
     side: Side
     boot: int
     cores: Cores
+    serial: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,10 +122,8 @@ class Host:
     """What servers have loaded."""
     booted: list[Booted] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
-
-    @property
-    def machine(self) -> Machine:
-        return Machine(prepare=self.prepare, is_on=self.is_on, keep_to=self.keep_to)
+    most_alive: int = 0
+    """How many of them served at the same time."""
 
     def prepare(
         self,
@@ -140,13 +133,14 @@ class Host:
         boot: int,
         cores: Cores,
         builds: Builds,
+        serial: int,
         code_tree: CodeTree = HERE,
     ) -> launch.Launch:
         real = launch.prepare(spec, app, boot=boot, cores=cores, builds=builds, code_tree=code_tree)
         if isinstance(spec, Url):
             return real
         side = Side.NOW if code_tree.is_here else Side.BASE
-        return Launch(self, Booted(side=side, boot=boot, cores=cores), code_tree)
+        return Launch(self, Booted(side=side, boot=boot, cores=cores, serial=serial), code_tree)
 
     def boot(self, asked: Booted, code_tree: CodeTree) -> Server:
         self.clock.now_s += BOOT_S
@@ -157,24 +151,12 @@ class Host:
             raise AppLoadError(f"{code_tree.title}: No module named 'a_module_that_is_not_there'")
         first = all(booted.side is not asked.side for booted in self.booted)
         latency_ns = app.latency_of_first_boot_ns if first and app.latency_of_first_boot_ns else app.latency_ns
+        self.most_alive = max(self.most_alive, 1 + sum(not server.is_over for server in self.servers))
         made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
         made.files = self.files
         self.booted.append(asked)
         self.servers.append(made)
         return made
-
-    def is_on(self, cores: frozenset[int], server: RunningServer) -> bool:
-        assert isinstance(server, Server)
-        return server.cores == cores
-
-    def keep_to(self, cores: frozenset[int], server: RunningServer) -> bool:
-        assert isinstance(server, Server)
-        if server.app.dies_when_moved:
-            server.is_dead = True
-        if server.app.stays or server.is_dead:
-            return False
-        server.cores = cores
-        return True
 
 
 class Launch:
@@ -351,7 +333,6 @@ def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:
     rig = Rig(
         progress=sink,
         servers=ServerPool(host.prepare),
-        machine=host.machine,
         loads=loads,
         clock=host.clock,
         chance=random.Random(seed),

@@ -13,7 +13,6 @@ from session.fakes import App, Host, Loads, Server, Sink, rig_of
 from pytest_fileperf.errors import (
     AppLoadError,
     AppMissingError,
-    LoadError,
     NotMeasuredError,
     PerformanceError,
     PlanError,
@@ -336,11 +335,12 @@ def test_an_endpoint_that_is_new_does_not_fail_in_ci(compare: Compare) -> None:
 
 def test_what_a_test_has_put_on_its_own_server_is_missed_and_that_is_said(compare: Compare) -> None:
     comparing = compare.session(PLAIN, EMPTY)
-    server = comparing.session.server(SETTINGS)
-    assert isinstance(server, Server)
+    comparing.session.server(SETTINGS, TEST.nodeid)
+    (server,) = comparing.host.servers
     server.paths.add("/")
-    with pytest.raises(LoadError, match="what the test has put there before is missing"):
-        comparing.measure()
+    failed = comparing.measure().failed
+    assert isinstance(failed, RequestsFailedError)
+    assert "what it puts there is on one boot of the server only" in str(failed)
 
 
 def test_what_has_no_gate_is_measured_alone(compare: Compare) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -23,18 +20,14 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.cores import boot_cores, keep_to, split_cores
-from pytest_fileperf.serve.launch import Launch, prepare
-from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.spec import Url, Uvicorn
 from pytest_fileperf.session.planning import Pace, server_plan
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.session.sides import Absent, Base, Machine, Sides
+from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.tree import CodeTree
-from pytest_fileperf.watch.machine import cores_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -87,10 +80,6 @@ DYING = source(
         await answer(scope, receive, send)
     """
 )
-SPLIT = split_cores(1)
-two_cores = pytest.mark.skipif(
-    SPLIT is None or boot_cores(*SPLIT) != SPLIT, reason="needs two cores beside the same memory"
-)
 Trees = Callable[..., Base]
 
 
@@ -128,8 +117,8 @@ def session(base: Base, tmp_path: Path) -> Iterator[Session]:
         yield made
 
 
-def sides_of(base: Base, machine: Machine, chance: random.Random | None = None) -> Sides:
-    return Sides(base, server_plan(QUICK), builds=Builds(), machine=machine, chance=chance or random.Random(1))
+def sides_of(base: Base) -> Sides:
+    return Sides(base, server_plan(QUICK), pool=ServerPool(), chance=random.Random(1))
 
 
 def test_the_same_code_is_measured_in_turn_on_two_servers_a_pair(trees: Trees, tmp_path: Path) -> None:
@@ -165,43 +154,8 @@ def test_slower_code_here_regresses(trees: Trees, tmp_path: Path) -> None:
     assert made.results[0].explanation is not None
 
 
-@two_cores
-def test_sides_boot_on_different_cores_and_move_to_the_same(trees: Trees) -> None:
-    assert SPLIT is not None
-    booted: list[frozenset[int]] = []
-
-    def noted(*args: Any, cores: frozenset[int], **kwargs: Any) -> Launch:
-        booted.append(cores)
-        return prepare(*args, cores=cores, **kwargs)
-
-    sides = sides_of(trees(), Machine(prepare=noted))
-    with nothing_left(), sides.booted(0) as servers:
-        assert not isinstance(servers, Absent)
-        assert {cores_of(server.pids) for server in servers} == {SPLIT[0]}
-    assert set(booted) == set(SPLIT)
-
-
-@two_cores
-def test_a_side_that_dies_before_it_is_moved_is_named(trees: Trees) -> None:
-    """Its processes are looked for once it is gone."""
-    killed: list[int] = []
-
-    def killing(cores: frozenset[int], server: RunningServer) -> bool:
-        if not killed:
-            killed.append(server.pids[0])
-            os.kill(killed[0], signal.SIGKILL)
-            psutil.wait_procs([psutil.Process(killed[0])], timeout=5)
-        return keep_to(cores, server)
-
-    sides = sides_of(trees(), Machine(keep_to=killing))
-    died = pytest.raises(ServerDiedError, match=r"^main \(1a2b3c4\): uvicorn ×1 .* ended with")
-    with nothing_left(), died, sides.booted(0):
-        pass
-    assert killed
-
-
 def test_an_app_that_the_base_has_not_is_absent(trees: Trees) -> None:
-    with nothing_left(), sides_of(trees(None), Machine()).booted(0) as servers:
+    with nothing_left(), sides_of(trees(None)).booted(0) as servers:
         assert isinstance(servers, Absent)
         assert servers.app
         assert servers.what.startswith(f"{TITLE} has no such app: ")

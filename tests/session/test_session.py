@@ -135,20 +135,36 @@ def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) ->
     assert not file.exists()
 
 
-def test_boots_are_loaded_in_an_order_of_chance_and_their_rounds_stand_in_order(tmp_path: Path) -> None:
-    rig, loads, sink = rig_of(Host(), seed=3)
+def test_boots_serve_one_after_the_other_in_an_order_of_chance(tmp_path: Path) -> None:
+    host = Host()
+    rig, loads, sink = rig_of(host, seed=3)
     with Session(SessionOptions(baselines=tmp_path), rig) as session:
         session.measure(GET, QUICK, TEST)
         (result,) = session.results
-    assert [(round_.boot, round_.index) for round_ in result.recording.rounds] == [
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-        (2, 0),
-        (2, 1),
-    ]
+    rounds = [(round_.boot, round_.index) for round_ in result.recording.rounds]
+    assert rounds == [(boot, index) for boot in range(3) for index in range(2)]
     started = [round_.started_ns for round_ in result.recording.rounds]
-    assert started != sorted(started)
+    assert started == sorted(started)
+    numbers = [asked.boot for asked in host.booted]
+    assert numbers != sorted(numbers) == [0, 1, 2]
+    assert host.most_alive == 1
     assert [(line.boot, line.boots, line.total_s) for line in sink.lines] == [(boot, 3, 0.3) for boot in (1, 2, 3)]
     assert loads.is_closed
+
+
+def test_the_last_boot_of_a_test_is_the_first_one_of_the_next(tmp_path: Path) -> None:
+    host = Host()
+    rig, _, _ = rig_of(host)
+    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+        session.measure(GET, QUICK, TEST)
+        server = session.server(QUICK, TEST.nodeid)
+        kept = server.title
+        session.measure(GET, QUICK, TEST)
+        first, second = session.results
+        assert server.title == second.server
+    assert len(host.booted) == 5
+    assert first.server == kept == host.servers[2].title
+    assert second.recording.boots[0].pids == first.recording.boots[2].pids
+    asked = [booted.boot for booted in host.booted]
+    assert sorted(asked[:3]) == sorted(asked[2:]) == [0, 1, 2]
+    assert host.most_alive == 1

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
 from session.fakes import App, Host, Server
 
-from pytest_fileperf.errors import ServerDiedError
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.spec import Command, ServerSpec, Uvicorn
+from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.planning import ServerPlan
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.versions.tree import CodeTree
 
 TITLE = "main (1a2b3c4)"
-SERVER, GENERATOR, OTHER = frozenset({1}), frozenset({0}), frozenset({0, 1})
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux moves processes with their threads")
+SERVER, GENERATOR = frozenset({1}), frozenset({0})
 
 
 class Turned(random.Random):
@@ -43,9 +40,9 @@ def base(tmp_path: Path) -> Base:
     return Base(title=TITLE, code_tree=code_tree)
 
 
-def sides_of(host: Host, base: Base, spec: ServerSpec | None = None, chance: random.Random | None = None) -> Sides:
-    plan = ServerPlan(spec=spec or Uvicorn(), app=AppSpec("compared_app:app"), cores=SERVER, generator_cores=GENERATOR)
-    return Sides(base, plan, builds=Builds(), machine=host.machine, chance=chance or random.Random(1))
+def sides_of(host: Host, base: Base, *, chance: random.Random | None = None, pool: ServerPool | None = None) -> Sides:
+    plan = ServerPlan(spec=Uvicorn(), app=AppSpec("compared_app:app"), cores=SERVER, generator_cores=GENERATOR)
+    return Sides(base, plan, pool=pool or ServerPool(host.prepare), chance=chance or random.Random(1))
 
 
 def pairs_of(sides: Sides, count: int = 3) -> list[tuple[Server, Server]]:
@@ -63,68 +60,31 @@ def pairs_of(sides: Sides, count: int = 3) -> list[tuple[Server, Server]]:
     return made
 
 
-def booted_on(host: Host) -> list[dict[Side, frozenset[int] | None]]:
-    """Returns where the sides of each pair booted."""
-    in_order = [(asked.side, asked.cores) for asked in host.booted]
-    return [dict(in_order[place : place + 2]) for place in range(0, len(in_order), 2)]
-
-
-@linux
 @pytest.mark.parametrize("turned", [False, True])
-def test_sides_boot_on_different_cores_by_chance_and_serve_on_the_same(turned: bool, base: Base) -> None:
+def test_sides_boot_one_after_the_other_by_chance_where_they_serve(turned: bool, base: Base) -> None:
     host = Host()
     pairs = pairs_of(sides_of(host, base, chance=Turned(turned)))
 
-    first, second = (GENERATOR, SERVER) if turned else (SERVER, GENERATOR)
-    assert booted_on(host) == [{Side.BASE: first, Side.NOW: second}] * 3
-    assert {server.cores for pair in pairs for server in pair} == {SERVER}
+    order = [Side.NOW, Side.BASE] if turned else [Side.BASE, Side.NOW]
+    assert [(asked.side, asked.cores) for asked in host.booted] == [(side, SERVER) for side in order] * 3
+    assert host.most_alive == 2
     assert all(server.is_over for pair in pairs for server in pair)
 
 
-@linux
-@pytest.mark.parametrize("stuck", Side)
-def test_sides_that_cannot_be_moved_boot_on_the_same_core(stuck: Side, base: Base) -> None:
-    stays = App(stays=True)
-    host = Host(base=stays if stuck is Side.BASE else App(), now=stays if stuck is Side.NOW else App())
-    pairs = pairs_of(sides_of(host, base))
-
-    first, *others = booted_on(host)
-    assert set(first.values()) == {SERVER, GENERATOR}
-    assert others == [{Side.BASE: SERVER, Side.NOW: SERVER}] * 3
-    assert {server.cores for pair in pairs for server in pair} == {SERVER}
-    assert all(server.is_over for server in host.servers)
-
-
-@linux
-def test_apps_that_choose_their_cores_have_them_on_both_sides(base: Base) -> None:
-    chooses = App(own_cores=OTHER)
-    host = Host(base=chooses, now=chooses)
-    pairs = pairs_of(sides_of(host, base))
-
-    assert booted_on(host)[1:] == [{Side.BASE: SERVER, Side.NOW: SERVER}] * 3
-    assert {server.cores for pair in pairs for server in pair} == {OTHER}
-
-
-@linux
-@pytest.mark.parametrize("dying", Side)
-def test_a_side_that_dies_before_it_is_moved_is_named(dying: Side, base: Base) -> None:
-    dies = App(dies_when_moved=True)
-    host = Host(base=dies if dying is Side.BASE else App(), now=dies if dying is Side.NOW else App())
-    with pytest.raises(ServerDiedError, match="ended with exit status 3") as raised:
-        pairs_of(sides_of(host, base))
-    assert str(raised.value).startswith(f"{TITLE}: ") is (dying is Side.BASE)
-    assert all(server.is_over for server in host.servers)
-
-
-def test_programs_of_their_own_boot_where_they_serve(base: Base) -> None:
-    assert base.code_tree.here is not None
-    assert base.code_tree.there is not None
-    for tree in (base.code_tree.here, base.code_tree.there):
-        (tree / "serve.py").touch()
-    program = Command(f"{{python}} {base.code_tree.here / 'serve.py'} --port {{port}}")
+def test_every_boot_has_a_number_of_its_own_to_be_filled_in(base: Base) -> None:
     host = Host()
-    pairs_of(sides_of(host, base, program))
-    assert booted_on(host) == [{Side.BASE: SERVER, Side.NOW: SERVER}] * 3
+    pairs_of(sides_of(host, base))
+    assert [asked.serial for asked in sorted(host.booted, key=lambda asked: (asked.boot, asked.side))] == [*range(6)]
+
+
+def test_the_server_of_earlier_tests_ends_before_a_pair_boots(base: Base) -> None:
+    host = Host()
+    pool = ServerPool(host.prepare)
+    earlier = pool.any_boot(Uvicorn(), AppSpec("compared_app:app"), SERVER)
+    pairs_of(sides_of(host, base, pool=pool), 1)
+    assert isinstance(earlier, Server)
+    assert earlier.is_over
+    assert host.most_alive == 2
 
 
 def test_both_boots_of_a_pair_have_one_number_and_pairs_count_on(base: Base) -> None:
