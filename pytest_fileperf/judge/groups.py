@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
 from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
 from pytest_fileperf.judge.result import Result
 
-__all__ = ("RankedGroup", "SessionRecord", "session_record")
+__all__ = ("Asked", "RankedGroup", "SessionRecord", "session_record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,26 @@ class RankedGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a session was asked to do, as far as reports differ by it."""
+
+    command: str = ""
+    """As typed into a shell."""
+    against: str = ""
+    """Another version, as the user wrote it; empty where runs were compared with stored baselines."""
+    aa: bool = False
+    """The code was compared with itself."""
+    update: str = ""
+    """`passed`, `all` or `new` baselines were stored; empty where none were."""
+    smoke: bool = False
+    strict: bool = False
+    profile: bool = False
+    group_by: tuple[str, ...] = DEFAULT_GROUP_BY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """All that was measured in a session."""
+    """All that was measured in a session, and all else that a report shows: reports are made from nothing else."""
 
     results: tuple[Result, ...] = ()
     """In the order they were made."""
@@ -40,6 +58,17 @@ class SessionRecord:
     """In order of appearance."""
     unknown_params: tuple[str, ...] = ()
     """Parameters to group by that no test has."""
+    said: tuple[str, ...] = ()
+    """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
+    created: str = ""
+    """When the session ended, in ISO 8601; empty where nobody noted it."""
+    asked: Asked = Asked()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of `pytest-fileperf`, `pytest` and `python`."""
+    commit: Mapping[str, object] | None = None
+    """As `versions.commit` tells it; None where there is none, or no report wanted to know."""
+    environment: Mapping[str, object] = field(default_factory=dict)
+    """Machine, system, Python and packages, as JSON values; empty where no report wanted to know."""
 
 
 def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:

@@ -113,7 +113,9 @@ class Active:
         self._gates = 0
         """Comparisons that this session will make: they share one error rate."""
         self._said: list[str] = []
-        """Lines about the files that were written, and about baselines whose tests are gone."""
+        """Lines about the whole session, for its record."""
+        self._written: list[str] = []
+        """Lines about the files that were written from the record."""
 
     # --- for fixtures
 
@@ -265,13 +267,13 @@ class Active:
             said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
             self._said += said
         if self.results:
-            from pytest_fileperf.judge.groups import session_record
             from pytest_fileperf.plugin.ci import tell_ci
             from pytest_fileperf.plugin.output import write_files
+            from pytest_fileperf.plugin.record import record_of
 
-            self._record = session_record(self.results, self.options.group_by)
+            self._record = record_of(self.results, self._config, self.options, self._said)
             said, not_written = write_files(self._config, self.options, self._record)
-            self._said += (*said, *tell_ci(self._config, self._record))
+            self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
         return failed
 
@@ -296,16 +298,16 @@ class Active:
         """Prints the table of results, stale baselines, and where files were written."""
         if self._record is None and not self._said:
             return
-        report = ""
+        said = "\n".join(self._said)
         if self._record is not None:
-            from pytest_fileperf.report.terminal import terminal_report
+            from pytest_fileperf.report.session_text import session_text
 
             writer, verbosity = self._config.get_terminal_writer(), self._config.get_verbosity()
             width, colour = writer.fullwidth, writer.hasmarkup
-            report = terminal_report(self._record, width=width, colour=colour, verbosity=verbosity)
+            said = session_text(self._record, width=width, colour=colour, verbosity=verbosity)
         terminalreporter.ensure_newline()
         terminalreporter.section("fileperf")
-        for line in (*report.splitlines(), *self._said):
+        for line in (*said.splitlines(), *self._written):
             terminalreporter.write_line(line)
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
-from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.plugin.ci import root_in_repository
 from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.report.annotations import annotations_of, code_quality
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
-from pytest_fileperf.report.page.document import RunFacts, results_html
-from pytest_fileperf.versions.commit import commit_info
+from pytest_fileperf.report.page.document import results_html
 
 __all__ = ("write_files",)
 
@@ -43,9 +38,9 @@ def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> 
     json, html, name = options.json, options.html, options.save
     markdown, quality = options.markdown, options.codequality
     if json is not None:
-        writers.append(lambda: _write_json(json, record))
+        writers.append(lambda: _write(json, results_json(record)))
     if html is not None:
-        writers.append(lambda: _write_html(config, html, record))
+        writers.append(lambda: _write(html, results_html(record)))
     if markdown is not None:
         writers.append(lambda: _write(markdown, markdown_report(record)))
     if quality is not None:
@@ -55,22 +50,6 @@ def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> 
     if name is not None:
         writers.append(lambda: _save(config, name or None, record))
     return writers
-
-
-def _write_json(path: Path, record: SessionRecord) -> str:
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    environment = asdict(Environment.current())
-    return _write(path, results_json(record, environment=environment, created=created))
-
-
-def _write_html(config: pytest.Config, path: Path, record: SessionRecord) -> str:
-    facts = RunFacts(
-        created=datetime.now(UTC),
-        command=shlex.join(("pytest", *map(str, config.invocation_params.args))),
-        commit=commit_info(config.rootpath) or {},
-        environment=asdict(Environment.current()),
-    )
-    return _write(path, results_html(record, facts))
 
 
 def _write(path: Path, text: str) -> str:

@@ -5,8 +5,13 @@ throughout, counts as whole numbers. Fields may be added within a schema number;
 Series have a list a column, a list of plain values is on one line.
 
     schema            2
-    created           ISO 8601 time of writing
+    created           ISO 8601 time at which the session ended
+    versions          of pytest-fileperf, pytest and python
+    commit            what was checked out: id, time, author_time, branch (`(detached head)` for none), dirty (changes
+                      were not committed); null where there is no commit
+    asked             command, against, aa, update, smoke, strict, profile, group_by
     environment       machine, system, Python and packages, as the judge describes them
+    said[]            lines about the whole session, as the terminal shows them
     rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
       group           its title
       metric, unit    by what it is ranked: rps, or p50 where every member got the rate that was asked for
@@ -88,7 +93,7 @@ History: 2 tells the code from the world (verdict.code, verdict.world), and has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
@@ -109,12 +114,12 @@ __all__ = ("SCHEMA", "results_json")
 SCHEMA = 2
 
 
-def results_json(record: SessionRecord, *, environment: Mapping[str, object], created: str) -> str:
-    """Returns the document described at the top of this module; keys are sorted. `created` is an ISO 8601 time."""
+def results_json(record: SessionRecord) -> str:
+    """Returns the document described at the top of this module; keys are sorted."""
     document = {
         "schema": SCHEMA,
-        "created": created,
-        "environment": environment,
+        **named(record, "created", "versions", "environment", "commit", "said"),
+        "asked": asdict(record.asked),
         "rankings": [_ranking(group) for group in record.groups],
         "results": [_result(result) for result in record.results],
     }

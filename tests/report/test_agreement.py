@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +21,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plugin.measuring import properties
 from pytest_fileperf.report.comparisons import world_text
 from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.session.failing import raise_for
 
@@ -136,12 +135,12 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
     rows = re.findall(rf"^\w+ +{FIGURE} +{FIGURE} +{CHANGE} \(", str(raised.value), re.MULTILINE)
     assert_all_agree(rows, count)
 
-    page = results_html(session_record([shown]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC)))
+    page = results_html(session_record([shown]))
     assert_all_agree(re.findall(rf"</b> {FIGURE} → {FIGURE} <b>{CHANGE} %</b>", page), count)
     cells = rf'<td class="number">{FIGURE}</td><td class="number">{FIGURE}</td><td class="number"><b>{CHANGE} %</b>'
     assert_all_agree(re.findall(cells, page), count)
 
-    (told,) = json.loads(results_json(session_record([shown]), environment={}, created="now"))["results"]
+    (told,) = json.loads(results_json(session_record([shown])))["results"]
     for item in told["verdict"]["comparisons"]:
         assert item["now"] / item["base"] - 1 == pytest.approx(item["change"])
 
@@ -151,7 +150,7 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
 def test_a_comparison_and_the_run_show_one_figure(shown: Result) -> None:
     """In the table, in JUnit's properties, in the JSON file's summary, and in what the test's own asserts see."""
     run, to_junit = shown.measurement, dict(properties(shown))
-    (told,) = json.loads(results_json(session_record([shown]), environment={}, created="now"))["results"]
+    (told,) = json.loads(results_json(session_record([shown])))["results"]
     for item in shown.verdict.comparisons:
         if item.metric == "rps":
             assert item.now == run.rps == told["summary"]["rps"]

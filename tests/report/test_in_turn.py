@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.charts import charts_of
-from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
 from pytest_fileperf.report.page.gates import gate_table
 from pytest_fileperf.report.terminal import terminal_report
@@ -58,7 +57,6 @@ def test_what_could_be_seen_is_a_line_for_each_gate() -> None:
 
 # --- background work
 
-NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SLOWED = "the base used 7 % of a core while the other side had its turn: background work of one side slows the other"
 
 
@@ -66,8 +64,8 @@ def test_background_work_of_a_side_is_said_wherever_remarks_are() -> None:
     shown = slowed_by_the_base()
     record = session_record([shown])
     assert SLOWED in " ".join(terminal_report(record, width=90, colour=False).split())
-    assert SLOWED in results_html(record, RunFacts(created=NOON))
-    (told,) = json.loads(results_json(record, environment={}, created="now"))["results"]
+    assert SLOWED in results_html(record)
+    (told,) = json.loads(results_json(record))["results"]
     assert SLOWED in told["notes"]
     assert told["background"] == {"base": pytest.approx(0.07), "now": 0.0}
 
@@ -120,7 +118,7 @@ def test_the_message_of_what_is_new() -> None:
 
 
 def test_the_file_has_both_sides_and_what_could_be_seen() -> None:
-    text = results_json(session_record([compared(), with_itself()]), environment={}, created="now")
+    text = results_json(session_record([compared(), with_itself()]))
     one, other = json.loads(text)["results"]
     assert one["base"]["title"] == TITLE
     for side in (one, one["base"]):
@@ -233,6 +231,6 @@ def test_a_side_without_an_answer_does_not_break_it() -> None:
 
 
 def test_the_whole_page_of_both_kinds() -> None:
-    text = results_html(session_record([compared(), with_itself()]), RunFacts(created=NOON))
+    text = results_html(session_record([compared(), with_itself()]))
     assert "rps: 4.1 % slower shows in 60.0 s" in text
     assert text.count("measured in turn on 3 pairs of boots") == 1

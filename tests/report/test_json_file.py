@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, SERVER_CPU, every_kind, recording, result
 from report.variants import form_uploads, stacks, steady
 
-from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
+from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.json_file import results_json
@@ -25,13 +27,24 @@ CREATED = "2026-11-21T09:30:00+00:00"
 ENVIRONMENT = {"system": "Linux", "machine": "x86_64", "cores": 2, "packages": {"uvicorn": "0.54.0"}}
 
 
+def record_of(results: Iterable[Result], labels: Sequence[str] = ()) -> SessionRecord:
+    record = session_record([*results], labels or DEFAULT_GROUP_BY)
+    return replace(
+        record,
+        created=CREATED,
+        environment=ENVIRONMENT,
+        versions={"python": "3.11.9"},
+        commit={"id": "9a1e0473cfd0a9b9c1d2", "branch": "main", "dirty": True},
+        asked=Asked(command="pytest --fileperf", update="new"),
+        said=("fileperf: a note",),
+    )
+
+
 def loaded(*results: Result) -> Any:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    return json.loads(
-        results_json(session_record(results), environment=ENVIRONMENT, created=CREATED), parse_constant=refuse
-    )
+    return json.loads(results_json(record_of(results)), parse_constant=refuse)
 
 
 def loaded_results(*results: Result) -> Any:
@@ -43,7 +56,20 @@ def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
     assert document == {
         "schema": 2,
         "created": CREATED,
+        "versions": {"python": "3.11.9"},
+        "commit": {"id": "9a1e0473cfd0a9b9c1d2", "branch": "main", "dirty": True},
+        "asked": {
+            "command": "pytest --fileperf",
+            "against": "",
+            "aa": False,
+            "update": "new",
+            "smoke": False,
+            "strict": False,
+            "profile": False,
+            "group_by": ["group"],
+        },
         "environment": ENVIRONMENT,
+        "said": ["fileperf: a note"],
         "rankings": [],
         "results": [],
     }
@@ -218,7 +244,7 @@ def test_rankings_have_a_list_a_column() -> None:
 
 
 def test_groups_are_made_as_asked_for() -> None:
-    text = results_json(session_record([*stacks()], ["param:loop"]), environment=ENVIRONMENT, created=CREATED)
+    text = results_json(record_of(stacks(), ["param:loop"]))
     assert [ranking["group"] for ranking in json.loads(text)["rankings"]] == ["loop=uvloop", "loop=asyncio"]
 
 
@@ -231,7 +257,7 @@ def test_keys_are_sorted_and_lists_of_plain_values_are_on_one_line() -> None:
 
 
 def test_the_document_is_such_a_text_and_ends_with_a_line_break() -> None:
-    text = results_json(session_record([*every_kind(), *form_uploads()]), environment=ENVIRONMENT, created=CREATED)
+    text = results_json(record_of([*every_kind(), *form_uploads()]))
     assert text == json_text(json.loads(text)) + "\n"
 
 

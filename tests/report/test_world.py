@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from report.in_turn import compared
@@ -16,7 +15,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.comparisons import world_text
 from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.page.document import RunFacts, results_html
+from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds, undecided_lines
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.session.failing import raise_for
@@ -195,9 +194,7 @@ def test_the_message_of_a_limit_shows_no_change_where_the_code_is_the_same() -> 
 
 
 def test_the_json_file_has_both_questions() -> None:
-    (told,) = json.loads(results_json(session_record([in_turn(SLOWER_WORLD)]), environment={}, created="now"))[
-        "results"
-    ]
+    (told,) = json.loads(results_json(session_record([in_turn(SLOWER_WORLD)])))["results"]
     assert told["base"]["title"] == BASELINE
     assert told["verdict"]["code"] == IN_TURN
     assert told["verdict"]["world"] == [
@@ -212,9 +209,7 @@ def test_the_json_file_has_both_questions() -> None:
 
 
 def test_the_page_has_both_questions() -> None:
-    page = results_html(
-        session_record([in_turn(SLOWER_WORLD, SAME_TAIL)]), RunFacts(created=datetime(2026, 1, 2, tzinfo=UTC))
-    )
+    page = results_html(session_record([in_turn(SLOWER_WORLD, SAME_TAIL)]))
     said = f"<b>the world</b>: {SLOWER_TEXT.replace(chr(39), '&#x27;')}"
     assert page.count(said) == 2, "below its row, and in its section"
     assert page.count(">SLOWER WORLD</span>") == 2

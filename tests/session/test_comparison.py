@@ -154,7 +154,7 @@ def test_equal_code_passes_and_all_of_it_is_told(compare: Compare) -> None:
     assert len(result.recording.measured()) == len(result.base.measured())
     text = terminal_report(session_record([result]), width=100, colour=False, verbosity=1)
     assert f"against {TITLE}" in text
-    assert f'"title": "{TITLE}"' in results_json(session_record([result]), environment={}, created="now")
+    assert f'"title": "{TITLE}"' in results_json(session_record([result]))
     assert not compare.baselines.exists()
 
 

@@ -10,7 +10,6 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 
@@ -28,27 +27,12 @@ from pytest_fileperf.report.page.section import facts_list, section
 from pytest_fileperf.report.short_summary import SLOWER_WORLD, slower_worlds
 from pytest_fileperf.report.terminal import summary_line
 
-__all__ = ("RunFacts", "results_html")
+__all__ = ("results_html",)
 
 _SHORT_COMMIT = 10
-_NO_COMMIT = ("unversioned", "unknown")
-"""What pytest-benchmark says where there is no commit, or no program that could read it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """What was run, when and where."""
-
-    created: datetime
-    command: str = ""
-    """As typed into a shell."""
-    commit: Mapping[str, object] = field(default_factory=dict)
-    """As pytest-benchmark describes it: id, branch, dirty, time."""
-    environment: Mapping[str, object] = field(default_factory=dict)
-    """As the judge describes it: system, machine, cpu, cores, python, packages."""
-
-
-def results_html(record: SessionRecord, facts: RunFacts) -> str:
+def results_html(record: SessionRecord) -> str:
     """Returns the text of the file."""
     from plotly.offline import get_plotlyjs
 
@@ -69,7 +53,7 @@ def results_html(record: SessionRecord, facts: RunFacts) -> str:
             raw_element("style", _part("style.css")),
         ),
         body=(
-            _header(record.results, facts),
+            _header(record),
             element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
             element(
                 "main",
@@ -95,14 +79,15 @@ def _policy(scripts: Sequence[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def _header(results: Sequence[Result], facts: RunFacts) -> Markup:
+def _header(record: SessionRecord) -> Markup:
+    results = record.results
     smoke = all(result.smoke for result in results)
     return element(
         "header",
         element("h1", "Load tests"),
         element("p", f"{len(results)} measured", *_badges(results), class_="counts"),
         element("p", "A smoke run: a few requests each, nothing judged.") if smoke else Markup(""),
-        facts_list(_facts(facts)),
+        facts_list(_facts(record)),
     )
 
 
@@ -113,25 +98,22 @@ def _badges(results: Sequence[Result]) -> list[Markup]:
     return [*found, badge(Standing.REGRESSED, f"{slower} {SLOWER_WORLD}")] if slower else found
 
 
-def _facts(facts: RunFacts) -> list[tuple[str, list[str]]]:
-    known = facts.environment
+def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
+    known = record.environment
     cores = [f"{known['cores']} cores"] if "cores" in known else []
     machine = [str(known[name]) for name in ("cpu", "machine", "system", "python") if name in known]
     packages = known.get("packages")
     shown = server_packages(packages) if isinstance(packages, Mapping) else {}
     versions = [f"{name} {version}" for name, version in shown.items()]
     return [
-        ("made", [facts.created.strftime("%Y-%m-%d %H:%M %Z").rstrip()]),
-        ("by", [facts.command] if facts.command else []),
-        ("commit", _commit(facts.commit)),
+        ("made", [f"{datetime.fromisoformat(record.created):%Y-%m-%d %H:%M %Z}".rstrip()] if record.created else []),
+        ("by", [record.asked.command] if record.asked.command else []),
+        ("commit", [] if record.commit is None else _commit(record.commit)),
         ("machine", [*machine, *cores]),
         ("packages", versions),
     ]
 
 
 def _commit(commit: Mapping[str, object]) -> list[str]:
-    known = commit.get("id")
-    if not isinstance(known, str) or known in _NO_COMMIT:
-        return []
     changed = ["with changes not committed"] if commit.get("dirty") else []
-    return [known[:_SHORT_COMMIT], f"branch {commit.get('branch')}", *changed]
+    return [str(commit.get("id"))[:_SHORT_COMMIT], f"branch {commit.get('branch')}", *changed]
