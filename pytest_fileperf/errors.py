@@ -12,7 +12,8 @@
     ├── LoadError
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
-    └── BaselineError                 a stored baseline is damaged or too new
+    ├── BaselineError                 a stored baseline is damaged or too new
+    └── RecordError                   a file of results cannot be read
 
     PerformanceError (AssertionError)
     ├── RequestsFailedError           requests failed, or none was made
@@ -42,6 +43,7 @@ __all__ = (
     "NotMeasuredError",
     "PerformanceError",
     "PlanError",
+    "RecordError",
     "RegressionError",
     "RequestsFailedError",
     "ServerDiedError",
@@ -146,6 +148,10 @@ class GeneratorError(LoadError):
 
 class BaselineError(FilePerfError):
     """A stored baseline cannot be used as it is; the message names the file and the reason."""
+
+
+class RecordError(FilePerfError):
+    """A file that `--fileperf-json` wrote cannot be read; the message names the file and the reason."""
 
 
 class PerformanceError(AssertionError):

@@ -38,6 +38,7 @@ STAGES = (
     "report",
     "settings",
     "session",
+    "__main__",  # the command line
     "plugin",
 )
 """A part imports itself and what stands before it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.metrics import METRICS
@@ -31,6 +32,11 @@ class PairSide:
         """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""
         typical, counted = ([turn[name] for turn in turns if name in turn] for turns in (self.typical, self.turns))
         return typical if 2 * len(typical) >= len(counted) else counted
+
+    def level(self, name: str) -> float | None:
+        """Returns the median of `levels`; None where no turn shows the metric."""
+        levels = self.levels(name)
+        return median(levels) if levels else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING
 
+from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
-
-if TYPE_CHECKING:
-    from pytest_fileperf.measure.busy import Busy
 
 __all__ = ("LimitCheck", "MetricComparison", "NoiseOf", "Outcome", "Reason", "ReasonKind", "Verdict")
 

@@ -49,6 +49,20 @@ class Histogram:
     sum_squares: float
     """Sum of squared nanoseconds, for the standard deviation."""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same counts and exact figures."""
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return self._exact() == other._exact() and all(
+            np.array_equal(*pair) for pair in ((self.steps, other.steps), (self.counts, other.counts))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._exact())
+
+    def _exact(self) -> tuple[float, ...]:
+        return self.count, self.min_ns, self.max_ns, self.sum_ns, self.sum_squares
+
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
         """Returns the histogram of these values (any integer sequence, nanoseconds, not negative)."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_fileperf.measure.busy import Busy, busy_of
-from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram
+from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.units import format_count, format_duration, format_rate
 
-__all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of")
+__all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of", "with_histograms")
 
 SATURATED_CPU_SHARE = 0.90
 """A generator busier than this sets the pace itself (wrk and locust warn at the same share)."""
@@ -41,7 +41,7 @@ class LatencySummary:
     max: float
     within_one_stdev: float
     """Share of requests within one standard deviation of the mean (wrk's `+/- Stdev`)."""
-    histogram: Histogram = field(repr=False, compare=False)
+    histogram: Histogram = field(default=EMPTY, repr=False, compare=False)
 
     def percentile(self, percent: float) -> float:
         """Returns any percentile in seconds; raises ValueError outside 0 to 100."""
@@ -143,6 +143,21 @@ class Measurement:
         """Bytes per second, both ways."""
         return self.bytes_sent_per_second + self.bytes_received_per_second
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first request that was due to the last answer."""
+        return self.attack + self.wait
+
+    @property
+    def due_rate(self) -> float | None:
+        """Requests due per second; None where that is not known, or all were due at once."""
+        return self.due / self.attack if self.due is not None and self.attack else None
+
+    @property
+    def done_rate(self) -> float | None:
+        """Successful requests per second of `elapsed`: vegeta's throughput; None where that is 0."""
+        return self.requests / self.elapsed if self.elapsed else None
+
 
 def measurement_of(recording: Recording) -> Measurement:
     """Returns the figures of a recording."""
@@ -204,6 +219,17 @@ def measurement_of(recording: Recording) -> Measurement:
         limit=limit_of(recording),
         saturated=recording.engine != "in-process" and client_share > SATURATED_CPU_SHARE,
         busy=busy_of(recording),
+    )
+
+
+def with_histograms(run: Measurement, recording: Recording) -> Measurement:
+    """Returns the figures with the histograms of the recording they are of, for those that came without."""
+    return replace(
+        run,
+        latency=replace(run.latency, histogram=recording.latency()),
+        ttfb=replace(run.ttfb, histogram=recording.ttfb()),
+        service=replace(run.service, histogram=recording.service()),
+        send_delay=replace(run.send_delay, histogram=recording.send_delay()),
     )
 
 

@@ -182,6 +182,10 @@ class Recording:
         """Returns the latencies of all successful requests, drains included."""
         return Histogram.merged(round_.latency for round_ in self.rounds)
 
+    def latency_of(self, boot: int) -> Histogram:
+        """Returns the latencies of all successful requests on the boot with this index, drains included."""
+        return Histogram.merged(round_.latency for round_ in self.rounds if round_.boot == boot)
+
     def ttfb(self) -> Histogram:
         """Returns the times to first byte of all successful requests, drains included."""
         return Histogram.merged(round_.ttfb for round_ in self.rounds)

@@ -217,10 +217,11 @@ def _requests(run: Measurement) -> list[str]:
     if run.due is None:
         return []
     due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
-    if run.open_loop and run.attack:
-        due.append(f"rate {quantity(run.due / run.attack, Unit.PER_SECOND)}")
-    seconds = run.attack + run.wait
-    return [*due, f"throughput {quantity(run.requests / seconds, Unit.PER_SECOND)}"] if seconds else due
+    if run.open_loop and run.due_rate is not None:
+        due.append(f"rate {quantity(run.due_rate, Unit.PER_SECOND)}")
+    if run.done_rate is not None:
+        due.append(f"throughput {quantity(run.done_rate, Unit.PER_SECOND)}")
+    return due
 
 
 def _duration(run: Measurement) -> list[str]:
@@ -228,7 +229,7 @@ def _duration(run: Measurement) -> list[str]:
         return []
     parts = (("attack", run.attack), ("wait", run.wait))
     return [
-        f"{quantity(run.attack + run.wait, Unit.SECONDS)} in all",
+        f"{quantity(run.elapsed, Unit.SECONDS)} in all",
         *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in parts if run.attack),
     ]
 

@@ -1,10 +1,10 @@
 """The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
 
-Schema 2. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
+Schema 3. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
 throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
 Series have a list a column, a list of plain values is on one line.
 
-    schema            2
+    schema            3
     created           ISO 8601 time at which the session ended
     versions          of pytest-fileperf, pytest and python
     commit            what was checked out: id, time, author_time, branch (`(detached head)` for none), dirty (changes
@@ -83,16 +83,20 @@ Series have a list a column, a list of plain values is on one line.
         limits[]      name, metric, unit, limit, value, holds, reason
       pinned          whether server and generator ran on separate cores
       notes[]         what a reader must know, as sentences
+    record            all that was measured, as this package holds it, to make reports of it again (`report.record`): no
+                      other program should read it, as it may change in every version with the schema number
 
 `now` of a comparison is the figure of the summary, and `base` is that without the change: `judge.agreement`. In `world`
 `base` is what is stored.
 
-History: 2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
+History: 3 has versions, commit, asked, said and record, so that reports can be made of it again.
+2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
 1 is the first.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -100,22 +104,20 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.record import SCHEMA, record_to_json
 from pytest_fileperf.report.series import leads_series, samples_series
 from pytest_fileperf.report.values import json_text, json_value, named
 
-__all__ = ("SCHEMA", "results_json")
-
-SCHEMA = 2
+__all__ = ("results_json",)
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the document described at the top of this module; keys are sorted."""
+    """Returns the document described at the top of this module; keys are sorted, and `record` comes last."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said"),
@@ -123,7 +125,9 @@ def results_json(record: SessionRecord) -> str:
         "rankings": [_ranking(group) for group in record.groups],
         "results": [_result(result) for result in record.results],
     }
-    return json_text(json_value(document)) + "\n"
+    told = json_text(json_value(document)).removesuffix("\n}")
+    kept = json.dumps(record_to_json(record), allow_nan=False, separators=(",", ":"))
+    return f'{told},\n  "record": {kept}\n}}\n'
 
 
 def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
@@ -219,7 +223,7 @@ def _round(round_: Round) -> dict[str, object]:
 
 
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
-    latency = Histogram.merged(round_.latency for round_ in recording.rounds if round_.boot == boot.index)
+    latency = recording.latency_of(boot.index)
     return {
         **named(boot, "index", "stabilised", "tracer", "worker_pids"),
         "requests": latency.count,

@@ -152,11 +152,12 @@ def _finished(run: Measurement) -> str:
     """Returns how long a given number of requests took; empty where they kept up with the rate that was asked for."""
     if run.due is None:
         return ""
-    total = run.attack + run.wait
-    finished = f"finished in {_seconds(total)}"
+    finished = f"finished in {_seconds(run.elapsed)}"
     if not run.open_loop or run.attack == 0:
         return finished
-    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (total >= run.attack * NOTABLE)
+    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (
+        run.elapsed >= run.attack * NOTABLE
+    )
 
 
 def _service(run: Measurement) -> str:

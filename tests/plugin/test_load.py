@@ -14,6 +14,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from pytest_fileperf.report.record import read_record
+
 Run = Callable[..., pytest.RunResult]
 QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
 
@@ -338,7 +340,7 @@ def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pyteste
     result = run_load("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "4 measured*", "fileperf: wrote */run.json"])
-    assert len(json.loads((project.path / "run.json").read_text())["results"]) == 4
+    assert len(read_record(project.path / "run.json").results) == 4
 
 
 def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_load: Run) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 
 import pytest
+
+from pytest_fileperf.report.markdown import markdown_report
+from pytest_fileperf.report.page.document import results_html
+from pytest_fileperf.report.record import read_record
+from pytest_fileperf.report.session_text import session_text
 
 Run = Callable[..., pytest.RunResult]
 
@@ -381,6 +387,23 @@ def test_a_page_is_written_where_it_was_asked_for(project: pytest.Pytester, run_
     text = page.read_text(encoding="utf-8")
     assert "--fileperf-smoke --fileperf-html=out/page.html" in text
     assert "test_get" in text
+
+
+def test_reports_of_the_run_are_made_of_its_file_again(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile("def test_get(fileperf): fileperf.get('/'); fileperf.get('/', label='again')")
+    files = ("--fileperf-json=run.json", "--fileperf-html=run.html", "--fileperf-markdown=run.md")
+    result = run_load("--fileperf-smoke", *files)
+    result.assert_outcomes(passed=1)
+    record = read_record(project.path / "run.json")
+    assert results_html(record) == (project.path / "run.html").read_text(encoding="utf-8")
+    assert markdown_report(record) == (project.path / "run.md").read_text(encoding="utf-8")
+    text = session_text(record, width=80)
+    assert text.count("\n") > 3
+    assert text in result.stdout.str() + "\n"
+    assert record.asked.smoke
+    assert record.asked.command.endswith(shlex.join(files))
+    assert set(record.versions) == {"pytest-fileperf", "pytest", "python"}
+    assert record.environment["packages"]
 
 
 @pytest.mark.parametrize("option", ["--fileperf-update", "--fileperf-save"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 
 from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.result import Result
@@ -83,15 +82,11 @@ def _levels_of(comparison: MetricComparison | None, end: float) -> Iterator[Trac
 
 
 def _rates(pairs: Sequence[Pair]) -> Chart:
-    def typical(side: PairSide) -> float | None:
-        rates = side.levels("rps")
-        return median(rates) if rates else None
-
     scale = Scale(name="/s")
     return Chart(
         title="Requests per second by pair of boots",
         says="The typical turn of each boot. Both sides together rise and fall with the machine.",
-        traces=_both_sides("", pairs, typical, scale, FIRST),
+        traces=_both_sides("", pairs, lambda side: side.level("rps"), scale, FIRST),
         layout=_layout(pairs, scale),
     )
 

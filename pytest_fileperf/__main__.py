@@ -1,0 +1,96 @@
+"""`python -m pytest_fileperf report run.json`: makes reports of a run again. Only what is asked for is imported."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from pytest_fileperf.errors import FilePerfError
+
+if TYPE_CHECKING:
+    from pytest_fileperf.judge.groups import SessionRecord
+
+__all__ = ("main",)
+
+_PIPED_WIDTH = 80
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code: 0, 1 where a file cannot be read or written, 2 for wrong usage."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.command is None:
+        parser.print_help()
+        return 0
+    if given.html is not None and find_spec("plotly") is None:
+        sys.stderr.write('--html: its charts need plotly, install it with pip install "pytest-fileperf[html]"\n')
+        return 2
+    try:
+        _report(given)
+    except FilePerfError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_fileperf", description="Works with results of load tests that pytest has run."
+    )
+    commands = parser.add_subparsers(dest="command", title="commands")
+    report = commands.add_parser(
+        "report",
+        help="make reports of a run again",
+        description="Makes reports of what `pytest --fileperf-json=PATH` has written; prints one without any PATH.",
+    )
+    report.add_argument("run", type=Path, help="the file of --fileperf-json")
+    report.add_argument("--text", action="store_true", help="print what the terminal showed")
+    report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
+    report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
+    report.add_argument("--markdown", type=Path, metavar="PATH", help="write a summary for a pull request as Markdown")
+    return parser
+
+
+def _report(given: argparse.Namespace) -> None:
+    from pytest_fileperf.files import write_text
+    from pytest_fileperf.report.record import read_record
+
+    record = read_record(given.run)
+    written: list[tuple[Path | None, Callable[[SessionRecord], str]]] = [
+        (given.html, _html),
+        (given.markdown, _markdown),
+    ]
+    for path, text_of in written:
+        if path is not None:
+            write_text(path, text_of(record))
+            sys.stdout.write(f"wrote {path}\n")
+    if given.text or not any(path for path, _ in written):
+        _show(record, sys.stdout, verbose=given.verbose)
+
+
+def _html(record: SessionRecord) -> str:
+    from pytest_fileperf.report.page.document import results_html
+
+    return results_html(record)
+
+
+def _markdown(record: SessionRecord) -> str:
+    from pytest_fileperf.report.markdown import markdown_report
+
+    return markdown_report(record)
+
+
+def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
+    from pytest_fileperf.report.session_text import session_text
+
+    width = shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH
+    stream.write(session_text(record, width=width, colour=stream.isatty(), verbosity=int(verbose)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,128 @@
+"""The record of a session as JSON values, and the record that is made of them again: an equal one.
+
+A file of `--fileperf-json` has it beside what other programs read. Neither is all of the record: what is plain enough
+is only in the part for other programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_fileperf.errors import RecordError
+from pytest_fileperf.judge.groups import Asked, RankedGroup, SessionRecord
+from pytest_fileperf.judge.ranking import Ranking
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.measure.measurement import with_histograms
+from pytest_fileperf.report.codec import Decoder, Encoder
+
+__all__ = ("SCHEMA", "read_record", "record_to_json")
+
+SCHEMA = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What a record has besides measurements, as other programs read it."""
+
+    said: tuple[str, ...]
+    created: str
+    asked: Asked
+    versions: Mapping[str, str]
+    commit: Mapping[str, object] | None
+    environment: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A ranked group, with the places of its results among all of them."""
+
+    title: str
+    members: tuple[int, ...]
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What a session measured."""
+
+    results: tuple[Result, ...]
+    groups: tuple[_Group, ...] = ()
+    unknown_params: tuple[str, ...] = ()
+
+
+def record_to_json(record: SessionRecord) -> dict[str, object]:
+    """Returns what was measured, as values for `json.dumps`."""
+    places = {id(result): place for place, result in enumerate(record.results)}
+    measured = _Measured(
+        results=record.results,
+        groups=tuple(
+            _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
+            for group in record.groups
+        ),
+        unknown_params=record.unknown_params,
+    )
+    encoder = Encoder()
+    return {"measured": encoder.encode(measured, _Measured), "histograms": encoder.histograms}
+
+
+def read_record(path: Path) -> SessionRecord:
+    """Returns the record in a file of `--fileperf-json`; raises RecordError that names the file and what is wrong."""
+    try:
+        document: object = json.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is damaged or no JSON: {error}") from error
+    if not isinstance(document, dict) or "schema" not in document:
+        raise RecordError(f"{path} was not written by --fileperf-json: it has no schema number")
+    if document["schema"] != SCHEMA:
+        raise RecordError(f"{path} has schema {document['schema']!r}, not {SCHEMA}: {_what_to_do(document['schema'])}")
+    try:
+        return _record(document)
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}") from error
+
+
+def _what_to_do(schema: object) -> str:
+    if isinstance(schema, int) and schema < SCHEMA:
+        return "no report can be made of results that old, run the tests again with --fileperf-json"
+    return "read it with the version of pytest-fileperf that wrote it"
+
+
+def _record(document: Mapping[str, object]) -> SessionRecord:
+    held = Decoder([]).decode(document.get("record"), Mapping[str, object], "record")
+    decoder = Decoder(held.get("histograms"))
+    facts: _Facts = decoder.decode(document, _Facts, "")
+    measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
+    results = tuple(
+        replace(result, measurement=with_histograms(result.measurement, result.recording))
+        for result in measured.results
+    )
+    groups = tuple(_group(group, results) for group in measured.groups)
+    ranked = {id(result) for group in groups for result in group.results}
+    return SessionRecord(
+        results=results,
+        alone=tuple(result for result in results if id(result) not in ranked),
+        groups=groups,
+        unknown_params=measured.unknown_params,
+        said=facts.said,
+        created=facts.created,
+        asked=facts.asked,
+        versions=facts.versions,
+        commit=facts.commit,
+        environment=facts.environment,
+    )
+
+
+def _group(group: _Group, results: tuple[Result, ...]) -> RankedGroup:
+    count = len(results)
+    if not all(0 <= member < count for member in group.members):
+        raise ValueError(f"the group {group.title!r} has members that are none of its {count} results")
+    if sorted(place.member for place in group.ranking.places) != list(range(len(group.members))):
+        raise ValueError(f"the places of the group {group.title!r} are not those of its members")
+    return RankedGroup(
+        title=group.title, results=tuple(results[member] for member in group.members), ranking=group.ranking
+    )
