@@ -144,7 +144,7 @@ def measured(app: str, name: str, number: int, loader: Loader) -> dict[str, obje
         for work in random.sample(list(WORK), len(WORK)):
             plan = PLAN.alternation(LONG_PAIR, latency_ns=USUAL_NS[work], chance=random.SystemRandom())
             servers = UrlLaunch(Url(one)).ready(), UrlLaunch(Url(other)).ready()
-            made = loader.alternate(WORK[work], plan, number, servers, generator_cores, lambda _: None)
+            made = loader.alternate((WORK[work], WORK[work]), plan, number, servers, generator_cores, lambda _: None)
             sides = tuple(map(side_of, made))
             unit = unit_of(METRICS["rps"], [Pair(base=sides[0], now=sides[1])], total=False)
             if unit is None:

@@ -184,7 +184,7 @@ def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
 
     with closing(Generator()) as generator:
         (result,) = generator.run(
-            operation,
+            (operation,),
             plan,
             (Target(boot=0, url=url),),
             pids=((),),

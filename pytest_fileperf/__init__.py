@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ServerDiedError,
         ServerError,
         ServerStartError,
+        SetupError,
     )
     from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
@@ -74,6 +75,7 @@ __all__ = (
     "ServerDiedError",
     "ServerError",
     "ServerStartError",
+    "SetupError",
     "StreamingASGITransport",
     "Url",
     "Uvicorn",

@@ -2,6 +2,7 @@
 
     FilePerfError
     ├── PlanError (ValueError)        what was asked for makes no sense; lists every problem
+    ├── SetupError                    what a test does before or after a load, `setup` or `teardown`, failed
     ├── ServerError
     │   ├── AppLoadError              the app cannot be imported, or is not an ASGI app
     │   │   └── AppMissingError       there is no such module, or nothing of this name in it
@@ -49,6 +50,7 @@ __all__ = (
     "ServerDiedError",
     "ServerError",
     "ServerStartError",
+    "SetupError",
     "log_block",
 )
 
@@ -120,6 +122,14 @@ class ServerDiedError(ServerError):
 
 class BaseDiedError(ServerDiedError):
     """The other side of a comparison ended or stopped answering under load."""
+
+
+class SetupError(FilePerfError):
+    """What a test does on each boot failed; the message has its traceback, and the server's last log lines."""
+
+    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
+        self.log: tuple[str, ...] = tuple(log)
+        super().__init__(what + log_block(log))
 
 
 class LoadError(FilePerfError):

@@ -24,7 +24,6 @@ ONCE = (
     "plugin/test_load.py",
     "plugin/test_stored.py",
     "serve/test_command.py",
-    "serve/test_cores.py",
     "serve/test_orphans.py",
     "serve/test_pool.py",
     "serve/test_stability.py",

@@ -115,15 +115,17 @@ def test_the_quickstart_is_made_slower_by_one_line_of_its_code(readme: str) -> N
 def test_the_first_tests_and_the_journey_run(pytester: pytest.Pytester) -> None:
     (config,) = samples(section("Your first test"), "toml")
     (first,) = samples(section("Your first test"), "python")
-    (journey,) = samples(section("Journeys"), "python")
+    (journey,), (data,) = (samples(section(title), "python") for title in ("Journeys", "Data for a load"))
     pytester.makepyprojecttoml(config)
     package = pytester.mkpydir("app")
     (package / "main.py").write_text(APP, encoding="utf-8")
     assert "< 0.020" in first
-    pytester.makepyfile(test_first=first.replace("< 0.020", "< 20"), test_journey=f"{first}\n{journey}")
+    pytester.makepyfile(
+        test_first=first.replace("< 0.020", "< 20"), test_journey=f"{first}\n{journey}", test_data=f"{first}\n{data}"
+    )
     pytester.syspathinsert()
     result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly")
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=8)
 
 
 def function(name: str, *samples: str, kind: str = "def", fixtures: str = "fileperf") -> str:
@@ -140,7 +142,8 @@ def test_the_other_samples_run(pytester: pytest.Pytester, boot: Boot, monkeypatc
     variants, transport = (
         samples(section(title), "python")[0] for title in ("Comparing variants", "The transport alone")
     )
-    there = [*samples(section("Your first test"), "python"), *samples(section("Journeys"), "python")]
+    data = samples(section("Data for a load"), "python")
+    there = [*samples(section("Your first test"), "python"), *samples(section("Journeys"), "python"), *data]
     assert len(samples(README, "python")) == len(
         [*there, servers, own_files, by_parameter, payloads, loads, variants, transport]
     )

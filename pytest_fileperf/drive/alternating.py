@@ -27,7 +27,7 @@ _LEAST_SLEEP_S = 0.001
 
 
 async def run_alternating(
-    work: Work,
+    works: Sequence[Work],
     plan: Alternation,
     targets: Sequence[Target],
     *,
@@ -35,7 +35,7 @@ async def run_alternating(
     server_cpu: Sequence[Callable[[], Mapping[int, int]]],
     progress: Callable[[RunProgress], None],
 ) -> tuple[RunResult, RunResult]:
-    """Makes the cycles and returns what each side, base and now, has shown: a round for each of its turns.
+    """Makes the cycles and returns what each side, base and now, has shown of its work: a round for each of its turns.
 
     Raises what `run_load` raises.
     """
@@ -43,7 +43,14 @@ async def run_alternating(
     async with AsyncExitStack() as stack:
         loads = [
             await prepared(
-                work, plan, target, recorder, plan.pacing(side), opened=plan.connections, files=files, stack=stack
+                works[side],
+                plan,
+                target,
+                recorder,
+                plan.pacing(side),
+                opened=plan.connections,
+                files=files,
+                stack=stack,
             )
             for side, target, recorder in zip(Side, targets, recorders, strict=True)
         ]

@@ -82,9 +82,9 @@ def _answer(
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, job.cores or anywhere)
-        work = pickle.loads(job.work)  # noqa: S301 - from our own process
+        works = pickle.loads(job.works)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_made(job, work, files, lambda progress: write_message(answers, progress)))
+            return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress)))
     except (FileLimitError, PlanError) as error:
         return error
     except FilePerfError as error:  # a subclass may not survive the way to the test process
@@ -96,12 +96,14 @@ def _answer(
 
 
 async def _made(
-    job: LoadOrder, work: Work, files: PayloadFiles, progress: Callable[[RunProgress], None]
+    job: LoadOrder, works: tuple[Work, ...], files: PayloadFiles, progress: Callable[[RunProgress], None]
 ) -> tuple[RunResult, ...]:
     server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
     if isinstance(job.plan, Alternation):
-        return await run_alternating(work, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress)
-    (target,), (cpu,) = job.targets, server_cpu
+        return await run_alternating(
+            works, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress
+        )
+    (work,), (target,), (cpu,) = works, job.targets, server_cpu
     return (await run_load(work, job.plan, target, files=files, server_cpu=cpu, progress=progress),)
 
 

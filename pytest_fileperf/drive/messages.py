@@ -27,8 +27,8 @@ class Setup:
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise."""
 
-    work: bytes
-    """The pickled `Work`: unpacked after `Setup`, where a failure to import can be told."""
+    works: bytes
+    """The pickled `Work` of each target, as a tuple: unpacked after `Setup`, where a failure to import can be told."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
     """Base and now for an alternation, else the only one; as many results come back."""

@@ -148,7 +148,7 @@ def _client_slot(
 
 
 def _journey_call(journey: Journey) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    return lambda client, _: journey.function(client)
+    return lambda client, _: journey.function(client, *journey.arguments)
 
 
 def _build_arguments(operation: Operation) -> dict[str, object]:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import IO
@@ -53,7 +53,7 @@ class Generator:
 
     def run(
         self,
-        work: Work,
+        works: tuple[Work, ...],
         plan: LoadPlan | Alternation,
         targets: tuple[Target, ...],
         *,
@@ -64,6 +64,8 @@ class Generator:
     ) -> tuple[RunResult, ...]:
         """Loads one target, or by an alternation base and now in turn, and returns what each of them has shown.
 
+        There is a work for each target.
+
         `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
         LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
         process is ended, and the next run starts a new one.
@@ -72,7 +74,7 @@ class Generator:
             self._start()
             assert self._process is not None
             assert self._process.stdin is not None
-            job = LoadOrder(work=_packed(work), plan=plan, targets=targets, pids=pids, cores=cores)
+            job = LoadOrder(works=_packed(works), plan=plan, targets=targets, pids=pids, cores=cores)
             write_message(self._process.stdin, job)
             answer = self._await_answer(plan, progress, check)
         except BrokenPipeError as error:
@@ -187,26 +189,45 @@ def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> Non
     answers.put(None)
 
 
-def _packed(work: Work) -> bytes:
-    """Returns the work as a pickle; journeys travel by value, so they may be defined in a test module."""
+def _packed(works: tuple[Work, ...]) -> bytes:
+    """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
     import cloudpickle
 
-    module = sys.modules.get(work.function.__module__) if isinstance(work, Journey) else None
-    if module is not None and module.__name__ not in sys.builtin_module_names and _is_test_module(module.__name__):
-        cloudpickle.register_pickle_by_value(module)
-    else:
-        module = None
-    try:
-        raw: bytes = cloudpickle.dumps(work)
-    except Exception as error:  # an object's own `__reduce__` may raise anything
-        raise PlanError(
-            f"{work.name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
-            "a journey and a request's arguments must not hold open files, sockets, locks or fixtures that have them"
-        ) from error
-    finally:
-        if module is not None:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _test_modules_by_value(works):
+        for journey in (work for work in works if isinstance(work, Journey) and work.has_value):
+            try:
+                cloudpickle.dumps(journey.value)
+            except Exception as error:  # an object's own `__reduce__` may raise anything
+                raise PlanError(
+                    f"what the setup returned cannot be carried to the generator process, for {journey.name} "
+                    f"({type(error).__name__}: {error}): return plain data, such as ids, texts and numbers"
+                ) from error
+        try:
+            raw: bytes = cloudpickle.dumps(works)
+        except Exception as error:  # as above
+            raise PlanError(
+                f"{works[0].name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
+                "a journey and a request's arguments must not hold open files, sockets, locks, or fixtures with them"
+            ) from error
     return raw
+
+
+@contextmanager
+def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
+    """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
+    import cloudpickle
+
+    journeys = [work for work in works if isinstance(work, Journey)]
+    owners = [owner for journey in journeys for owner in (journey.function, type(journey.value))]
+    names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
+    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _is_test_module(name: str) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from pytest_fileperf.plan.payload import Payload
 
-if TYPE_CHECKING:
-    import httpx
-
-__all__ = ("Expectation", "Journey", "Operation", "Work")
+__all__ = ("Expectation", "Journey", "Operation", "Work", "with_value")
 
 REQUEST_ARGUMENTS = (
     "params",
@@ -79,7 +76,19 @@ class Journey:
     """Several requests as one unit: any code on an `httpx.AsyncClient`; one call of it is one sample."""
 
     name: str
-    function: Callable[[httpx.AsyncClient], Awaitable[object]]
+    function: Callable[..., Awaitable[object]]
+    """Takes an `httpx.AsyncClient`, and what the setup of the boot has returned where `takes_value` says so."""
+    takes_value: bool = False
+    needs_value: bool = False
+    """Whether it cannot be called without."""
+    value: object = None
+    """What the setup has returned."""
+    has_value: bool = False
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What it is called with, behind the client."""
+        return (self.value,) if self.has_value else ()
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
@@ -88,6 +97,13 @@ class Journey:
 
 Work: TypeAlias = Operation | Journey
 """What one sample is made of."""
+
+
+def with_value(work: Work, value: object) -> Work:
+    """Returns the work for a boot whose setup has returned this value."""
+    if isinstance(work, Journey) and work.takes_value:
+        return replace(work, value=value, has_value=True)
+    return work
 
 
 def _describe_argument(key: str, value: object) -> object:

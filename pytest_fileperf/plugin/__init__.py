@@ -9,7 +9,14 @@ import sys
 
 import pytest
 
-from pytest_fileperf.plugin.fixtures import afileperf, fileperf, fileperf_app, fileperf_server
+from pytest_fileperf.plugin.fixtures import (
+    afileperf,
+    fileperf,
+    fileperf_app,
+    fileperf_server,
+    fileperf_setup,
+    fileperf_teardown,
+)
 from pytest_fileperf.plugin.options import SKIP_REASON, add_options, is_enabled, is_load_test
 
 __all__ = (
@@ -17,6 +24,8 @@ __all__ = (
     "fileperf",
     "fileperf_app",
     "fileperf_server",
+    "fileperf_setup",
+    "fileperf_teardown",
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",

@@ -15,13 +15,14 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan import operation
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
 from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.settings.keys import KEYS, unknown_keys
 from pytest_fileperf.units import parse_size_bytes
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 
-__all__ = ("EXPECTATIONS", "NO_APP", "VerbCall", "journey_from", "request_from")
+__all__ = ("EXPECTATIONS", "NO_APP", "NO_SETUP", "VerbCall", "journey_from", "request_from")
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
 """The keywords that say what a good answer is."""
@@ -30,6 +31,10 @@ NO_APP = (
     'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
     "or for one test (@pytest.mark.fileperf(app=…)), or override the fixture fileperf_app in conftest.py "
     'to return the app or a factory of it. A server that runs already needs none: server=Url("http://127.0.0.1:8000")'
+)
+NO_SETUP = (
+    "the journey takes what a setup returned, and there is no setup: give one (setup=…, or the fixture "
+    "fileperf_setup), or let the journey take the client only"
 )
 _ONCE_ONLY = (
     "can be sent once only, and a load sends it again and again: "
@@ -79,12 +84,22 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     problems = [*unknown_keys(arguments, KEYS), *_journey_problems(function)]
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
-    work = Journey(name=name, function=_as_journey(function)) if not problems else None
+    takes_value = not problems and takes(function, 2) is True
+    work = (
+        Journey(
+            name=name,
+            function=_as_journey(function),
+            takes_value=takes_value,
+            needs_value=takes_value and takes(function, 1) is False,
+        )
+        if not problems
+        else None
+    )
     keys = {key: value for key, value in arguments.items() if key in KEYS}
     return VerbCall(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
 
 
-def _as_journey(function: object) -> Callable[[httpx.AsyncClient], Awaitable[object]]:
+def _as_journey(function: object) -> Callable[..., Awaitable[object]]:
     assert callable(function)
     return function
 
@@ -100,7 +115,8 @@ def _journey_problems(function: object) -> tuple[str, ...]:
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:
-        return (f"run takes an async function with one argument, the httpx.AsyncClient: {error}",)
+        if takes(function, 2) is not True:
+            return (f"run takes an async function with one argument, the httpx.AsyncClient: {error}",)
     return ()
 
 

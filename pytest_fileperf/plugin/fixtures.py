@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,23 +15,27 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
     from pytest_fileperf.serve.running import RunningServer
 
-__all__ = ("afileperf", "fileperf", "fileperf_app", "fileperf_server")
+__all__ = ("afileperf", "fileperf", "fileperf_app", "fileperf_server", "fileperf_setup", "fileperf_teardown")
 
 
 @pytest.fixture
-def fileperf(request: pytest.FixtureRequest, fileperf_app: object) -> FilePerf:
+def fileperf(
+    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
+) -> FilePerf:
     """Loads the app under test: get, post, put, patch, delete, request and run, each returning a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
-    return FilePerf(_to_measure(request, fileperf_app))
+    return FilePerf(_to_measure(request, _given(fileperf_app, fileperf_setup, fileperf_teardown)))
 
 
 @pytest.fixture
-def afileperf(request: pytest.FixtureRequest, fileperf_app: object) -> AsyncFilePerf:
+def afileperf(
+    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
+) -> AsyncFilePerf:
     """The verbs of `fileperf` for async tests: awaitable, while the test's own event loop goes on."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
-    return AsyncFilePerf(_to_measure(request, fileperf_app))
+    return AsyncFilePerf(_to_measure(request, _given(fileperf_app, fileperf_setup, fileperf_teardown)))
 
 
 @pytest.fixture
@@ -48,32 +53,59 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.fixture
-def fileperf_server(request: pytest.FixtureRequest, fileperf_app: object) -> RunningServer:
+def fileperf_setup() -> object:
+    """What runs on each boot before it is loaded; None for nothing.
+
+    Override it to return an async function of an `httpx.AsyncClient`, or a plain one of an `httpx.Client`.
+    """
+    return None
+
+
+@pytest.fixture
+def fileperf_teardown() -> object:
+    """What runs on each boot after it was loaded, with a client and what the setup returned; None for nothing."""
+    return None
+
+
+@pytest.fixture
+def fileperf_server(
+    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
+) -> Iterator[RunningServer]:
     """The running server: `.url`, `.client()`, `.processes` and `.log`, of the boot that serves at this moment.
 
-    A measurement boots it anew: what is put on one boot is not on the next one.
+    The test's setup has run on it. A measurement boots it anew: what is put on one boot is not on the next one.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError
 
-    measuring = _measuring(request, fileperf_app)
+    measuring = _measuring(request, _given(fileperf_app, fileperf_setup, fileperf_teardown))
     try:
-        return measuring.server()
+        server = measuring.server()
+    except FilePerfError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield server
+    try:
+        measuring.leave_server()
     except FilePerfError as error:
         pytest.fail(str(error), pytrace=False)
 
 
-def _to_measure(request: pytest.FixtureRequest, app: object) -> Measuring:
+def _given(app: object, setup: object, teardown: object) -> dict[str, object]:
+    """Returns the values of fixtures by the key of the marker that each stands for."""
+    return {"app": app, "setup": setup, "teardown": teardown}
+
+
+def _to_measure(request: pytest.FixtureRequest, given: Mapping[str, object]) -> Measuring:
     """Returns the measurements of the test, which fails where it makes none; skips it where load tests are off."""
     __tracebackhide__ = True
-    measuring = _measuring(request, app)
+    measuring = _measuring(request, given)
     from pytest_fileperf.plugin.unmeasured import expect_measurement
 
     expect_measurement(request.node, str(request.fixturename), measuring)
     return measuring
 
 
-def _measuring(request: pytest.FixtureRequest, app: object) -> Measuring:
+def _measuring(request: pytest.FixtureRequest, given: Mapping[str, object]) -> Measuring:
     """Returns the measurements of the test; skips it where load tests are off."""
     __tracebackhide__ = True
     if not is_enabled(request.config):
@@ -81,4 +113,4 @@ def _measuring(request: pytest.FixtureRequest, app: object) -> Measuring:
     from pytest_fileperf.plugin.active import ACTIVE
     from pytest_fileperf.plugin.measuring import Measuring
 
-    return Measuring(request.config.stash[ACTIVE], request.node, app)
+    return Measuring(request.config.stash[ACTIVE], request.node, given)

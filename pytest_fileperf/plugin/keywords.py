@@ -6,15 +6,27 @@ An editor shows the text below a keyword when the keyword is written or pointed 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict
 
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.request_types import Auth, Content, Cookies, Files, Headers, Params
 from pytest_fileperf.serve.spec import ServerSpec
 
-__all__ = ("MarkerKeys", "RequestKeywords")
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ("Journey", "MarkerKeys", "RequestKeywords")
+
+# What a function takes that gets a value of any type: only `Never` fits them all.
+Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object]"
+Teardown: TypeAlias = (
+    "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object] | Setup"
+)
+Journey: TypeAlias = (
+    "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.AsyncClient, Never], Awaitable[object]]"
+)
 
 
 class MarkerKeys(TypedDict, total=False):
@@ -82,6 +94,11 @@ class MarkerKeys(TypedDict, total=False):
     """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
     gate: Literal[False] | str | Collection[str] | None
     """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+    setup: Setup | None
+    """What runs on each boot before it is loaded: an async function of an `httpx.AsyncClient`, or a plain one of an
+    `httpx.Client`. What it returns is given to the teardown, and to a journey that takes a second argument."""
+    teardown: Teardown | None
+    """What runs on each boot after it was loaded, with a client and what the setup returned, or with a client only."""
     group: str | None
     """The group of tests that this one is ranked in."""
     label: str | None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
-from pytest_fileperf.plugin.arguments import NO_APP, VerbCall
+from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
@@ -34,10 +35,11 @@ _T = TypeVar("_T")
 class Measuring:
     """The measurements of one test."""
 
-    def __init__(self, active: Active, item: pytest.Item, app: object | None) -> None:
+    def __init__(self, active: Active, item: pytest.Item, fixtures: Mapping[str, object]) -> None:
+        """`fixtures` are the values of `app`, `setup` and `teardown` that fixtures give; None where they give none."""
         self._active = active
         self._item = item
-        self._app = app
+        self._fixtures = fixtures
         self._count = 0
         self.has_measured = False
         """Whether a measurement was made, or raised an error; not where it was given up."""
@@ -69,12 +71,18 @@ class Measuring:
         _require_app(settings, self._item.nodeid)
         return self._active.session().server(settings, self._item.nodeid)
 
+    def leave_server(self) -> None:
+        """Undoes what the setup of this test has done on the running server. Raises FilePerfError."""
+        self._active.session().leave(self._settings({}))
+
     def _measure(self, call: VerbCall) -> Measurement:
         settings, problems = Settings(), call.problems
         try:
             settings = self._settings(call.keys)
         except PlanError as error:
             problems += error.problems
+        if isinstance(call.work, Journey) and call.work.needs_value and not problems and settings.setup is None:
+            problems += (NO_SETUP,)
         if problems or call.work is None:
             raise PlanError(*problems, where=call.where)
         _require_app(settings, call.where)
@@ -88,9 +96,10 @@ class Measuring:
 
     def _settings(self, verb: Mapping[str, object]) -> Settings:
         marker = marker_keys(self._item)
-        if self._app is not None:
-            # The fixture is the test's own code: it beats options, and a key of the marker beats it.
-            marker.setdefault("app", self._app)
+        for key, value in self._fixtures.items():
+            if value is not None:
+                # The fixture is the test's own code: it beats options, and a key of the marker beats it.
+                marker.setdefault(key, value)
         given = self._active.options
         return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini)
 

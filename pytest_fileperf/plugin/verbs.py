@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
+    from pytest_fileperf.plugin.keywords import Journey, MarkerKeys, RequestKeywords
     from pytest_fileperf.plugin.measuring import Measuring
 
 __all__ = ("AsyncFilePerf", "FilePerf")
@@ -64,11 +64,12 @@ class _Verbs(ABC, Generic[_Found]):
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
 
-    def run(self, journey: Callable[[httpx.AsyncClient], Awaitable[object]], **keys: Unpack[MarkerKeys]) -> _Found:
+    def run(self, journey: Journey, **keys: Unpack[MarkerKeys]) -> _Found:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
 
-        One call is one sample, and an exception is a failure. The keywords are the marker's keys: `MarkerKeys`
-        describes each. The journey runs in the load generator's event loop, not in that of an async test.
+        One call is one sample, and an exception is a failure. A second argument gets what `setup` returned. The
+        keywords are the marker's keys: `MarkerKeys` describes each. The journey runs in the load generator's event
+        loop, not in that of an async test.
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, keys))

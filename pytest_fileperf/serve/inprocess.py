@@ -85,6 +85,27 @@ class RunningInProcess(RunningServer):
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 
+    def _sync_transport(self) -> httpx.BaseTransport:
+        import httpx
+
+        return httpx.MockTransport(self._answer)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        """Returns the app's answer to the request of another thread."""
+        import httpx
+
+        async def sent(body: bytes) -> tuple[int, httpx.Headers, bytes]:
+            whole = httpx.Request(request.method, request.url, headers=request.headers, stream=httpx.ByteStream(body))
+            response = await self.transport.handle_async_request(whole)
+            try:
+                return response.status_code, response.headers, b"".join([part async for part in response.aiter_raw()])
+            finally:
+                await response.aclose()
+
+        body = request.read()
+        status, headers, raw = self.run(lambda: sent(body))
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(raw))
+
 
 class InProcessLaunch:
     """One boot of an in-process app."""

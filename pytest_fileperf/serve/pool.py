@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-from pytest_fileperf.errors import ServerDiedError
+from pytest_fileperf.errors import FilePerfError, ServerDiedError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.launch import Launch, prepare
@@ -30,6 +30,15 @@ class _Boot:
         return self.spec == spec and _key(spec, self.app) == _key(spec, app)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is entered on the boot that serves."""
+
+    key: object
+    value: object
+    stack: ExitStack
+
+
 @dataclass(slots=True)
 class ServerPool:
     """Keeps the boot that serves. Whoever made it closes it, which ends the server.
@@ -43,6 +52,7 @@ class ServerPool:
     serials: count[int] = field(default_factory=count)
     """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
     _serving: _Boot | None = None
+    _held: _Held | None = None
 
     def boot(self, spec: ServerSpec, app: AppSpec | None, number: int, cores: frozenset[int] | None) -> RunningServer:
         """Returns this boot of the server, and ends any other one before it starts.
@@ -75,11 +85,36 @@ class ServerPool:
                 return self._serving.number
         return None
 
+    def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
+        """Returns what a context manager gives that is entered on the boot that serves, and that stays entered.
+
+        It is left by `leave`, and before the boot ends. One of an equal key is not entered twice.
+        """
+        assert self._serving is not None
+        if self._held is None or self._held.key != key:
+            self.leave()
+            stack = ExitStack()
+            self._held = _Held(key, stack.enter_context(make(self._serving.running)), stack)
+        return self._held.value
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Leaves what is entered on the boot that serves, because of an error where there is one."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
     def close(self) -> None:
         """Ends the server. Can be repeated, and another boot can follow."""
         serving, self._serving = self._serving, None
-        if serving is not None:
-            serving.launch.stop()
+        try:
+            self.leave()
+        except FilePerfError:
+            if serving is not None:
+                serving.running.check()  # one that has died could not be left: that is what is to be told
+            raise
+        finally:
+            if serving is not None:
+                serving.launch.stop()
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:

@@ -88,6 +88,17 @@ class RunningServer(ABC):
 
         return httpx.AsyncClient(base_url=self.url, transport=self._transport(), **options)
 
+    def sync_client(self, **options: Unpack[ClientOptions]) -> httpx.Client:
+        """Returns a synchronous httpx client with this server as its base URL, for code that is not measured."""
+        import httpx
+
+        return httpx.Client(base_url=self.url, transport=self._sync_transport(), **options)
+
+    def _sync_transport(self) -> httpx.BaseTransport:
+        import httpx
+
+        return httpx.HTTPTransport()
+
     def _transport(self) -> httpx.AsyncBaseTransport:
         from pytest_fileperf.wire.transport import LoadTransport
 

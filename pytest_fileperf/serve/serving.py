@@ -44,6 +44,9 @@ class ServingServer(RunningServer):
         """Raises ServerDiedError when it is no longer alive."""
         self._now().check()
 
+    def _sync_transport(self) -> httpx.BaseTransport:
+        return self._now()._sync_transport()
+
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self._now()._transport()  # of its own base class
 

@@ -5,7 +5,8 @@ The last boot goes on serving, and is the next measurement's first where that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -16,11 +17,13 @@ from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Work, with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import Run, Tell, Teller, recording_of
 from pytest_fileperf.session.planning import AlonePlan, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.setting_up import Steps, setup_identity
 
 __all__ = ("After", "Kept", "Record", "identity_of", "judged_by_limits", "measure_alone", "once")
 
@@ -66,7 +69,7 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
         recording=recording,
         measurement=measurement,
         verdict=Verdict(),
-        explanation=_costs(task, plan, rig, server, measurement.server.cpu_per_request),
+        explanation=None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request),
     )
     return Measured(result=result, log=boots.log, files=server.files)
 
@@ -85,23 +88,10 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
         "load": load_identity(plan.load),
         "engine": recording.engine,
         "pinned": recording.pinned,
-        # Only where there is one: baselines of before have no such key.
+        # Only where there are any: baselines of before have no such keys.
         **({"tracer": recording.tracer} if recording.tracer else {}),
+        **setup_identity(task.settings),
     }
-
-
-def _costs(
-    task: Task, plan: AlonePlan, rig: Rig, server: RunningServer, cpu_per_request: float | None
-) -> Explanation | None:
-    """Returns which functions cost CPU, where a profile is planned."""
-    if plan.profile is None:
-        return None
-    cores = plan.server.generator_cores
-
-    def load(plan: LoadPlan, server: RunningServer) -> Run:
-        return rig.loads.make(task.work, plan, 0, server, cores, lambda _: None)
-
-    return explain_costs(load, plan.profile, Looked(server=server, root=None, cpu_per_request=cpu_per_request), cores)
 
 
 @dataclass(slots=True)
@@ -138,14 +128,39 @@ class _Boots:
         for number in numbers:
             server = rig.servers.boot(served.spec, served.app, number, served.cores)
             requests = sum(round_.requests for run in made for round_ in run.result.rounds)
-            made.append(self._run(server, partial(teller.tell, boot=len(made) + 1, requests=requests)))
+            with self._set_up() as work:
+                made.append(self._run(work, server, partial(teller.tell, boot=len(made) + 1, requests=requests)))
         return made
 
-    def _run(self, server: RunningServer, tell: Tell) -> Run:
+    def costs(self, plan: LoadPlan, cpu_per_request: float | None) -> Explanation:
+        """Returns which functions cost CPU."""
+        served, cores = self.plan.server, self.plan.server.generator_cores
+        server = self.rig.servers.any_boot(served.spec, served.app, served.cores)
+        with self._set_up() as work:
+
+            def load(plan: LoadPlan, server: RunningServer) -> Run:
+                return self.rig.loads.make(work, plan, 0, server, cores, lambda _: None)
+
+            looked = Looked(server=server, root=None, cpu_per_request=cpu_per_request)
+            return explain_costs(load, plan, looked, cores)
+
+    @contextmanager
+    def _set_up(self) -> Iterator[Work]:
+        """Gives what to load the boot that serves with, after the test's setup."""
+        steps, servers = Steps.of(self.task.settings), self.rig.servers
+        value = steps.entered(servers)
+        try:
+            yield with_value(self.task.work, value)
+        except BaseException as error:
+            steps.left(servers, error)
+            raise
+        steps.left(servers)
+
+    def _run(self, work: Work, server: RunningServer, tell: Tell) -> Run:
         if server not in self.seen:
             self.seen.append(server)
         index, cores = self.seen.index(server), self.plan.server.generator_cores
-        run = self.rig.loads.make(self.task.work, self.plan.load, index, server, cores, tell)
+        run = self.rig.loads.make(work, self.plan.load, index, server, cores, tell)
         if not self.log and any(status >= 500 for round_ in run.result.rounds for status, _ in round_.statuses):
             self.log = server.log
         return run

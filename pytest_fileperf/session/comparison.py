@@ -10,12 +10,12 @@ the luck of a boot, which the next pair draws again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 
 from pytest_fileperf.drive.run import RunProgress
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.errors import PlanError, SetupError
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import paired_difference
@@ -28,12 +28,14 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.loading import BothServers, Run, Teller, recording_of
+from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, recording_of
 from pytest_fileperf.session.planning import ComparisonPlan
 from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.rig import Rig, Task
+from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
 __all__ = ("Comparison",)
@@ -63,6 +65,8 @@ class Comparison:
         """Where the base loaded its modules from, once there is a result."""
         self.base_alone: Recording | None = None
         """What the last boot of the base shows when it is loaded alone, where that is planned."""
+        self._works: BothWorks = (task.work, task.work)
+        """With what the setup of each side has returned."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
 
@@ -77,12 +81,35 @@ class Comparison:
                 if isinstance(servers, Absent):
                     return servers
                 self._require_same_tracer(servers)
-                if number == 0 and (absent := self._probed(servers)):
-                    return absent
-                self._pairs.append(self._pair(number, servers))
-                found = self._looked(number, pair_begun_s)
-                if found is not None:
-                    return self._result(found, servers)
+                with self._set_up(number, servers) as absent:
+                    if absent or (number == 0 and (absent := self._probed(servers))):
+                        return absent
+                    self._pairs.append(self._pair(number, servers))
+                    found = self._looked(number, pair_begun_s)
+                    if found is not None:
+                        return self._result(found, servers)
+
+    @contextmanager
+    def _set_up(self, number: int, servers: BothServers) -> Iterator[Absent | None]:
+        """Runs the test's setup on both sides, one after the other, and its teardown at the end of the block.
+
+        Gives Absent where that of the first boot of the base fails: it may lack what the setup asks for.
+        """
+        steps, base = Steps.of(self._task.settings), self._base
+        with ExitStack() as stack:
+            values: list[object] = []
+            for side in Side:
+                whose = f", of {base.title}" if side is Side.BASE else ""
+                try:
+                    values.append(stack.enter_context(set_up(steps, servers[side], whose)))
+                except SetupError as error:
+                    if side is Side.NOW or number > 0:
+                        raise
+                    yield Absent(side=side, what=" ".join(str(error).splitlines()[0].removesuffix(":").split()))
+                    return
+            of_base, of_now = (with_value(self._task.work, value) for value in values)
+            self._works = (of_base, of_now)
+            yield None
 
     def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
         """Returns what the gates say once the evidence is enough; None asks for another pair."""
@@ -108,7 +135,7 @@ class Comparison:
     def _probed(self, servers: BothServers) -> Absent | None:
         """Finds out how long a request takes. Returns the side that has no good answer to it, if there is one."""
         for side in reversed(Side):
-            run = self._load(0, self._plan.probe, servers[side])
+            run = self._load(0, side, self._plan.probe, servers[side])
             failures = [failure for round_ in run.result.rounds for failure in round_.failures]
             if failures and not any(round_.requests for round_ in run.result.rounds):
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
@@ -138,7 +165,7 @@ class Comparison:
         # All pairs so far say what a request takes: the probe may have met a stall.
         latency_ns = max(map(_median_ns, self._runs)) or self._latency_ns
         turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
-        base, now = self._rig.loads.alternate(self._task.work, turns, number, servers, self._cores, self._tell)
+        base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.result.rounds)
         return [base], [now]
 
@@ -148,11 +175,11 @@ class Comparison:
         ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
             for side in self._rig.chance.sample(tuple(Side), 2):
-                runs[side].append(self._load(number, turn, servers[side]))
+                runs[side].append(self._load(number, side, turn, servers[side]))
         return runs
 
-    def _load(self, number: int, plan: LoadPlan, server: RunningServer) -> Run:
-        return self._rig.loads.make(self._task.work, plan, number, server, self._cores, self._tell)
+    def _load(self, number: int, side: Side, plan: LoadPlan, server: RunningServer) -> Run:
+        return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
 
     def _tell(self, progress: RunProgress) -> None:
         self._teller.tell(progress, boot=len(self._pairs) + 1, requests=self._requests)
@@ -163,10 +190,10 @@ class Comparison:
         plan, server = self._plan, servers[Side.NOW]
         self.base_files = servers[Side.BASE].files
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
-        alone = measurement_of(self._recording([self._load(0, plan.limiting, server)]))
+        alone = measurement_of(self._recording([self._load(0, Side.NOW, plan.limiting, server)]))
         seconds = self._rig.clock() - self._begun_s
         if plan.base_alone is not None:
-            self.base_alone = self._recording([self._load(0, plan.base_alone, servers[Side.BASE])])
+            self.base_alone = self._recording([self._load(0, Side.BASE, plan.base_alone, servers[Side.BASE])])
         base, now = map(self._recording, self._runs)
         measurement = measurement_of(now)
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
@@ -176,7 +203,8 @@ class Comparison:
             work=self._task.work.name,
             server=server.title,
             load=plan.title(len(self._pairs), seconds),
-            identity={"work": self._task.work.identity(), "server": server.identity(), "against": self._base.title},
+            identity={"work": self._task.work.identity(), "server": server.identity(), "against": self._base.title}
+            | setup_identity(self._task.settings),
             recording=now,
             measurement=replace(measurement, limit=alone.limit, busy=alone.busy, server=use),
             verdict=Verdict(comparisons=comparisons),
@@ -210,7 +238,11 @@ class Comparison:
             Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
             Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
         )
-        return explain_growth(partial(self._load, 0), self._plan.profile, sides, self._cores)
+
+        def load(plan: LoadPlan, server: RunningServer) -> Run:
+            return self._load(0, Side(servers.index(server)), plan, server)
+
+        return explain_growth(load, self._plan.profile, sides, self._cores)
 
 
 def _median_ns(runs: Sequence[Run]) -> int:

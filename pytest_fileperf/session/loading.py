@@ -24,8 +24,9 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("BothServers", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "recording_of")
+__all__ = ("BothServers", "BothWorks", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "recording_of")
 
+BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""
 Cores: TypeAlias = frozenset[int] | None
@@ -48,9 +49,9 @@ class Loads(Protocol):
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
 
     def alternate(
-        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
+        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
-        """Loads two boots in turn, base and now; raises what `make` raises."""
+        """Loads two boots in turn, base and now, each with its work; raises what `make` raises."""
 
     def close(self) -> None:
         """Ends what makes the load."""
@@ -95,7 +96,7 @@ class Loader:
         return Run(result=result, boot=boot)
 
     def alternate(
-        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
+        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
@@ -108,7 +109,7 @@ class Loader:
 
         try:
             results = self._generator.run(
-                work,
+                works,
                 plan,
                 (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
                 pids=(base.pids, now.pids),
@@ -146,7 +147,7 @@ class Loader:
         target = Target(boot=index, url=server.url)
         try:
             (result,) = self._generator.run(
-                work, plan, (target,), pids=(server.pids,), cores=cores, progress=tell, check=server.check
+                (work,), plan, (target,), pids=(server.pids,), cores=cores, progress=tell, check=server.check
             )
         except httpx.ConnectError as error:
             server.check()

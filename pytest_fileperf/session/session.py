@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +27,7 @@ from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.setting_up import Steps
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import StoredBaseline
 from pytest_fileperf.settings.resolve import Settings
@@ -72,7 +72,7 @@ class SessionOptions:
 
 _ON_ONE_BOOT = (
     "this test uses fileperf_server: what it puts there is on one boot of the server only, and measurements load "
-    "others. Let the app bring it"
+    "others. Put it there with setup=, which runs on every boot"
 )
 
 
@@ -120,9 +120,19 @@ class Session:
         """
         self._shown_to = nodeid
         plan = server_plan(settings)
-        serving = partial(self._rig.servers.any_boot, plan.spec, plan.app, plan.cores)
+        steps, servers = Steps.of(settings), self._rig.servers
+
+        def serving() -> RunningServer:
+            server = servers.any_boot(plan.spec, plan.app, plan.cores)
+            steps.entered(servers)
+            return server
+
         serving()
         return ServingServer(serving)
+
+    def leave(self, settings: Settings) -> None:
+        """Undoes what a test has set up on its server. Raises SetupError."""
+        Steps.of(settings).left(self._rig.servers)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Measurement:
         """Loads the server, judges, keeps the result and returns its figures.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.servers import parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
@@ -231,6 +233,30 @@ def _app(value: object) -> object:
     return value
 
 
+def _setup(value: object) -> object:
+    return _step(value, "one argument, the httpx client of the boot", (1,))
+
+
+def _teardown(value: object) -> object:
+    return _step(value, "the httpx client of the boot, and what the setup returned", (2, 1))
+
+
+def _step(value: object, arguments: str, counts: tuple[int, ...]) -> object:
+    """Takes a function that can be called with one of these numbers of arguments."""
+    form = f"write an async function, or a plain one, that takes {arguments}"
+    if inspect.iscoroutine(value):
+        value.close()  # nothing will await it, which would be a warning
+        raise ValueError(f"{value.__name__} was called already: give the function itself")
+    if not callable(value):
+        raise ValueError(f"{value!r} is not a function: {form}")
+    name = getattr(value, "__qualname__", None) or repr(value)
+    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+        raise ValueError(f"{name} yields: {form}; what is to be done afterwards goes into a teardown")
+    if all(takes(value, count) is False for count in counts):
+        raise ValueError(f"{name} takes other arguments: {form}")
+    return value
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text")
@@ -267,6 +293,8 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     **LIMITS,
     "tolerance": _tolerance,
     "gate": _gate,
+    "setup": _setup,
+    "teardown": _teardown,
     "group": _text,
     "label": _text,
 }

@@ -70,6 +70,10 @@ class Settings:
     """The metrics compared with the baseline."""
     group: str | None = None
     label: str | None = None
+    setup: Callable[..., object] | None = None
+    """Called with an httpx client of each boot before it is loaded."""
+    teardown: Callable[..., object] | None = None
+    """Called after it, with a client and what the setup returned."""
 
 
 def resolve(

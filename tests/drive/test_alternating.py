@@ -75,7 +75,9 @@ def alternated(
     """Loads two servers from this process."""
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
-            run_alternating(work, planned or plan(), targets(urls), files=files, server_cpu=(dict, dict), progress=tell)
+            run_alternating(
+                (work, work), planned or plan(), targets(urls), files=files, server_cpu=(dict, dict), progress=tell
+            )
         )
 
 
@@ -101,7 +103,7 @@ def generated(
 ) -> Pair:
     """Loads two servers from a generator's process."""
     base, now = generator.run(
-        work, planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
+        (work, work), planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
     )
     return base, now
 
@@ -158,7 +160,7 @@ def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, st
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         results = runner.run(
             run_alternating(
-                GET,
+                (GET, GET),
                 planned,
                 targets(urls),
                 files=files,
@@ -343,7 +345,7 @@ def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, 
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
     results = shared.run(
-        GET, plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
+        (GET, GET), plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
     )
     base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
     assert all(spent is not None and spent > 0 for spent in base)

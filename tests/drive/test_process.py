@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import psutil
@@ -20,10 +21,18 @@ from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation, Work
+from pytest_fileperf.plan.operation import Journey, Operation, Work, with_value
 from pytest_fileperf.plan.payload import payload
 
 MS = 1_000_000
+
+
+class Values(NamedTuple):
+    """What a setup returns."""
+
+    path: str
+
+
 GET = Operation(method="GET", url="/")
 
 
@@ -60,7 +69,7 @@ def run(
 ) -> RunResult:
     target, pids = Target(boot=1, url=url), (os.getpid(),)
     (result,) = generator.run(
-        work, plan or counted(10), (target,), pids=(pids,), cores=cores, progress=tell, check=check
+        (work,), plan or counted(10), (target,), pids=(pids,), cores=cores, progress=tell, check=check
     )
     return result
 
@@ -156,6 +165,17 @@ def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator,
         run(shared, url, Journey(name="locked", function=journey))
 
 
+def test_what_a_setup_returned_goes_with_the_journey(shared: Generator, url: str) -> None:
+    async def journey(client: httpx.AsyncClient, values: Values) -> None:
+        assert (await client.get(values.path)).text == "hello"
+
+    work = Journey(name="any", function=journey, takes_value=True)
+    result = run(shared, url, with_value(work, Values("/")), counted(2))
+    assert sum(r.requests for r in result.rounds) == 2
+    with pytest.raises(PlanError, match="what the setup returned cannot be carried to the generator process, for any"):
+        run(shared, url, with_value(work, threading.Lock()))
+
+
 def test_no_server_is_a_connect_error(url: str) -> None:
     with closing(Generator()) as generator, pytest.raises(httpx.ConnectError):
         run(generator, "http://127.0.0.1:9")
@@ -220,7 +240,7 @@ plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, t
 def tell(progress):
     print(psutil.Process().children()[0].pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-generator.run(Operation(method="GET", url="/"), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
+generator.run((Operation(method="GET", url="/"),), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
               progress=tell, check=lambda: None)
 """
     ran = subprocess.run(

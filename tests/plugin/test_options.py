@@ -93,7 +93,7 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
             "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, "
             "duration_ns=3000000000, rounds=6, max_duration_ns=120000000000, warmup_ns=0, "
             "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
-            "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None)",
+            "tolerances={'rps': 0.03}, gate=('rps',), group=None, label=None, setup=None, teardown=None)",
             f"invocation: False None True None None None {pytester.path / 'kept'}",
         ]
     )

@@ -23,7 +23,7 @@ from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
-from pytest_fileperf.session.loading import BothServers, Cores, Run, Tell
+from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -213,13 +213,13 @@ class Loads:
         return replace(run, result=replace(run.result, due=due)) if is_due else run
 
     def alternate(
-        self, work: Work, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
+        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         self.turns.append(plan)
         self.loaded += [server.cores for server in servers if isinstance(server, Server)]
         begun_ns = round(self.clock() * 1e9) + plan.measured_from_ns
         made = []
-        for side, server in zip(Side, servers, strict=True):
+        for side, server, work in zip(Side, servers, works, strict=True):
             assert isinstance(server, Server)
             rounds: list[Round] = []
             for starts_ns, ends_ns in plan.rounds(side):

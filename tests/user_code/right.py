@@ -41,6 +41,28 @@ async def sized(client: httpx.AsyncClient, size: int) -> int:
     return len((await client.get("/", params={"size": size})).content)
 
 
+async def fill(client: httpx.AsyncClient) -> list[str]:
+    return [(await client.post("/items")).json()["id"]]
+
+
+def fill_plainly(client: httpx.Client) -> list[str]:
+    return [client.post("/items").json()["id"]]
+
+
+async def empty(client: httpx.AsyncClient, ids: list[str]) -> None:
+    for one in ids:
+        await client.delete(f"/items/{one}")
+
+
+def empty_plainly(client: httpx.Client, ids: list[str]) -> None:
+    for one in ids:
+        client.delete(f"/items/{one}")
+
+
+async def get_one(client: httpx.AsyncClient, ids: list[str]) -> None:
+    await client.get(f"/items/{ids[0]}")
+
+
 def requests(fileperf: FilePerf) -> None:
     fileperf.get("/")
     fileperf.get(httpx.URL("/"), params={"page": 2, "tag": ["a", "b"]}, follow_redirects=True)
@@ -111,6 +133,9 @@ def journeys(fileperf: FilePerf) -> None:
 def wrapped(fileperf: FilePerf, **keywords: Unpack[RequestKeywords]) -> Measurement:
     shared: MarkerKeys = {"connections": 8, "duration": "2s"}
     fileperf.run(journey, **shared)
+    fileperf.run(get_one, setup=fill, teardown=empty)
+    fileperf.get("/", setup=fill_plainly, teardown=empty_plainly)
+    fileperf.get("/", setup=fill, teardown=fill_plainly)
     return fileperf.get("/", **keywords)
 
 

@@ -1,0 +1,183 @@
+"""What a test does on each boot of the server: its setup before the load, its teardown after it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from pytest_fileperf.errors import SetupError
+from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.tree import is_of_the_interpreter
+
+__all__ = ("LEAST_LIMIT_S", "Steps", "set_up", "setup_identity")
+
+LEAST_LIMIT_S = 60.0
+"""A setup or teardown may take so long, or as long as `timeout` where that is longer."""
+_PACKAGE = Path(__file__).parents[1]
+_GRACE_S = 1.0
+"""What a plain function gets more: an async one ends itself."""
+Step = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What a test does on a boot."""
+
+    setup: Step | None = None
+    teardown: Step | None = None
+    limit_s: float = LEAST_LIMIT_S
+
+    @classmethod
+    def of(cls, settings: Settings) -> Steps:
+        """Returns those of the settings."""
+        limit_s = max(LEAST_LIMIT_S, settings.timeout_ns / 1e9)
+        return cls(setup=settings.setup, teardown=settings.teardown, limit_s=limit_s)
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether the boot is not as it was, for another test."""
+        return self.setup is not None and self.teardown is None
+
+    def entered(self, pool: ServerPool) -> object:
+        """Makes sure that the boot that serves is set up; returns what the setup has returned. Raises SetupError."""
+        try:
+            return pool.entered((self.setup, self.teardown), partial(set_up, self))
+        except BaseException:
+            pool.close()  # whatever was done to it in part is not for other tests
+            raise
+
+    def left(self, pool: ServerPool, error: BaseException | None = None) -> None:
+        """Tears it down where it is set up, and ends it where traces would be left. Raises SetupError."""
+        try:
+            pool.leave(error)
+        finally:
+            if self.leaves_traces:
+                pool.close()
+
+
+@contextmanager
+def set_up(steps: Steps, server: RunningServer, whose: str = "") -> Iterator[object]:
+    """Runs the setup, gives what it returned, and runs the teardown at the end of the block, also when that failed.
+
+    Raises SetupError. Where block and teardown fail, the block's error is raised, with the other one as a note.
+    """
+    value = None if steps.setup is None else _run("setup", steps.setup, (), server, steps.limit_s, whose)
+    down = partial(_torn_down, steps, server, value, whose)
+    try:
+        yield value
+    except Exception as error:
+        try:
+            down()
+        except SetupError as failed:
+            error.add_note(str(failed))
+        raise
+    down()
+
+
+def _name(step: Step) -> str:
+    """Returns how messages and baselines call it."""
+    named = getattr(step, "func", step)  # a partial has no name
+    return str(getattr(named, "__qualname__", type(named).__qualname__)).rpartition("<locals>.")[2]
+
+
+def setup_identity(settings: Settings) -> dict[str, object]:
+    """Returns what an identity has of it: figures with a setup compare only with those of the same one."""
+    return {} if settings.setup is None else {"setup": _name(settings.setup)}
+
+
+def _torn_down(steps: Steps, server: RunningServer, value: object, whose: str) -> None:
+    if steps.teardown is not None:
+        values = (value,) if takes(steps.teardown, 2) is not False else ()
+        _run("teardown", steps.teardown, values, server, steps.limit_s, whose)
+
+
+def _run(
+    kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, whose: str
+) -> object:
+    """Returns what the function returns; raises SetupError where it raises, or takes too long."""
+    title, where = f"{kind} {_name(step)}", f"on {server.title}{whose}"
+    try:
+        returned = (_async if _is_async(step) else _plain)(step, values, server, limit_s)
+    except _LateError:
+        raise SetupError(f"{title} did not end within {limit_s:g} s {where}", log=server.log) from None
+    except Exception as error:
+        raise SetupError(f"{title} failed {where}:\n{_described(error)}", log=server.log) from error
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise SetupError(f"{title} returned a coroutine: write it as an async function")
+    return returned
+
+
+class _LateError(Exception):
+    """It took too long."""
+
+
+def _is_async(step: Step) -> bool:
+    called = step if inspect.isroutine(step) else getattr(step, "__call__", step)  # noqa: B004 - its own
+    return inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
+
+
+def _async(step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+    async def called() -> object:
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit, server.client(timeout=limit_s) as client:
+                return await cast("Awaitable[object]", step(client, *values))
+        except TimeoutError:
+            if limit.expired():
+                raise _LateError from None
+            raise
+
+    if isinstance(server, RunningInProcess):
+        return server.run(called)
+    return _in_a_thread(lambda: asyncio.run(called()), limit_s + _GRACE_S)
+
+
+def _plain(step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+    def called() -> object:
+        with server.sync_client(timeout=limit_s) as client:
+            return step(client, *values)
+
+    return _in_a_thread(called, limit_s)
+
+
+def _in_a_thread(function: Callable[[], object], limit_s: float) -> object:
+    """Returns what the function returns: the test may have an event loop of its own, and it may not end."""
+    future: concurrent.futures.Future[object] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised below, in the test
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="fileperf setup", daemon=True).start()
+    if not concurrent.futures.wait((future,), timeout=limit_s).done:
+        raise _LateError
+    return future.result()
+
+
+def _described(error: BaseException) -> str:
+    """Returns the error with the part of its traceback that is in the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_of_the_user(frame.filename)]
+    text = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def _is_of_the_user(file: str) -> bool:
+    path = Path(file)
+    return not (file.startswith("<") or path.is_relative_to(_PACKAGE) or is_of_the_interpreter(path))

@@ -1,0 +1,289 @@
+"""What a test does on each boot: with which client, how a failure is told, and on which boots it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from drive.scripted import answer, scripted
+from session.fakes import Host, rig_of
+from session.test_comparison import PLAIN, SETTINGS, Compare, compare  # noqa: F401 # a fixture
+
+from pytest_fileperf.errors import SetupError
+from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.plan.operation import Journey, Operation, Work, with_value
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.external import UrlLaunch
+from pytest_fileperf.serve.inprocess import InProcessLaunch
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.setting_up import Steps, set_up
+from pytest_fileperf.settings.resolve import Settings
+
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
+ALONE = Settings(app="an_app:app", connections=2, duration_ns=300 * MS, warmup_ns=0, rounds=6, gate=("rps",))
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+async def app(scope, receive, send):  # type: ignore[no-untyped-def]
+    """Answers with the body that it got, after that of a form."""
+    if scope["type"] == "http":
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-path", scope["path"].encode())]})
+        await send({"type": "http.response.body", "body": b"hello" + body})
+
+
+@pytest.fixture(params=["url", "in-process"])
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    with ExitStack() as stack:
+        if request.param == "url":
+            yield UrlLaunch(Url(stack.enter_context(scripted(hello)))).ready()
+        else:
+            launch = InProcessLaunch(AppSpec(app))
+            stack.callback(launch.stop)
+            launch.start()
+            yield launch.ready()
+
+
+async def in_async(client: httpx.AsyncClient) -> str:
+    await asyncio.sleep(0)
+    return (await client.post("/fill")).text
+
+
+def in_plain(client: httpx.Client) -> str:
+    return client.post("/fill").text
+
+
+class Callable:
+    async def __call__(self, client: httpx.AsyncClient) -> str:
+        return await in_async(client)
+
+
+@pytest.mark.parametrize("setup", [in_async, in_plain, Callable()], ids=["async", "plain", "object"])
+def test_it_talks_to_the_boot_and_what_it_returns_is_given(server: RunningServer, setup: object) -> None:
+    assert callable(setup)
+    torn_down = []
+    steps = Steps(setup=setup, teardown=lambda client, value: torn_down.append((client.get("/").text, value)))
+    with set_up(steps, server) as value:
+        assert value == "hello"
+        assert torn_down == []
+    assert torn_down == [("hello", "hello")]
+
+
+def test_a_plain_client_of_an_app_in_this_process_sends_bodies_and_gets_headers() -> None:
+    launch = InProcessLaunch(AppSpec(app))
+    try:
+        launch.start()
+        with launch.ready().sync_client() as client:
+            answered = client.post("/there", content=b" you")
+    finally:
+        launch.stop()
+    assert (answered.text, answered.headers["x-path"]) == ("hello you", "/there")
+
+
+def test_a_teardown_may_do_without_the_value(server: RunningServer) -> None:
+    called = []
+    with set_up(Steps(teardown=lambda client: called.append(client)), server) as value:
+        assert value is None
+    assert len(called) == 1
+
+
+def test_it_works_inside_of_a_test_s_own_event_loop(server: RunningServer) -> None:
+    async def in_a_loop() -> object:
+        with set_up(Steps(setup=in_async), server) as value:
+            return value
+
+    assert asyncio.run(in_a_loop()) == "hello"
+
+
+# --- what fails
+
+
+async def failing_in_async(client: httpx.AsyncClient) -> None:
+    (await client.get("/")).json()
+
+
+def failing_in_plain(client: httpx.Client) -> None:
+    client.get("/").json()
+
+
+@pytest.mark.parametrize("step", [failing_in_async, failing_in_plain])
+def test_a_failure_is_told_with_its_place_in_the_user_s_code_and_the_log(
+    step: object, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert callable(step)
+    monkeypatch.setattr(type(server), "log", ("sqlite3.OperationalError: no such table: items",))
+    with pytest.raises(SetupError) as raised, set_up(Steps(setup=step), server, ", of main"):
+        pass
+    lines = str(raised.value).splitlines()
+    name = step.__name__  # type: ignore[attr-defined]
+    assert lines[0] == f"setup {name} failed on {server.title}, of main:"
+    assert lines[1].startswith(f'    File "{__file__}", line ')
+    assert lines[1].endswith(f" in {name}")
+    assert lines[-3] == "  json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert lines[-2:] == ["last lines of its log:", "  | sqlite3.OperationalError: no such table: items"]
+    assert sum(" in " in line for line in lines) == 1
+
+
+def test_it_has_a_time_limit(server: RunningServer) -> None:
+    async def slow_in_async(client: httpx.AsyncClient) -> None:
+        await asyncio.sleep(1000)
+
+    def slow_in_plain(client: httpx.Client) -> None:
+        time.sleep(2)
+
+    for step, name in ((slow_in_async, "slow_in_async"), (slow_in_plain, "slow_in_plain")):
+        match = f"^setup {name} did not end within 0.05 s on "
+        with pytest.raises(SetupError, match=match), set_up(Steps(setup=step, limit_s=0.05), server):
+            pass
+
+
+def test_a_time_limit_of_its_own_is_its_own_failure(server: RunningServer) -> None:
+    async def impatient(client: httpx.AsyncClient) -> None:
+        raise TimeoutError("enough")
+
+    match = r"setup impatient failed on .*\n(.*\n)*  TimeoutError: enough"
+    with pytest.raises(SetupError, match=match), set_up(Steps(setup=impatient), server):
+        pass
+
+
+def test_a_coroutine_that_nobody_awaits_is_a_failure(server: RunningServer) -> None:
+    steps = Steps(setup=lambda client: in_async(client))
+    with pytest.raises(SetupError, match="returned a coroutine: write it as an"), set_up(steps, server):
+        pass
+
+
+def failing_teardown(client: httpx.Client) -> None:
+    raise OSError("no space")
+
+
+def test_a_teardown_that_fails_fails(server: RunningServer) -> None:
+    match = r"^teardown failing_teardown failed on "
+    with pytest.raises(SetupError, match=match), set_up(Steps(teardown=failing_teardown), server):
+        pass
+
+
+def test_a_teardown_runs_where_the_load_failed_whose_error_stays(server: RunningServer) -> None:
+    with pytest.raises(KeyError) as raised, set_up(Steps(teardown=failing_teardown), server):
+        raise KeyError
+    (note,) = raised.value.__notes__
+    assert note.startswith("teardown failing_teardown failed on ")
+
+
+# --- on which boots it runs
+
+
+class Notes:
+    """A setup and a teardown that note what they are called with."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def fill(self, client: httpx.Client) -> str:
+        self.called.append(f"setup {client.base_url.host}:{client.base_url.port}")
+        return f"ids of {client.base_url.port}"
+
+    def empty(self, client: httpx.Client, value: str) -> None:
+        self.called.append(f"teardown {value}")
+
+
+def measured(tmp_path: Path, host: Host, *settings: Settings, shown: bool = False, work: Work = GET) -> None:
+    rig, _, _ = rig_of(host)
+    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+        for own in settings:
+            if shown:
+                session.server(own, TEST.nodeid)
+            session.measure(work, own, TEST)
+
+
+def test_it_runs_once_on_every_boot_of_a_test(tmp_path: Path) -> None:
+    notes, host = Notes(), Host()
+    own = replace(ALONE, setup=notes.fill, teardown=notes.empty)
+    measured(tmp_path, host, own, shown=True)
+    assert notes.called == [
+        line for number in range(3) for line in (f"setup fake:{number}", f"teardown ids of {number}")
+    ]
+    assert len(host.booted) == 3
+
+
+def test_a_boot_serves_another_test_only_where_a_teardown_cleared_it(tmp_path: Path) -> None:
+    cleared, left = Host(), Host()
+    notes = Notes()
+    measured(tmp_path, cleared, replace(ALONE, setup=notes.fill, teardown=notes.empty), ALONE)
+    measured(tmp_path, left, replace(ALONE, setup=notes.fill), ALONE)
+    assert len(cleared.booted) == 5
+    assert len(left.booted) == 6
+    assert left.most_alive == 1
+
+
+def test_a_boot_on_which_the_setup_failed_serves_no_more(tmp_path: Path) -> None:
+    host = Host()
+    with pytest.raises(SetupError):
+        measured(tmp_path, host, replace(ALONE, setup=failing_teardown))
+    assert all(server.is_over for server in host.servers)
+
+
+def test_figures_with_a_setup_are_of_something_else(tmp_path: Path) -> None:
+    rig, _, _ = rig_of(Host())
+    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+        session.measure(GET, ALONE, TEST)
+        session.measure(GET, replace(ALONE, setup=Notes().fill), TEST)
+        without, with_setup = session.results
+    assert "setup" not in without.identity
+    assert with_setup.identity == {**without.identity, "setup": "Notes.fill"}
+
+
+@pytest.mark.parametrize("takes_value", [True, False])
+def test_only_journeys_that_take_a_value_get_it(takes_value: bool) -> None:
+    journey = Journey(name="any", function=in_async, takes_value=takes_value)
+    assert journey.arguments == ()
+    given = with_value(journey, None)
+    assert isinstance(given, Journey)
+    assert given.arguments == ((None,) if takes_value else ())
+    assert given.identity() == journey.identity()
+    assert with_value(GET, 1) is GET
+
+
+def test_both_sides_of_a_comparison_are_set_up_in_every_pair(compare: Compare) -> None:  # noqa: F811
+    notes = Notes()
+    compared = compare(PLAIN, PLAIN, replace(SETTINGS, setup=notes.fill, teardown=notes.empty))
+    pairs = len(compared.result.pairs)
+    assert len(notes.called) == 4 * pairs
+    assert sum(line.startswith("setup") for line in notes.called) == 2 * pairs
+    assert len(set(notes.called)) == 4 * pairs
+
+
+@pytest.mark.parametrize("failing", Side)
+def test_a_base_that_lacks_what_the_setup_asks_for_is_absent(
+    failing: Side,
+    compare: Compare,  # noqa: F811
+) -> None:
+    comparing = compare.session(PLAIN, PLAIN)
+
+    def fill(client: httpx.Client) -> None:
+        if comparing.host.booted[client.base_url.port or 0].side is failing:
+            raise OSError("no such endpoint")
+
+    settings = replace(SETTINGS, setup=fill)
+    if failing is Side.NOW:
+        with pytest.raises(SetupError, match=r"^setup fill failed on fake "):
+            comparing.measure(settings)
+        return
+    compared = comparing.measure(settings)
+    assert set(compared.outcomes.values()) == {Outcome.NEW}
+    reasons = {item.reason.text for item in compared.result.verdict.comparisons if item.reason}
+    assert {reason.partition(", of ")[0].rstrip("0123456789") for reason in reasons} == {"setup fill failed on fake "}
