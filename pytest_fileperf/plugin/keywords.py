@@ -45,14 +45,14 @@ class MarkerKeys(TypedDict, total=False):
     """A rate or a number of connections that changes: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
     `[("10s", "100/s"), (30, "100/s")]`."""
     duration: float | str | None
-    """How long to measure over all boots of the server: `"10s"`, or seconds (default 5)."""
+    """How long to measure over all boots of the server: `"10s"`, or seconds (default 4)."""
     max_duration: float | str | None
     """The longest time for a test that is measured in turn with another version, boots included: `"30s"`, or
     seconds (default 30)."""
     rounds: int | str | None
     """How many rounds the duration is divided into (default 12); the statistics count rounds."""
     warmup: float | str | None
-    """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.5)."""
+    """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.3)."""
     timeout: float | str | None
     """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
     boots: int | str | None

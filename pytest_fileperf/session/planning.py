@@ -204,7 +204,8 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
     """Returns the load of each boot, of this number. Raises PlanError for a rate so low that a boot has no request."""
     if smoke:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
-        plan = _one_round(settings, settings.duration_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
+        limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
+        plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
         return replace(plan, requests=requests)
     if settings.requests is not None:
         plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)

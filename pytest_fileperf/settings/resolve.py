@@ -16,10 +16,11 @@ __all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
-DEFAULT_DURATION_NS = 5_000_000_000
+DEFAULT_DURATION_NS = 4_000_000_000
+"""With three boots, their warm-ups, and two starts of half a second, a test alone takes seven seconds at the most."""
 DEFAULT_ROUNDS = 12
-"""0.4 s each at the default duration. Shorter rounds have too few requests, fewer rounds say too little."""
-DEFAULT_WARMUP_NS = 500_000_000
+"""A third of a second each by default. Shorter rounds have too few requests, fewer rounds say too little."""
+DEFAULT_WARMUP_NS = 300_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
 """A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""

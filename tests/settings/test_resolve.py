@@ -52,7 +52,7 @@ def problems(
 def test_nothing_given_is_the_defaults() -> None:
     found = settings()
     assert found == Settings()
-    assert (found.connections, found.duration_ns, found.rounds, found.boots) == (32, 5_000_000_000, 12, None)
+    assert (found.connections, found.duration_ns, found.rounds, found.boots) == (32, 4_000_000_000, 12, None)
     assert found.server == Uvicorn()
     assert found.gate == ("rps", "p99")
     assert found.limits == {"max_error_rate": 0.0}
