@@ -169,6 +169,8 @@ class Verdict:
     """The generator set the pace, not the server; this is never a PASS."""
     against: str = ""
     """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
+    since: str = ""
+    """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty where nothing is stored."""
     world: tuple[MetricComparison, ...] = ()
     """The baseline's own code now, compared with what is stored of it: what is worse here is not the user's code."""
     code: str = ""

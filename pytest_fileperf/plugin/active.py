@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
-from pytest_fileperf.plugin.short_summary import ShortSummary
+from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
 from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.plugin.unmeasured import Unmeasured
 from pytest_fileperf.settings.resolve import Settings, resolve
@@ -38,6 +38,8 @@ _NEIGHBOURS = (
     "`pytest --fileperf -n 0`, or make only a few requests with --fileperf-smoke"
 )
 _WORKER_RESULTS = "fileperf_results"
+_SECTIONS = ("failed", "error", "warnings")
+"""What pytest prints in sections of its own, before ours."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -204,9 +206,14 @@ class Active:
 
     # --- reporting
 
-    def pytest_report_header(self) -> str:
-        """Returns the line about load tests above all tests."""
-        return f"fileperf: {'; '.join(self._header())}"
+    def pytest_report_header(self) -> list[str]:
+        """Returns the line about load tests above all tests; without -v only where there is something special."""
+        usual = not (
+            self.options.smoke or self.options.update or self.options.prune or self._against or self.options.aa
+        )
+        if usual and self._config.get_verbosity() < 1:
+            return []
+        return [f"fileperf: {'; '.join(self._header())}"]
 
     def _header(self) -> list[str]:
         from pytest_fileperf.serve.cores import split_cores
@@ -295,20 +302,36 @@ class Active:
                 session.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the table of results, stale baselines, and where files were written."""
+        """Prints the results, stale baselines, and where files were written.
+
+        Rows alone need no heading: they stand where pytest's own line about a run without failures would.
+        """
         if self._record is None and not self._said:
             return
-        said = "\n".join(self._said)
-        if self._record is not None:
-            from pytest_fileperf.report.session_text import session_text
-
-            writer, verbosity = self._config.get_terminal_writer(), self._config.get_verbosity()
-            width, colour = writer.fullwidth, writer.hasmarkup
-            said = session_text(self._record, width=width, colour=colour, verbosity=verbosity)
+        lines, only_rows = ((), False) if self._record is None else _result_lines(self._record, terminalreporter)
         terminalreporter.ensure_newline()
-        terminalreporter.section("fileperf")
-        for line in (*said.splitlines(), *self._written):
+        said = (*self._said, *self._written)
+        if said or not only_rows or any(terminalreporter.stats.get(each) for each in _SECTIONS):
+            terminalreporter.section("fileperf")
+        for line in (*lines, *said):
             terminalreporter.write_line(line)
+
+
+def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[Sequence[str], bool]:
+    """Returns the lines about the results, and whether they are nothing but rows."""
+    writer, verbosity = reporter.config.get_terminal_writer(), reporter.config.get_verbosity()
+    width, colour = writer.fullwidth, writer.hasmarkup
+    if verbosity >= 1:
+        from pytest_fileperf.report.terminal import terminal_report
+
+        return terminal_report(record, width=width, colour=colour, verbosity=verbosity).splitlines(), False
+    from pytest_fileperf.report.brief import brief_report
+
+    shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
+    told = {report.nodeid for report in reporter.stats.get("failed", ())} if shows_failures else set()
+    worlds = not is_shown(reporter)
+    brief = brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told, worlds=worlds)
+    return brief.lines, brief.only_rows
 
 
 ACTIVE = pytest.StashKey[Active]()

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_fileperf.errors import FilePerfError, PerformanceError
 from pytest_fileperf.plugin.measuring import OUTCOME_PROPERTY
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.result import Result
 
-__all__ = ("ShortSummary",)
+__all__ = ("ShortSummary", "is_shown")
 
 _PASSED = "passed"
 _UNDECIDED = "inconclusive"
@@ -46,15 +47,31 @@ class ShortSummary:
             return _UNDECIDED, "I", (_UNDECIDED.upper(), {"yellow": True})
         return status
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Lets the one line about a failure begin with figures, not with the name of an exception.
+
+        pytest shows it in its short test summary, in full where `CI` is set, and in JUnit XML.
+        """
+        report = yield
+        error = None if call.excinfo is None else call.excinfo.value
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None and isinstance(error, (FilePerfError, PerformanceError)):
+            from pytest_fileperf.report.verdict_text import headline
+
+            crash.message = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
+        return report
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Prints our lines below pytest's own short test summary, which comes last of all."""
         yield
         config, stats = terminalreporter.config, terminalreporter.stats
         lines = [*self._undecided_lines(config, stats.get(_UNDECIDED, [])), *self._slower_world_lines(config, stats)]
-        listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
-        # With -r N or --no-summary pytest lists no failures either.
-        if not lines or not listed or config.getoption("no_summary", default=False):
+        listed = _listed(terminalreporter)
+        if not lines or not listed:
             return
         if not any(stats.get(category) for category in listed):
             terminalreporter.write_sep("=", "short test summary info", cyan=True, bold=True)
@@ -94,6 +111,17 @@ class ShortSummary:
             test = result.test
             found.setdefault(test.nodeid.removesuffix(test.further), {})[test.nodeid] = result
         return found
+
+
+def is_shown(reporter: pytest.TerminalReporter) -> bool:
+    """Returns whether there is a short test summary: with -r N or --no-summary pytest lists no failures either."""
+    return bool(_listed(reporter))
+
+
+def _listed(reporter: pytest.TerminalReporter) -> list[str]:
+    if reporter.config.getoption("no_summary", default=False):
+        return []
+    return [_LISTED[char] for char in reporter.reportchars if char in _LISTED]
 
 
 def _from_here(config: pytest.Config, nodeid: str) -> str:

@@ -2,7 +2,7 @@
 
 GitHub Actions reads commands from the output of a step, GitLab a report of "code quality":
 
-    ::error file=tests/test_files.py,line=12,title=REGRESSED test_upload::rps 2,190/s → 2,050/s, −6.4 % (−8.1…−4.7)
+    ::error file=tests/test_files.py,line=12,title=REGRESSED test_upload::rps −6.4 % [−8.1, −4.7], 2,190/s → 2,050/s
     [{"check_name": "fileperf REGRESSED", "location": {"path": "tests/test_files.py", "lines": {"begin": 12}}, …}]
 """
 

@@ -23,7 +23,6 @@ __all__ = (
     "compared",
     "interval_text",
     "is_same_code",
-    "range_text",
     "sides_text",
     "world_outcome",
     "world_text",
@@ -64,20 +63,9 @@ def change_text(comparison: MetricComparison) -> str:
 
 def interval_text(comparison: MetricComparison) -> str:
     """Returns the interval of the change in per cent, `[−8.1, −4.7]`; empty where it is not known."""
-    bounds = _bounds(comparison)
-    return f"[{', '.join(bounds)}]" if bounds else ""
-
-
-def range_text(comparison: MetricComparison) -> str:
-    """Returns the interval as messages of failed tests show it, `(−8.1…−4.7)`; empty where it is not known."""
-    bounds = _bounds(comparison)
-    return f"({'…'.join(bounds)})" if bounds else ""
-
-
-def _bounds(comparison: MetricComparison) -> tuple[str, ...]:
     if comparison.low is None or comparison.high is None:
-        return ()
-    return tuple(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))
+        return ""
+    return f"[{', '.join(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))}]"
 
 
 def code_text(verdict: Verdict, *, with_title: bool = False) -> str:

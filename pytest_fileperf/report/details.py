@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
@@ -21,14 +22,18 @@ __all__ = (
     "NOTABLE",
     "SPREAD",
     "STYLES",
+    "busy_text",
     "figure_lines",
+    "is_notable",
     "limit_text",
     "noise_texts",
     "notes",
     "other_kinds",
     "reasons",
+    "saturated_text",
     "setting",
     "spread",
+    "traced_text",
     "word_of",
 )
 
@@ -49,15 +54,19 @@ NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 """The figures shown of a latency."""
+_EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
-def reasons(result: Result) -> tuple[tuple[Outcome, str], ...]:
-    """Returns outcomes with the reasons that the judge gave; metrics with equal reasons share one text."""
+def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[tuple[Outcome, str], ...]:
+    """Returns outcomes with the reasons that the judge gave, without some kinds of them.
+
+    Metrics with equal reasons share one text.
+    """
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
-        if comparison.reason and not remedied:
+        if comparison.reason and comparison.reason.kind not in but and not remedied:
             reason = _unfit_reason(result) if comparison.reason.kind in _NO_BASELINE else ""
             groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
     found = []
@@ -132,11 +141,10 @@ def _whole_seconds(seconds: float) -> str:
 
 def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
-    recording, measurement = result.recording, result.measurement
+    recording = result.recording
     found = []
-    if (measurement.saturated or result.verdict.saturated) and not result.smoke:
-        share = f"{measurement.client.cpu_share * 100:.0f} % of its core"
-        found.append(f"generator saturated: {share}; these figures are the generator's own")
+    if saturated := saturated_text(result):
+        found.append(saturated)
     if recording.engine != "replay" and recording.why_engine:
         found.append(f"engine {recording.engine}: {plain(recording.why_engine)}")
     if recording.engine != "in-process" and not recording.pinned and not result.smoke:
@@ -145,14 +153,10 @@ def notes(result: Result) -> tuple[str, ...]:
     missing = [name for name in STABILISERS if name not in held]
     if held and missing:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
-    if recording.tracer:
-        where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
-        found.append(
-            f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with"
-            " those"
-        )
-    if measurement.busy.is_busy and not result.smoke:
-        found.append(f"the machine was busy: {measurement.busy}")
+    if traced := traced_text(result):
+        found.append(traced)
+    if busy := busy_text(result):
+        found.append(busy)
     if background := str(result.background or ""):
         found.append(background)
     if code := code_text(result.verdict, with_title=True):
@@ -160,6 +164,39 @@ def notes(result: Result) -> tuple[str, ...]:
     if result.baseline_written:
         found.append("stored as the new baseline")
     return tuple(dict.fromkeys(found))
+
+
+def saturated_text(result: Result) -> str:
+    """Returns that the generator set the pace; empty where it did not."""
+    if result.smoke or not (result.measurement.saturated or result.verdict.saturated):
+        return ""
+    share = f"{result.measurement.client.cpu_share * 100:.0f} % of its core"
+    return f"generator saturated: {share}; these figures are the generator's own"
+
+
+def traced_text(result: Result) -> str:
+    """Returns what traced the server, so that it was slower; empty where nothing did."""
+    recording = result.recording
+    if not recording.tracer:
+        return ""
+    where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
+    return (
+        f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with those"
+    )
+
+
+def busy_text(result: Result) -> str:
+    """Returns what others did on the machine; empty where it was quiet."""
+    busy = result.measurement.busy
+    return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
+
+
+def is_notable(limit: Limit) -> bool:
+    """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace.
+
+    What is unclear tells nothing.
+    """
+    return limit.kind not in _EXPECTED_LIMITS
 
 
 def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:

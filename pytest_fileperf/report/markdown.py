@@ -32,12 +32,12 @@ from pytest_fileperf.report.comparisons import (
     world_outcome,
     world_text,
 )
+from pytest_fileperf.report.counts import summary_line
 from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
 from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.remarks import limiting_text
 from pytest_fileperf.report.table import metric_text
-from pytest_fileperf.report.terminal import summary_line
 from pytest_fileperf.report.text import amount, plain, quantity, shorten
 from pytest_fileperf.units import format_bytes, format_count, format_share
 

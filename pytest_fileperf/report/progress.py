@@ -14,8 +14,8 @@ __all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "Sil
 
 LIVE_INTERVAL_S = 0.1
 """Ten updates a second look smooth; more cost the machine under test."""
-PLAIN_INTERVAL_S = 5.0
-"""Often enough to see in a CI log that a run is alive, rarely enough not to fill it."""
+PLAIN_AFTER_S = 30.0
+"""A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
 PLAIN_WIDTH = 120
 _BAR_CELLS = 12
 _LEAST_TITLE_CELLS = 16
@@ -117,25 +117,26 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Writes whole lines for a log: one when a test's load starts, then at most one every five seconds."""
+    """Writes for a log: one line for each test that takes long, and none for others."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._due_s = float("-inf")
-        self._title: str | None = None
+        self._due_s: float | None = None
+        """When the line is due; None before the load of a test begins."""
 
     def update(self, line: ProgressLine) -> None:
-        """Writes the moment when one is due."""
+        """Writes the moment when the line is due."""
         now_s = self._clock()
-        if now_s < self._due_s and line.title == self._title:
-            return
-        self._due_s, self._title = now_s + PLAIN_INTERVAL_S, line.title
-        _write(self._stream, f"fileperf: {progress_text(line, PLAIN_WIDTH - len('fileperf: '))}\n")
+        if self._due_s is None:
+            self._due_s = now_s + PLAIN_AFTER_S
+        elif now_s >= self._due_s:
+            self._due_s = float("inf")
+            _write(self._stream, f"fileperf: {progress_text(line, PLAIN_WIDTH - len('fileperf: '))}\n")
 
     def done(self) -> None:
-        """The next moment starts another run."""
-        self._due_s, self._title = float("-inf"), None
+        """The next moment starts another test."""
+        self._due_s = None
 
 
 class SilentProgress:

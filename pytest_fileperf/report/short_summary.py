@@ -1,7 +1,7 @@
 """Lines for pytest's short test summary: what is not decided, and what got slower without a change of the code.
 
 INCONCLUSIVE tests/test_files.py::test_upload -
-  rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %
+  rps −4.0 % [−9.0, +1.0], tolerance 3 %
 SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
   0.83 of what was stored (rps −17.0 % from 5,210/s): …
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.report.comparisons import change_text, range_text, sides_text, world_outcome, world_text
+from pytest_fileperf.report.comparisons import change_text, interval_text, sides_text, world_outcome, world_text
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, flow, plain, words
 from pytest_fileperf.units import format_share
@@ -36,17 +36,17 @@ def undecided_texts(result: Result) -> Sequence[str]:
     """Returns what was not decided, a text for each metric; empty where all was."""
     if not result.standing.is_undecided:
         return ()
-    further = f"{result.test.further} " * bool(result.test.further)
+    further = f" ({result.test.further})" * bool(result.test.further)
     if result.verdict.saturated:
-        return (f"{further}generator saturated: the figures are its own",)
+        return (f"generator saturated: the figures are its own{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
     unknown: dict[str, list[str]] = {}
     for item in undecided:
         if item.change is None:
             unknown.setdefault(_why_unknown(item), []).append(item.metric)
     return (
-        *(further + figures_text(item) for item in undecided if item.change is not None),
-        *(f"{further}{', '.join(metrics)}: {why}" for why, metrics in unknown.items()),
+        *(figures_text(item, sides=False) + further for item in undecided if item.change is not None),
+        *(f"{', '.join(metrics)}: {why}{further}" for why, metrics in unknown.items()),
     )
 
 
@@ -55,10 +55,11 @@ def _why_unknown(comparison: MetricComparison) -> str:
     return re.split(r": | \(", plain(sentence(comparison.reason)))[0] or "nothing to compare"
 
 
-def figures_text(comparison: MetricComparison) -> str:
-    """Returns `rps 5,210/s → 5,001/s, −4.0 % (−9.0…+1.0), tolerance 3 %`."""
-    change = f"{change_text(comparison)} {range_text(comparison)}".rstrip()
-    return f"{comparison.metric} {sides_text(comparison)}, {change}, tolerance {format_share(comparison.tolerance)}"
+def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
+    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
+    change = f"{comparison.metric} {change_text(comparison)} {interval_text(comparison)}".rstrip()
+    both = f"{sides_text(comparison)}, " * sides
+    return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
 
 
 def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:

@@ -1,20 +1,50 @@
-"""The messages of failed tests: small tables of at most 80 columns, and what to do."""
+"""The messages of failed tests: what got worse and by how much, since which baseline, why, and what to do.
+
+    rps −33.6 % [−41.0, −24.1], worse than its baseline (1a2b3c4 of 2026-11-20)
+
+    metric  baseline      now   change in % [90 %]  tolerance  outcome
+    rps      2,189/s  1,453/s  −33.6 [−41.0, −24.1]       3 %  REGRESSED
+
+    CPU per request grew by 209 µs (+61.5 %), of it
+      209 µs in slow_digest (app.py:60)
+
+    if the new level is meant to stay, store it with --fileperf-update=all
+
+The first paragraph stands alone where there is room for a line only, as in pytest's short summary (`headline`).
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.comparisons import base_name, code_text, is_same_code, range_text, world_text
-from pytest_fileperf.report.details import other_kinds
+from pytest_fileperf.report.comparisons import (
+    base_name,
+    change_text,
+    code_text,
+    interval_text,
+    is_same_code,
+    world_outcome,
+    world_text,
+)
+from pytest_fileperf.report.details import limit_text, other_kinds
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import quantity
 from pytest_fileperf.units import format_change, format_share
 
-__all__ = ("WIDTH", "failures_text", "verdict_text")
+__all__ = (
+    "WIDTH",
+    "failures_text",
+    "headline",
+    "limits_head",
+    "new_head",
+    "regressed_head",
+    "undecided_head",
+    "verdict_text",
+)
 
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
@@ -25,25 +55,61 @@ KINDS = 8
 """Kinds of failure that are listed; more are counted."""
 
 
-def verdict_text(
-    verdict: Verdict, *, title: str, head: str, limiting: str, explanation: str = "", notes: Sequence[str] = ()
-) -> str:
-    """Returns the message: `title: head`, the comparisons, the limits, what limited the run, reasons and what to do.
+def headline(message: str) -> str:
+    """Returns the first paragraph of a message as one line."""
+    return " ".join(message.partition("\n\n")[0].split())
 
-    `explanation` is shown unchanged below the comparisons.
+
+def regressed_head(verdict: Verdict) -> str:
+    """Returns what got worse, by how much, and since when."""
+    figures = _figures(item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
+    text = f"{figures}, worse than {verdict.against or verdict.since or 'its baseline'}"
+    broken = any(not check.holds for check in verdict.limits)
+    return f"{text}; {limits_head(verdict)}" if broken else text
+
+
+def limits_head(verdict: Verdict) -> str:
+    """Returns the limits that do not hold, each with what was measured."""
+    return "; ".join(limit_text(check) for check in verdict.limits if not check.holds)
+
+
+def new_head(verdict: Verdict, *, where: str) -> str:
+    """Returns what was not compared; `where` says in which surroundings that fails."""
+    new = [item.metric for item in verdict.comparisons if item.outcome is Outcome.NEW]
+    return f"{', '.join(new)}: not compared, which fails {where}"
+
+
+def undecided_head(verdict: Verdict) -> str:
+    """Returns what is not decided."""
+    undecided = [item for item in verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
+    return f"{_figures(undecided) or 'generator saturated'}: inconclusive, which fails under --fileperf-strict"
+
+
+def _figures(comparisons: Iterable[MetricComparison]) -> str:
+    """Returns `rps −33.6 % [−41.0, −24.1], p99`: of what has no change only the name."""
+    return ", ".join(
+        item.metric if item.change is None else f"{item.metric} {change_text(item)} {interval_text(item)}".rstrip()
+        for item in comparisons
+    )
+
+
+def verdict_text(
+    verdict: Verdict, *, head: str, limiting: str = "", explanation: str = "", notes: Sequence[str] = ()
+) -> str:
+    """Returns the message: the head, the comparisons, where CPU went, reasons, and what to do.
+
+    `explanation` is shown unchanged below the comparisons, `limiting` names what limited the run.
     """
-    parts = [_wrapped(f"{title}: {head}")]
+    parts = [_wrapped(head)]
     if verdict.comparisons:
         parts.append(_comparison_table(verdict.comparisons, base=base_name(verdict)))
     if explanation:
         parts.append(explanation)
-    if verdict.limits:
-        parts.append(_limit_table(verdict.limits))
-    lines = [f"compared: turns that follow each other, on {verdict.pairs} pairs of boots"] if verdict.pairs else []
-    lines += [f"limited by: {limiting}"] if limiting else []
-    lines += _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
+    lines = _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
-    lines += [f"the world: {world}"] if (world := world_text(verdict)) else []
+    lines += [f"limited by: {limiting}"] if limiting else []
+    if world_outcome(verdict) is Outcome.REGRESSED:
+        lines.append(f"the world: {world_text(verdict)}")
     lines += [code] if (code := code_text(verdict)) else []
     lines += notes
     if (verdict.code or not verdict.against) and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
@@ -53,17 +119,18 @@ def verdict_text(
     return "\n\n".join(parts)
 
 
-def failures_text(failures: Sequence[Failure], *, title: str, requests: int, allowed: float) -> str:
+def failures_text(failures: Sequence[Failure], *, requests: int, allowed: float) -> str:
     """Returns the message for failed requests: how many, which kinds, and the first example of each."""
     failed = sum(failure.count for failure in failures)
     total = requests + failed
     if total == 0:
-        return f"{title}: no request was made"
+        return "no request was made"
+    kind = f": {'mostly ' * (len(failures) > 1)}{failures[0].kind}" if failures else ""
     if requests == 0:
-        head = f"{title}: none of {total:,} requests succeeded"
+        head = f"none of {total:,} requests succeeded{kind}"
     else:
         shares = f"{format_share(failed / total)}, allowed {format_share(allowed)}"
-        head = f"{title}: {failed:,} of {total:,} requests failed ({shares})"
+        head = f"{failed:,} of {total:,} requests failed ({shares}){kind}"
     widest = max((len(f"{failure.count:,}") for failure in failures), default=0)
     lines = []
     for failure in failures[:KINDS]:
@@ -84,7 +151,7 @@ def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
 
 def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
     confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
-    at = f" ({100 * confidences.pop():.0f} %)" if len(confidences) == 1 else ""
+    at = f" [{100 * confidences.pop():.0f} %]" if len(confidences) == 1 else ""
     rows: list[tuple[str, ...]] = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
     for comparison in comparisons:
         unit = METRICS[comparison.metric].unit
@@ -98,21 +165,6 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
             )
         )
     return _aligned(rows, right=range(1, 5))
-
-
-def _limit_table(limits: Sequence[LimitCheck]) -> str:
-    rows = [("limit", "allowed", "measured", "")]
-    for check in limits:
-        unit = METRICS[check.metric].unit
-        rows.append(
-            (
-                check.name,
-                ("≥ " if check.name.startswith("min_") else "≤ ") + quantity(check.limit, unit),
-                "–" if check.value is None else quantity(check.value, unit),
-                "holds" if check.holds else "DOES NOT HOLD",
-            )
-        )
-    return _aligned(rows, right=(1, 2))
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
@@ -136,7 +188,7 @@ def _shown(comparison: MetricComparison) -> tuple[float | None, float | None]:
 def _change(comparison: MetricComparison) -> str:
     if comparison.change is None or is_same_code(comparison):
         return "–"
-    return f"{format_change(comparison.change, unit=False)} {range_text(comparison)}".rstrip()
+    return f"{format_change(comparison.change, unit=False)} {interval_text(comparison)}".rstrip()
 
 
 def _example(example: str, *, indent: int) -> list[str]:

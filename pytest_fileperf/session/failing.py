@@ -15,7 +15,14 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.report.reasons import SATURATED
-from pytest_fileperf.report.verdict_text import failures_text, verdict_text
+from pytest_fileperf.report.verdict_text import (
+    failures_text,
+    limits_head,
+    new_head,
+    regressed_head,
+    undecided_head,
+    verdict_text,
+)
 
 __all__ = ("raise_for", "raise_for_failed_requests")
 
@@ -25,7 +32,7 @@ def raise_for(
     *,
     strict: bool,
     ci: bool,
-    title: str,
+    further: str = "",
     limiting: str = "",
     background: str = "",
     explanation: str = "",
@@ -34,38 +41,40 @@ def raise_for(
 
     RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
     NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `limiting` names what limited the run, `background` says which
-    side of a comparison slowed the other one, `explanation` are lines about where its CPU went.
+    everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, `limiting`
+    names what limited the run, `background` says which side of a comparison slowed the other one, `explanation` are
+    lines about where its CPU went.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci)
     if failure is not None:
         error, head = failure
         saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
         notes = tuple(filter(None, (saturated, background)))
-        text = verdict_text(verdict, title=title, head=head, limiting=limiting, explanation=explanation, notes=notes)
-        raise error(text)
+        raise error(
+            verdict_text(verdict, head=_named(head, further), limiting=limiting, explanation=explanation, notes=notes)
+        )
+
+
+def _named(head: str, further: str) -> str:
+    """Returns the head with which measurement of a test it is, where there are several."""
+    return f"{head} (measurement {further})" if further else head
 
 
 def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
     outcomes = {comparison.outcome for comparison in verdict.comparisons}
-    broken = [check.name for check in verdict.limits if not check.holds]
-    limits = f"{', '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold"
     if Outcome.REGRESSED in outcomes:
-        in_turn = ", whose code was measured in turn" if verdict.against and verdict.code else ""
-        return RegressionError, f"worse than {verdict.against or 'its baseline'}{in_turn}" + (
-            f", and {limits}" if broken else ""
-        )
-    if broken:
-        return LimitExceededError, limits
+        return RegressionError, regressed_head(verdict)
+    if not all(check.holds for check in verdict.limits):
+        return LimitExceededError, limits_head(verdict)
     if Outcome.NEW in outcomes and (strict or ci):
-        return NotMeasuredError, f"not compared, which fails {'under --fileperf-strict' if strict else 'in CI'}"
+        return NotMeasuredError, new_head(verdict, where="under --fileperf-strict" if strict else "in CI")
     if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated):
-        return NotMeasuredError, "inconclusive, which fails under --fileperf-strict"
+        return NotMeasuredError, undecided_head(verdict)
     return None
 
 
 def raise_for_failed_requests(
-    measurement: Measurement, max_error_rate: float, title: str, *, log: Sequence[str] = (), hint: str = ""
+    measurement: Measurement, max_error_rate: float, *, further: str = "", log: Sequence[str] = (), hint: str = ""
 ) -> None:
     """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
 
@@ -73,5 +82,8 @@ def raise_for_failed_requests(
     """
     requests, errors = measurement.requests, measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
-        text = failures_text(measurement.failures, title=title, requests=requests, allowed=max_error_rate)
-        raise RequestsFailedError(text + (f"\n{hint}" if hint else "") + log_block(log))
+        head, gap, rest = failures_text(measurement.failures, requests=requests, allowed=max_error_rate).partition(
+            "\n\n"
+        )
+        shown_hint = f"\n{hint}" if hint else ""
+        raise RequestsFailedError(_named(head, further) + gap + rest + shown_hint + log_block(log))

@@ -19,6 +19,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
 from pytest_fileperf.session.alone import judged_by_limits
@@ -233,7 +234,8 @@ class Session:
         absent, title = measured.absent, task.test.title
         allowed = task.settings.limits.get("max_error_rate", 0.0)
         hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
-        raise_for_failed_requests(result.measurement, allowed, title, log=measured.log, hint=hint)
+        further, limit = task.test.further, result.measurement.limit
+        raise_for_failed_requests(result.measurement, allowed, further=further, log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
@@ -243,8 +245,8 @@ class Session:
             result.verdict,
             strict=self._options.strict,
             ci=self._options.ci and not has_limits and not expected,
-            title=title,
-            limiting=str(result.measurement.limit),
+            further=further,
+            limiting=str(limit) if is_notable(limit) else "",
             background=str(result.background or ""),
             explanation="" if result.explanation is None else result.explanation.text,
         )

@@ -222,7 +222,9 @@ class StoredBaseline:
             no_code=no_code,
         )
         self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
-        verdict, latency = Verdict(comparisons=comparisons, code=said), _stored_latency(self.found, comparisons)
+        since = "" if self.found is None else title_of(self.found.entry)
+        verdict = Verdict(comparisons=comparisons, code=said, since=since)
+        latency = _stored_latency(self.found, comparisons)
         return replace(measured, result=replace(result, verdict=verdict, stored_latency=latency))
 
     def _world(

@@ -63,9 +63,7 @@ def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart:
     )
     first = run_apart("--fileperf-update=all", *QUICK)
     first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(
-        ["*= fileperf =*", "test *requests/s *p50 *p99 *outcome", "test_download *", "*1 baseline stored*"]
-    )
+    first.stdout.fnmatch_lines(["*= fileperf =*", "test_download * */s  p99 *  NEW", "1 baseline stored"])
     assert list((project.path / ".fileperf").rglob("*.json"))
     second = run_apart("--fileperf", *QUICK)
     second.assert_outcomes(passed=1)
@@ -290,8 +288,9 @@ def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pyteste
 
 @pytest.mark.parametrize("arguments", [(), ("-s",), ("--capture=sys",), ("-v",)])
 def test_progress_is_shown_while_output_is_captured(
-    project: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
+    project: pytest.Pytester, run_load: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pytest_fileperf.report.progress.PLAIN_AFTER_S", 0.0)
     project.makepyfile(
         """
         def test_download(fileperf):
@@ -304,9 +303,30 @@ def test_progress_is_shown_while_output_is_captured(
     result.stdout.fnmatch_lines(["fileperf: test_download  *"])
 
 
+def test_a_log_has_no_progress_of_tests_that_are_soon_over(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
+    run_load("--fileperf", *QUICK).stdout.no_fnmatch_line("fileperf: *")
+
+
 def test_progress_is_silent_with_q(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
     run_load("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
+
+
+def test_twenty_tests_that_pass_are_thirty_lines_at_most(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.parametrize("number", range(20))
+        def test_get(fileperf, number):
+            fileperf.get("/", connections=1, requests=300, warmup=0, boots=1, gate="none", min_rps=1)
+        """
+    )
+    result = run_load("--fileperf")
+    result.assert_outcomes(passed=20)
+    assert len(result.stdout.lines) <= 30
+    assert sum(line.startswith("test_get[") for line in result.stdout.lines) == 20
 
 
 def test_random_order_and_no_cache(project: pytest.Pytester, run_load: Run) -> None:
@@ -339,7 +359,7 @@ def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pyteste
     )
     result = run_load("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
     result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "4 measured*", "fileperf: wrote */run.json"])
+    result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "fileperf: wrote */run.json"])
     assert len(read_record(project.path / "run.json").results) == 4
 
 

@@ -132,7 +132,7 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
 
 def test_baselines_are_kept_in_the_rootdir_when_nothing_is_said(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SHOW_SETTINGS)
-    result = run("--fileperf", "-s")
+    result = run("--fileperf", "-sv")
     result.stdout.fnmatch_lines(
         [
             "fileperf: *; baselines in .fileperf",
@@ -431,13 +431,13 @@ def test_xdist_is_not_refused_where_it_measures_nothing(
 @pytest.mark.parametrize(
     "arguments,expected",
     [
-        (("--fileperf",), "fileperf: measuring; uvicorn ×1; server and load on * cores; baselines in .fileperf"),
+        (("--fileperf", "-v"), "fileperf: measuring; uvicorn ×1; server and load on * cores; baselines in .fileperf"),
         (("--fileperf-smoke", "--fileperf-server=inprocess"), "fileperf: smoke, a few requests each; in-process; *"),
         (("--fileperf-update", "--fileperf-workers=2"), "fileperf: measuring; storing baselines; uvicorn ×2; *"),
         (("--fileperf-update=new",), "fileperf: measuring; storing new baselines; *"),
         (("--fileperf-update=all",), "fileperf: measuring; storing all baselines, worse ones too; *"),
         (
-            ("--fileperf", "--fileperf-server=http://127.0.0.1:8000", "--fileperf-baselines=/elsewhere"),
+            ("--fileperf", "-v", "--fileperf-server=http://127.0.0.1:8000", "--fileperf-baselines=/elsewhere"),
             "fileperf: measuring; http://127.0.0.1:8000; baselines in /elsewhere",
         ),
     ],
@@ -448,5 +448,6 @@ def test_the_header_says_what_will_happen(
     run(*arguments).stdout.fnmatch_lines([expected])
 
 
-def test_no_header_without_load_tests(pytester: pytest.Pytester, run: Run) -> None:
-    run().stdout.no_fnmatch_line("fileperf:*")
+@pytest.mark.parametrize("arguments", [(), ("--fileperf",)])
+def test_no_header_where_nothing_is_special(pytester: pytest.Pytester, run: Run, arguments: tuple[str, ...]) -> None:
+    run(*arguments).stdout.no_fnmatch_line("fileperf:*")

@@ -20,7 +20,7 @@ TESTS = """
     def test_plain():
         pass
 """
-LINES = ("INCONCLUSIVE test_it.py::test_undecided -", "  #2 p999 * → *, tolerance *")
+LINES = ("INCONCLUSIVE test_it.py::test_undecided - p999 * %, tolerance 24 % (#2)",)
 SLOWER_WORLD = """
 from dataclasses import replace
 
@@ -49,8 +49,7 @@ def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(stored: pytest
     result = run_load("--fileperf")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*= short test summary info =*", *LINES, "*= 2 passed, 1 inconclusive in *"])
-    start = result.stdout.lines.index(LINES[0])
-    assert max(map(len, result.stdout.lines[start:])) <= 80
+    assert max(map(len, result.stdout.lines)) <= 80
     coloured = run_load("--fileperf", "--color=yes").stdout.str()
     assert LETTER in coloured
     assert f"{WORD} \x1b[1mtest_it.py::test_undecided" in coloured
@@ -146,3 +145,39 @@ def test_ids_are_relative_to_the_current_directory(pytester: pytest.Pytester, ru
 
 def test_without_a_terminal_it_passes(stored: pytest.Pytester, run_load: Run) -> None:
     assert run_load("--fileperf", "-p", "no:terminal").ret == pytest.ExitCode.OK
+
+
+FAILS = """
+    from pytest_fileperf import RegressionError
+    from pytest_fileperf.errors import ServerDiedError
+
+    SLOWER = (
+        "rps −33.6 % [−41.0, −24.1], worse than\\n  its baseline of 2026-11-20\\n\\n"
+        "metric  baseline\\n\\nwhat to do"
+    )
+
+    def test_slower():
+        raise RegressionError(SLOWER)
+
+    def test_dead():
+        raise ServerDiedError("the server died", log=["Killed"])
+"""
+
+
+@pytest.mark.parametrize("ci", [False, True])
+def test_a_failure_is_one_line_that_begins_with_figures(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, ci: bool
+) -> None:
+    """Under CI too, where pytest shows the whole message of other failures. JUnit XML has the same line."""
+    pytester.makepyfile(test_it=FAILS)
+    monkeypatch.setenv("COLUMNS", "80")
+    if ci:
+        monkeypatch.setenv("CI", "true")
+    result = run("--fileperf", "--junitxml=report.xml")
+    whole = "rps −33.6 % [−41.0, −24.1], worse than its baseline of 2026-11-20"
+    line = f"FAILED test_it.py::test_slower - {whole}"
+    assert (line if ci else f"{line[:77]}...") in result.stdout.lines
+    assert "FAILED test_it.py::test_dead - the server died" in result.stdout.lines
+    assert [result.stdout.str().count(text) for text in ("what to do", "metric  baseline", "| Killed")] == [1, 1, 1]
+    cases = ET.parse(pytester.path / "report.xml").getroot().findall(".//testcase/failure")
+    assert [case.get("message") for case in cases] == [whole, "the server died"]

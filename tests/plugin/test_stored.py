@@ -36,7 +36,7 @@ def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Ru
     result = run_load("--fileperf-json=out.json", *SHORT)
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*RegressionError: test_download: worse than its baseline (uncommitted code of*"])
+    result.stdout.fnmatch_lines(["*RegressionError: rps −* worse than its *", "FAILED *::test_download - rps −*"])
     (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
     assert entry["verdict"]["comparisons"][0]["pairs"] >= 3
     assert entry["verdict"]["code"].startswith("measured in turn with the code of its baseline")

@@ -101,26 +101,26 @@ def test_live_progress_writes_nothing_when_nothing_was_shown() -> None:
     assert stream.getvalue() == ""
 
 
-def test_plain_progress_says_that_a_load_started_then_a_line_every_five_seconds() -> None:
+def test_plain_progress_is_one_line_for_each_test_that_takes_long() -> None:
     stream, clock = io.StringIO(), Clock()
     log = PlainProgress(stream, clock=clock)
-    log.update(replace(LINE, phase="warm-up", boot=1, requests=0, total_s=None, elapsed_s=0.0))
-    for tick in range(1, 120):
-        clock.now_s = tick / 10
-        log.update(replace(LINE, elapsed_s=tick / 10, total_s=12.0))
-    log.done()
-    log.update(replace(LINE, requests=0, elapsed_s=0.0, total_s=None))
+    for title, seconds in (("test_short", 29), ("test_upload", 90), ("test_more", 31)):
+        for tick in range(4 * seconds):
+            clock.now_s += 0.25
+            log.update(replace(LINE, title=title, elapsed_s=tick / 4, total_s=90.0))
+        log.done()
     assert stream.getvalue().splitlines() == [
-        "fileperf: test_upload  warming up 1/3",
-        "fileperf: test_upload  measuring 2/3  ━━━━━╌╌╌╌╌╌╌  5.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
-        "fileperf: test_upload  measuring 2/3  ━━━━━━━━━━╌╌  10.0/12.0 s  2,050/s  p99 31.0 ms  6,412 requests",
-        "fileperf: test_upload  measuring 2/3",
+        "fileperf: test_upload  measuring 2/3  ━━━━╌╌╌╌╌╌╌╌  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_more  measuring 2/3  ━━━━╌╌╌╌╌╌╌╌  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
     ]
 
 
 def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    PlainProgress(stream, clock=Clock()).update(replace(LINE, title="写真", p99_s=3e-5))
+    stream, clock = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), Clock()
+    log = PlainProgress(stream, clock=clock)
+    for now_s in (0.0, 31.0):
+        clock.now_s = now_s
+        log.update(replace(LINE, title="写真", p99_s=3e-5))
     stream.seek(0)
     assert (
         stream.read() == "fileperf: ??  measuring 2/3  ????????????  3.2/6.5 s  2,050/s  p99 30.0 ?s  6,412 requests\n"

@@ -16,6 +16,7 @@ from report.samples import (
     NEW,
     PASSED,
     REGRESSED,
+    SERVER_CPU,
     TAIL_IMPROVED,
     TAIL_INCONCLUSIVE,
     TOO_FEW,
@@ -25,11 +26,13 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.terminal import summary_line, terminal_report
+from pytest_fileperf.report.brief import Brief, brief_report
+from pytest_fileperf.report.counts import summary_line
+from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.text import cells
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -57,7 +60,79 @@ def smoke() -> tuple[Result, ...]:
     return result("test_upload", recorded=few, smoke=True), result("test_download", recorded=few, smoke=True)
 
 
+def passes(name: str = "test_download", **more: object) -> Result:
+    return result(name, verdict=Verdict(comparisons=(PASSED,)), limit=SERVER_CPU, **more)  # type: ignore[arg-type]
+
+
+def all_plain() -> tuple[Result, ...]:
+    """Nothing but rows."""
+    return tuple(passes(name) for name in ("test_upload", "test_form", "test_download[256KiB]"))
+
+
+def one_regressed() -> tuple[Result, ...]:
+    text = "CPU per request grew by 18.2 µs (+22.0 %), of it\n  15.1 µs in slow_digest (app/main.py:31)"
+    slower = result("test_upload", verdict=Verdict(comparisons=(REGRESSED, TAIL_IMPROVED)), limit=SERVER_CPU)
+    return replace(slower, explanation=Explanation(text=text)), passes()
+
+
+def inconclusive() -> tuple[Result, ...]:
+    return result("test_upload", verdict=Verdict(comparisons=(PASSED, TAIL_INCONCLUSIVE))), passes()
+
+
+def failed_requests() -> tuple[Result, ...]:
+    return (
+        result("test_upload", recorded=recording(failures=FAILURES), verdict=Verdict(limits=(ERRORS,))),
+        passes(),
+    )
+
+
+def busy() -> tuple[Result, ...]:
+    """Three tests on a busy machine, and one that came after."""
+    found = [passes(name) for name in ("test_upload", "test_form", "test_list")]
+    shares = (0.05, 0.26, 0.12)
+    hit = (
+        replace(each, measurement=replace(each.measurement, busy=Busy(server=share)))
+        for each, share in zip(found, shares, strict=True)
+    )
+    return *hit, passes()
+
+
 SESSIONS = {"every_kind": every_kind, "first_run": first_run, "all_passed": all_passed, "smoke": smoke}
+WITHOUT_V = {
+    "all_plain": all_plain,
+    "one_regressed": one_regressed,
+    "inconclusive": inconclusive,
+    "failed_requests": failed_requests,
+    "busy": busy,
+}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("session", WITHOUT_V)
+def test_whole_report_without_v(session: str, width: int) -> None:
+    expected = (GOLDEN / f"{session}_{width}_0.txt").read_text(encoding="utf-8")
+    assert terminal_report(session_record(WITHOUT_V[session]()), width=width) == expected
+
+
+def test_rows_alone_are_told_apart_from_reports_with_more_to_say() -> None:
+    plain = {name: brief_report(session_record(make()), width=80).only_rows for name, make in WITHOUT_V.items()}
+    assert plain == {name: name == "all_plain" for name in WITHOUT_V}
+    assert brief_report(session_record([]), width=80) == Brief()
+
+
+def test_what_a_failure_has_told_is_not_said_again() -> None:
+    for make, told_once in ((one_regressed, "slow_digest"), (failed_requests, "disk full")):
+        results = make()
+        for told, times in ((frozenset[str](), 1), ({results[0].test.nodeid}, 0)):
+            shown = brief_report(session_record(results), width=80, told=told)
+            assert "".join(shown.lines).count(told_once) == times
+            assert shown.lines[0].startswith("test_upload ")
+
+
+def test_a_busy_machine_is_one_line_a_session() -> None:
+    text = " ".join(terminal_report(session_record(busy())).split())
+    said = "the machine was busy: others had the server's core for 26 % of the time in test_form (and in 2 other tests)"
+    assert text.count("busy") == text.count(said) == 1
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
@@ -103,6 +178,9 @@ def test_no_text_breaks_the_columns(
     text = terminal_report(session_record([odd, *first_run()]), width=width, verbosity=verbosity)
     assert max(map(cells, text.split("\n"))) <= width
     rows = [line for line in text.split("\n") if line.endswith("  REGRESSED") and not line.startswith(" ")]
+    if verbosity < 1:
+        assert rows
+        return
     heading = next(line for line in text.split("\n") if line.startswith("test ") and line.endswith("outcome"))
     assert cells(heading.removesuffix("outcome")) in {cells(row.removesuffix("REGRESSED")) for row in rows}
 
@@ -136,7 +214,7 @@ def test_only_the_most_frequent_kinds_of_failure_are_shown_unless_asked_for() ->
 
 def test_long_names_are_cut_where_they_are_alike() -> None:
     ways = ("sync_write-uvicorn-1", "async_write-uvicorn-1", "form_write-uvicorn-1")
-    text = terminal_report(session_record([result(f"test_deployment[{way}]") for way in ways]), width=76)
+    text = terminal_report(session_record([result(f"test_deployment[{way}]") for way in ways]), width=76, verbosity=1)
     rows = [line.split()[0] for line in text.split("\n") if line.startswith("test_")]
     assert rows == ["test_deployment[sync_…corn-1]", "test_deployment[async…corn-1]", "test_deployment[form_…corn-1]"]
 
@@ -171,9 +249,11 @@ def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
 )
 def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording, verdict: Verdict, what: str) -> None:
     run = result(recorded=recorded, verdict=verdict)
-    text = terminal_report(session_record([run]), width=120)
+    text = terminal_report(session_record([run]), width=120, verbosity=1)
     assert f"  NEW rps, p99: there is no baseline, and {what} does not become one\n" in text
-    assert "--fileperf-update" not in text
+    brief = terminal_report(session_record([run]), width=120)
+    assert brief.endswith(f"\n1 can be no baseline: {what}\n")
+    assert "--fileperf-update" not in text + brief
 
 
 @pytest.mark.parametrize(

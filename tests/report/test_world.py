@@ -13,6 +13,7 @@ from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, Regress
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.report.brief import brief_report
 from pytest_fileperf.report.comparisons import world_text
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.page.document import results_html
@@ -98,11 +99,11 @@ def test_why_its_code_was_not_measured_again_is_said_once() -> None:
     reason = Reason(kind=ReasonKind.NO_CODE, text=NOT_FOUND)
     unclear = replace(PASSED, outcome=Outcome.INCONCLUSIVE, reason=reason)
     code = f"only stored figures compare: {NOT_FOUND}"
-    for comparison in (unclear, PASSED):
+    for comparison, verbosity in ((unclear, 0), (unclear, 1), (PASSED, 1)):
         shown = result(verdict=Verdict(comparisons=(comparison,), code=code))
-        assert " ".join(on_terminal(shown).split()).count(NOT_FOUND) == 1
+        assert " ".join(on_terminal(shown, verbosity=verbosity).split()).count(NOT_FOUND) == 1
     with pytest.raises(NotMeasuredError) as raised:
-        raise_for(Verdict(comparisons=(unclear,), code=code), strict=True, ci=False, title="test_upload")
+        raise_for(Verdict(comparisons=(unclear,), code=code), strict=True, ci=False)
     assert " ".join(str(raised.value).split()).count(NOT_FOUND) == 1
 
 
@@ -110,24 +111,37 @@ def test_why_its_code_was_not_measured_again_is_said_once() -> None:
 
 
 def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
-    text = on_terminal(in_turn(SLOWER_WORLD, SAME_TAIL))
-    assert (
-        "  rps  8,761/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n"
-        "  p99  30.6 ms → 30.8 ms  +0.7 % [−2.0, +3.3]  tolerance 10 %   PASS\n"
+    text = on_terminal(in_turn(SLOWER_WORLD, SAME_TAIL), verbosity=1)
+    world = (
         "  the world: your baseline's own code runs at 0.83 of what was stored (rps\n"
         "    −17.0 % from 5,210/s, p99 +1.9 % from 31.0 ms): the machine, packages or\n"
         "    environment changed, not your code; changed packages: starlette 1.0 → 1.1\n"
+    )
+    assert (
+        "  rps  8,761/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n"
+        f"  p99  30.6 ms → 30.8 ms  +0.7 % [−2.0, +3.3]  tolerance 10 %   PASS\n{world}"
     ) in text
     assert f"  {IN_TURN}\n" in text
     assert "against its baseline" not in text
     assert text.endswith(
         "1 measured: 1 REGRESSED; 1 slower world: the machine, packages or environment\n  changed, not your code\n"
     )
+    assert on_terminal(in_turn(SLOWER_WORLD, SAME_TAIL)) == (
+        "test_upload  8,200/s  p99 30.8 ms  REGRESSED\n"
+        f"  rps  8,761/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n{world}"
+        "[in brackets]: the interval of a change, at 90 % confidence\n"
+    )
+
+
+def test_without_v_only_a_slower_world_is_shown_unless_the_short_summary_has_it() -> None:
+    assert "the world" not in on_terminal(in_turn(SAME_TAIL))
+    shown = brief_report(session_record([in_turn(SLOWER_WORLD)]), width=80, worlds=False)
+    assert "the world" not in "".join(shown.lines)
 
 
 def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
     shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code="the code here is that of it"))
-    text = on_terminal(shown)
+    text = on_terminal(shown, verbosity=1)
     assert "PASS rps: the code is that of the baseline" in text
     assert text.count("5,210/s") == 1
     assert "tolerance" not in text
@@ -157,8 +171,7 @@ def test_the_short_summary_says_why_nothing_compares() -> None:
     ]
     shown = result(verdict=Verdict(comparisons=(*unknown, replace(PASSED, metric="p50", outcome=Outcome.INCONCLUSIVE))))
     assert undecided_lines("test_it.py::test_upload", [shown], width=80, colour=False) == [
-        "INCONCLUSIVE test_it.py::test_upload -",
-        "  p50 17.9 ms → 18.0 ms, +0.5 % (−1.1…+2.1), tolerance 5 %;",
+        "INCONCLUSIVE test_it.py::test_upload - p50 +0.5 % [−1.1, +2.1], tolerance 5 %;",
         "  rps, p99: the baseline is of something else",
     ]
 
@@ -166,17 +179,15 @@ def test_the_short_summary_says_why_nothing_compares() -> None:
 def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
     verdict = in_turn(SLOWER_WORLD, SAME_TAIL, code=f"{IN_TURN}; its packages were not to be had").verdict
     with pytest.raises(RegressionError) as raised:
-        raise_for(verdict, strict=False, ci=False, title="test_upload", limiting="server CPU")
+        raise_for(verdict, strict=False, ci=False, limiting="thread pool")
     assert str(raised.value) == (
-        "test_upload: worse than its baseline (1a2b3c4 of 2026-11-20), whose code\n"
-        "  was measured in turn\n"
+        "rps −6.4 % [−7.1, −5.7], worse than its baseline (1a2b3c4 of 2026-11-20)\n"
         "\n"
-        "metric  baseline      now  change in % (90 %)  tolerance  outcome\n"
-        "rps      8,761/s  8,200/s    −6.4 (−7.1…−5.7)      1.5 %  REGRESSED\n"
-        "p99      30.6 ms  30.8 ms    +0.7 (−2.0…+3.3)       10 %  PASS\n"
+        "metric  baseline      now  change in % [90 %]  tolerance  outcome\n"
+        "rps      8,761/s  8,200/s   −6.4 [−7.1, −5.7]      1.5 %  REGRESSED\n"
+        "p99      30.6 ms  30.8 ms   +0.7 [−2.0, +3.3]       10 %  PASS\n"
         "\n"
-        "compared: turns that follow each other, on 3 pairs of boots\n"
-        "limited by: server CPU\n"
+        "limited by: thread pool\n"
         "the world: your baseline's own code runs at 0.83 of what was stored (rps\n"
         "  −17.0 % from 5,210/s, p99 +1.9 % from 31.0 ms): the machine, packages\n"
         "  or environment changed, not your code; changed packages: starlette 1.0\n"
@@ -189,7 +200,7 @@ def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
 def test_the_message_of_a_limit_shows_no_change_where_the_code_is_the_same() -> None:
     limit = LimitCheck(name="min_rps", metric="rps", limit=5000.0, value=4324.0, holds=False)
     with pytest.raises(LimitExceededError) as raised:
-        raise_for(Verdict(comparisons=(SAME,), limits=(limit,)), strict=False, ci=False, title="test_upload")
+        raise_for(Verdict(comparisons=(SAME,), limits=(limit,)), strict=False, ci=False)
     assert "rps            –  4,324/s            –        3 %  PASS\n" in str(raised.value)
 
 

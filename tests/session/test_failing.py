@@ -17,6 +17,7 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.report.verdict_text import headline
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 
 PASSED = MetricComparison(
@@ -86,7 +87,7 @@ def error_of(call: Callable[[], None]) -> PerformanceError | None:
 
 def message_of(error: type[PerformanceError], verdict: Verdict, *, strict: bool = False, ci: bool = False) -> str:
     with pytest.raises(PerformanceError) as caught:
-        raise_for(verdict, strict=strict, ci=ci, title="test_upload", limiting="server CPU (98 % of its core)")
+        raise_for(verdict, strict=strict, ci=ci, limiting="thread pool: 40 threads busy")
     assert type(caught.value) is error
     text = str(caught.value)
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -94,77 +95,94 @@ def message_of(error: type[PerformanceError], verdict: Verdict, *, strict: bool 
 
 
 def test_the_message_of_a_regression() -> None:
-    assert message_of(RegressionError, Verdict(comparisons=(REGRESSED, PASSED))) == (
+    """What got worse and by how much, since which baseline, why, and what to do."""
+    verdict = Verdict(comparisons=(REGRESSED, PASSED), since="its baseline of 2026-11-20")
+    assert message_of(RegressionError, verdict) == (
         """\
-test_upload: worse than its baseline
+rps −15.1 % [−18.8, −11.3], worse than its baseline of 2026-11-20
 
-metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)        5 %  REGRESSED
-p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)       25 %  PASS
+metric  baseline      now    change in % [90 %]  tolerance  outcome
+rps      2,050/s  1,740/s  −15.1 [−18.8, −11.3]        5 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 [−3.2, +31.7]       25 %  PASS
 
-limited by: server CPU (98 % of its core)
 rps: since the baseline, uvicorn 0.34.0 → 0.54.0
+limited by: thread pool: 40 threads busy
 if the new level is meant to stay, store it with --fileperf-update=all"""
     )
+
+
+def test_functions_come_before_reasons_and_what_to_do() -> None:
+    explanation = "CPU per request grew by 209 µs (+61.5 %), of it\n  209 µs in slow_digest (app.py:60)"
+    with pytest.raises(RegressionError) as caught:
+        raise_for(Verdict(comparisons=(REGRESSED,)), strict=False, ci=False, explanation=explanation)
+    assert str(caught.value).split("\n\n")[2:] == [
+        explanation,
+        "rps: since the baseline, uvicorn 0.34.0 → 0.54.0\n"
+        "if the new level is meant to stay, store it with --fileperf-update=all",
+    ]
+
+
+def test_the_first_paragraph_is_a_line_of_its_own_for_a_short_summary() -> None:
+    text = message_of(NotMeasuredError, Verdict(comparisons=(UNCLEAR,)), strict=True)
+    assert headline(text) == "p99 +12.9 % [−3.2, +31.7]: inconclusive, which fails under --fileperf-strict"
+
+
+def test_a_further_measurement_of_a_test_is_named() -> None:
+    with pytest.raises(RegressionError) as caught:
+        raise_for(Verdict(comparisons=(REGRESSED,)), strict=False, ci=False, further="#2")
+    assert headline(str(caught.value)).endswith("worse than its baseline (measurement #2)")
 
 
 def test_the_message_of_a_regression_with_limits() -> None:
     verdict = Verdict(comparisons=(replace(REGRESSED, reason=None), UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS))
     assert message_of(RegressionError, verdict, strict=True, ci=True) == (
         """\
-test_upload: worse than its baseline, and max_p99, max_rss do not hold
+rps −15.1 % [−18.8, −11.3], worse than its baseline; max_p99 30.0 ms,
+  measured 35.0 ms; max_rss 256 MiB, not measured
 
-metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps      2,050/s  1,740/s  −15.1 (−18.8…−11.3)        5 %  REGRESSED
-p99      31.0 ms  35.0 ms   +12.9 (−3.2…+31.7)       25 %  INCONCLUSIVE
+metric  baseline      now    change in % [90 %]  tolerance  outcome
+rps      2,050/s  1,740/s  −15.1 [−18.8, −11.3]        5 %  REGRESSED
+p99      31.0 ms  35.0 ms   +12.9 [−3.2, +31.7]       25 %  INCONCLUSIVE
 
-limit      allowed  measured
-min_rps  ≥ 1,500/s   1,740/s  holds
-max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
-max_rss  ≤ 256 MiB         –  DOES NOT HOLD
-
-limited by: server CPU (98 % of its core)
 p99: only a worsening of 120 % could have been seen: use more boots or a
   longer duration, or use a tolerance of 44 %
 max_rss: server peak RSS was not measured in this run
+limited by: thread pool: 40 threads busy
 if the new level is meant to stay, store it with --fileperf-update=all"""
     )
 
 
 def test_metrics_with_the_same_reason_share_a_line() -> None:
     verdict = Verdict(comparisons=(NEW, replace(NEW, metric="p99")))
-    assert message_of(NotMeasuredError, verdict, strict=True).endswith(
-        "\nrps, p99: there is no baseline: store one with --fileperf-update"
+    assert "\nrps, p99: there is no baseline: store one with --fileperf-update\n" in message_of(
+        NotMeasuredError, verdict, strict=True
     )
 
 
 def test_the_message_of_a_limit() -> None:
     assert message_of(LimitExceededError, Verdict(comparisons=(NEW, IMPROVED), limits=(SLOW_P99,))) == (
         """\
-test_upload: max_p99 does not hold
+max_p99 30.0 ms, measured 35.0 ms
 
-metric  baseline      now   change in % (90 %)  tolerance  outcome
-rps            –  2,050/s                    –        5 %  NEW
-rps      2,050/s  2,500/s  +21.9 (+17.0…+27.0)        5 %  IMPROVED
+metric  baseline      now    change in % [90 %]  tolerance  outcome
+rps            –  2,050/s                     –        5 %  NEW
+rps      2,050/s  2,500/s  +21.9 [+17.0, +27.0]        5 %  IMPROVED
 
-limit      allowed  measured
-max_p99  ≤ 30.0 ms   35.0 ms  DOES NOT HOLD
-
-limited by: server CPU (98 % of its core)
 rps: there is no baseline: store one with --fileperf-update
 rps: better than its baseline: store the new level with
-  --fileperf-update=all"""
+  --fileperf-update=all
+limited by: thread pool: 40 threads busy"""
     )
 
 
 NEW_MESSAGE = """\
-test_upload: not compared, which fails {where}
+rps: not compared, which fails {where}
 
 metric  baseline      now  change in %  tolerance  outcome
 rps            –  2,050/s            –        5 %  NEW
 
-limited by: server CPU (98 % of its core)
-rps: there is no baseline: store one with --fileperf-update"""
+rps: there is no baseline: store one with --fileperf-update
+limited by: thread pool: 40 threads busy"""
 
 
 @pytest.mark.parametrize(
@@ -179,26 +197,24 @@ def test_the_message_of_a_new_one_where_that_fails(strict: bool, ci: bool, where
 def test_the_message_of_an_inconclusive_one_under_strict() -> None:
     assert message_of(NotMeasuredError, Verdict(comparisons=(UNCLEAR,)), strict=True) == (
         """\
-test_upload: inconclusive, which fails under --fileperf-strict
+p99 +12.9 % [−3.2, +31.7]: inconclusive, which fails under
+  --fileperf-strict
 
-metric  baseline      now  change in % (90 %)  tolerance  outcome
-p99      31.0 ms  35.0 ms  +12.9 (−3.2…+31.7)       25 %  INCONCLUSIVE
+metric  baseline      now   change in % [90 %]  tolerance  outcome
+p99      31.0 ms  35.0 ms  +12.9 [−3.2, +31.7]       25 %  INCONCLUSIVE
 
-limited by: server CPU (98 % of its core)
 p99: only a worsening of 120 % could have been seen: use more boots or a
-  longer duration, or use a tolerance of 44 %"""
+  longer duration, or use a tolerance of 44 %
+limited by: thread pool: 40 threads busy"""
     )
 
 
 def test_the_message_of_a_saturated_run_with_limits_alone_under_strict() -> None:
     assert message_of(NotMeasuredError, Verdict(limits=(FAST_RPS,), saturated=True), strict=True) == (
         """\
-test_upload: inconclusive, which fails under --fileperf-strict
+generator saturated: inconclusive, which fails under --fileperf-strict
 
-limit      allowed  measured
-min_rps  ≥ 1,500/s   1,740/s  holds
-
-limited by: server CPU (98 % of its core)
+limited by: thread pool: 40 threads busy
 the load generator was saturated, so this is its own speed and not the
   server's: use fewer connections"""
     )
@@ -214,7 +230,7 @@ the load generator was saturated, so this is its own speed and not the
     ],
 )
 def test_what_does_not_fail(verdict: Verdict, strict: bool, ci: bool) -> None:
-    assert error_of(lambda: raise_for(verdict, strict=strict, ci=ci, title="test_upload")) is None
+    assert error_of(lambda: raise_for(verdict, strict=strict, ci=ci)) is None
 
 
 def test_the_widest_table_fits_80_columns() -> None:
@@ -239,14 +255,14 @@ def run_of(requests: int, *failures: Failure) -> Measurement:
 
 def failed_message(measurement: Measurement, max_error_rate: float = 0.0) -> str:
     with pytest.raises(RequestsFailedError) as caught:
-        raise_for_failed_requests(measurement, max_error_rate, "test_upload")
+        raise_for_failed_requests(measurement, max_error_rate)
     return str(caught.value)
 
 
 def test_the_message_of_failed_requests() -> None:
     assert failed_message(run_of(12_000, BROKEN, TIMEOUTS), 0.01) == (
         """\
-test_upload: 1,207 of 13,207 requests failed (9.14 %, allowed 1 %)
+1,207 of 13,207 requests failed (9.14 %, allowed 1 %): mostly status 500
 
 1,204 × status 500
         500 Internal Server Error
@@ -263,7 +279,7 @@ test_upload: 1,207 of 13,207 requests failed (9.14 %, allowed 1 %)
 def test_the_message_when_none_succeeded() -> None:
     assert failed_message(run_of(0, TIMEOUTS), 1.0) == (
         """\
-test_upload: none of 3 requests succeeded
+none of 3 requests succeeded: timeout
 
 3 × timeout
     no answer within 30 s"""
@@ -271,12 +287,12 @@ test_upload: none of 3 requests succeeded
 
 
 def test_the_message_when_none_was_made() -> None:
-    assert failed_message(run_of(0), 1.0) == "test_upload: no request was made"
+    assert failed_message(run_of(0), 1.0) == "no request was made"
 
 
 def test_a_rare_failure_is_not_shown_as_none() -> None:
     first = failed_message(run_of(99_999, replace(TIMEOUTS, count=1))).splitlines()[0]
-    assert first == "test_upload: 1 of 100,000 requests failed (0.001 %, allowed 0 %)"
+    assert first == "1 of 100,000 requests failed (0.001 %, allowed 0 %): timeout"
 
 
 def test_many_kinds_are_cut_short() -> None:
@@ -287,4 +303,4 @@ def test_many_kinds_are_cut_short() -> None:
 @pytest.mark.parametrize("requests,failed,allowed", [(10, 0, 0.0), (99, 1, 0.01), (1, 99, 1.0)])
 def test_as_many_failures_as_allowed_do_not_fail(requests: int, failed: int, allowed: float) -> None:
     failures = (replace(TIMEOUTS, count=failed),) if failed else ()
-    assert error_of(lambda: raise_for_failed_requests(run_of(requests, *failures), allowed, "test_upload")) is None
+    assert error_of(lambda: raise_for_failed_requests(run_of(requests, *failures), allowed)) is None

@@ -16,6 +16,7 @@ from importlib.resources import files
 from pytest_fileperf.judge.environment import server_packages
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.report.counts import summary_line
 from pytest_fileperf.report.details import word_of
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
@@ -25,7 +26,6 @@ from pytest_fileperf.report.page.markup import Markup, data_block, document, ele
 from pytest_fileperf.report.page.overview import entries_of, overview
 from pytest_fileperf.report.page.section import facts_list, section
 from pytest_fileperf.report.short_summary import SLOWER_WORLD, slower_worlds
-from pytest_fileperf.report.terminal import summary_line
 
 __all__ = ("results_html",)
 
