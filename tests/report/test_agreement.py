@@ -19,8 +19,10 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plugin.measuring import properties
+from pytest_fileperf.report.annotations import annotations_of
 from pytest_fileperf.report.comparisons import world_text
 from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.session.failing import raise_for
@@ -137,8 +139,14 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
 
     page = results_html(session_record([shown]))
     assert_all_agree(re.findall(rf"</b> {FIGURE} → {FIGURE} <b>{CHANGE} %</b>", page), count)
-    cells = rf'<td class="number">{FIGURE}</td><td class="number">{FIGURE}</td><td class="number"><b>{CHANGE} %</b>'
+    cell = '<td class="number"[^>]*>'
+    cells = rf"{cell}{FIGURE}</td>{cell}{FIGURE}</td>{cell}<b>{CHANGE} %</b>"
     assert_all_agree(re.findall(cells, page), count)
+
+    summary = markdown_report(session_record([shown]))
+    assert_all_agree(re.findall(rf"\| {FIGURE} → {FIGURE} \| {CHANGE} % ", summary), count)
+    (said,) = annotations_of([shown])
+    assert_all_agree(re.findall(rf"{FIGURE} → {FIGURE}, {CHANGE} % \(", "\n".join(said.lines)), count)
 
     (told,) = json.loads(results_json(session_record([shown])))["results"]
     for item in told["verdict"]["comparisons"]:
