@@ -75,7 +75,9 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
         blocks.append(_calm(calm, common))
     blocks += map(_ranked, record.groups)
     if common:
-        blocks.append(["Of all tests:", "", *(f"- {_escaped(text)}" for text in common)])
+        blocks.append(["Of all tests:", "", *(f"- {_escaped(text)}" for text in common), ""])
+    if record.said:
+        blocks.append(_block("\n".join(record.said)))
     return _within([line for block in blocks for line in block], limit_bytes)
 
 

@@ -58,6 +58,11 @@ def test_what_holds_for_all_tests_is_said_once() -> None:
     assert text.count("not clear what limited it") == 1
 
 
+def test_lines_about_the_whole_session_come_last() -> None:
+    record = replace(session_record([result()]), said=("fileperf: 1 stale baseline", "  test_`a`"))
+    assert markdown_report(record).endswith("\n\n```text\nfileperf: 1 stale baseline\n  test_`a`\n```\n")
+
+
 def test_no_text_becomes_markup() -> None:
     failed = recording(failures=(Failure(kind=EVIL, count=1, example=EVIL),))
     evil = result(EVIL, recorded=failed, server=EVIL, group=EVIL, verdict=Verdict(comparisons=(REGRESSED,)))
