@@ -8,9 +8,9 @@ from statistics import median
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Phase, Round
+from pytest_fileperf.measure.recording import Phase, Recording, Round
 
-__all__ = ("Pair", "PairSide", "pair_side", "sides_of")
+__all__ = ("Pair", "PairSide", "pair_side", "sides_by_boot", "sides_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,15 @@ def pair_side(rounds: Iterable[Round], peaks_bytes: Iterable[int]) -> PairSide:
         stretches=_stretches(rounds),
         runs={"rss": float(max(peaks))} if peaks else {},
     )
+
+
+def sides_by_boot(recording: Recording) -> tuple[PairSide, ...]:
+    """Returns what each boot has shown, in order."""
+    found = []
+    for boot in recording.boots:
+        peaks = () if boot.peak_rss_bytes is None else (boot.peak_rss_bytes,)
+        found.append(pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), peaks))
+    return tuple(found)
 
 
 def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:

@@ -7,12 +7,13 @@ is only in the part for other programs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.judge.groups import Asked, RankedGroup, SessionRecord
+from pytest_fileperf.judge.pair import Pair, sides_by_boot
 from pytest_fileperf.judge.ranking import Ranking
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.measurement import with_histograms
@@ -45,10 +46,27 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Paired:
+    """What the rounds do not tell of a pair of boots."""
+
+    stabilised: tuple[str, ...] = ()
+    base_boots_anew: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A result without what is made of its rounds: it would double the file."""
+
+    result: Result
+    paired: tuple[_Paired, ...] = ()
+    """Of pairs whose sides are the boots of both recordings; others are in the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
     """What a session measured."""
 
-    results: tuple[Result, ...]
+    results: tuple[_Kept, ...]
     groups: tuple[_Group, ...] = ()
     unknown_params: tuple[str, ...] = ()
 
@@ -57,7 +75,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
     """Returns what was measured, as values for `json.dumps`."""
     places = {id(result): place for place, result in enumerate(record.results)}
     measured = _Measured(
-        results=record.results,
+        results=tuple(map(_kept, record.results)),
         groups=tuple(
             _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
             for group in record.groups
@@ -97,10 +115,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     decoder = Decoder(held.get("histograms"))
     facts: _Facts = decoder.decode(document, _Facts, "")
     measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
-    results = tuple(
-        replace(result, measurement=with_histograms(result.measurement, result.recording))
-        for result in measured.results
-    )
+    results = tuple(map(_whole, measured.results))
     groups = tuple(_group(group, results) for group in measured.groups)
     ranked = {id(result) for group in groups for result in group.results}
     return SessionRecord(
@@ -114,6 +129,31 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
         versions=facts.versions,
         commit=facts.commit,
         environment=facts.environment,
+    )
+
+
+def _kept(result: Result) -> _Kept:
+    paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
+    if not paired or _pairs(result, paired) != result.pairs:
+        return _Kept(result=result)
+    return _Kept(result=replace(result, pairs=()), paired=paired)
+
+
+def _whole(kept: _Kept) -> Result:
+    result = kept.result
+    return replace(
+        result,
+        measurement=with_histograms(result.measurement, result.recording),
+        pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
+    )
+
+
+def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
+    """Returns the pairs that the boots of both recordings make."""
+    sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
+    return tuple(
+        Pair(base=base, now=now, stabilised=each.stabilised, base_boots_anew=each.base_boots_anew)
+        for base, now, each in zip(*sides, paired, strict=False)
     )
 
 

@@ -37,6 +37,13 @@ REASON = Reason(
 )  # fmt: skip
 
 
+def otherwise_paired() -> Result:
+    """Returns a result whose pairs are not the boots of its recordings, as of a server that is not booted anew."""
+    shown = compared()
+    pairs = (replace(pair, base=pair.now, stabilised=("hash seed",), base_boots_anew=False) for pair in shown.pairs)
+    return replace(shown, pairs=tuple(pairs))
+
+
 def odd() -> Iterable[Result]:
     """Yields results with every kind of value that a record may hold."""
     boots = replace(recording(), rounds=recording().rounds[:1]).boots
@@ -64,7 +71,7 @@ def odd() -> Iterable[Result]:
 RECORDS: dict[str, Callable[[], Sequence[Result]]] = {
     "nothing": tuple,
     "every kind": every_kind,
-    "in turn": lambda: (compared(), with_itself()),
+    "in turn": lambda: (compared(), with_itself(), otherwise_paired()),
     "open loop": lambda: (*form_uploads(), result(recorded=watched(open_loop(boots=2), growing=1, busy=True))),
     "groups": lambda: (*stacks(), result("test_alone")),
     "odd": lambda: tuple(odd()),
@@ -126,6 +133,16 @@ def test_reports_of_what_is_read_are_those_of_the_session(
         )
 
 
+def test_pairs_are_made_of_their_rounds_and_not_kept_besides() -> None:
+    shown = compared()
+    (kept,) = json.loads(results_json(session_record([shown])))["record"]["measured"]["results"]
+    assert "pairs" not in kept["result"]
+    assert kept["paired"] == [{}] * len(shown.pairs)
+    other = replace(shown, pairs=tuple(replace(pair, base=pair.now) for pair in shown.pairs))
+    (kept,) = json.loads(results_json(session_record([other])))["record"]["measured"]["results"]
+    assert "paired" not in kept
+
+
 @given(st.lists(st.integers(0, 10**12), max_size=40))
 def test_histograms_come_back_exactly(values_ns: list[int]) -> None:
     histogram, encoder = Histogram.of(values_ns), Encoder()
@@ -179,7 +196,7 @@ def changed(document: dict[str, Any], place: Sequence[str | int], value: object)
     return document
 
 
-FIRST = ("record", "measured", "results", 0)
+FIRST = ("record", "measured", "results", 0, "result")
 GROUP = ("record", "measured", "groups", 0)
 ROUND = (*FIRST, "recording", "rounds", 1)
 
@@ -210,7 +227,7 @@ def test_damage_is_told_with_its_place(
     path.write_text(json.dumps(changed(document, place, value)), encoding="utf-8")
     with pytest.raises(RecordError) as told:
         read_record(path)
-    assert str(told.value).startswith(f"{path} is damaged: {why.replace('…', 'record.measured.results[0]')}")
+    assert str(told.value).startswith(f"{path} is damaged: {why.replace('…', 'record.measured.results[0].result')}")
 
 
 def test_fields_of_a_later_version_are_ignored(document: dict[str, Any], tmp_path: Path) -> None:
