@@ -19,6 +19,7 @@ ONCE = (
     # Whole pytest runs, servers, and other processes.
     "drive/test_process.py",
     "plugin/test_against.py",
+    "plugin/test_app_as_made.py",
     "plugin/test_async.py",
     "plugin/test_coverage.py",
     "plugin/test_load.py",

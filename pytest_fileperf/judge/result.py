@@ -114,6 +114,8 @@ class Result:
     """The latencies of the stored baseline, where its figures alone are what the run was compared with."""
     noise: tuple[NoiseFloor, ...] = ()
     """What the gates could see here, where the same code was compared with itself."""
+    server_notes: tuple[str, ...] = ()
+    """What a reader must know of what the server serves, as sentences without a full stop."""
     explanation: Explanation | None = None
     """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
     baseline_written: bool = False

@@ -142,9 +142,10 @@ def _whole_seconds(seconds: float) -> str:
 def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     recording = result.recording
-    found = []
+    found: list[str] = []
     if saturated := saturated_text(result):
         found.append(saturated)
+    found += result.server_notes
     if recording.engine != "replay" and recording.why_engine:
         found.append(f"engine {recording.engine}: {plain(recording.why_engine)}")
     if recording.engine != "in-process" and not recording.pinned and not result.smoke:

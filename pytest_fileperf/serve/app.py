@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copyreg
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Any
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.serve.databases import Databases, databases_here
 from pytest_fileperf.serve.loading import check_app, load_app, make_app, takes
+from pytest_fileperf.serve.made import Made, made_of
 
-__all__ = ("AppSpec", "app_spec")
+__all__ = ("AppSpec", "app_spec", "as_made")
 
 _HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
 
@@ -24,6 +27,10 @@ class AppSpec:
     target: object
     """`"package.module:attribute"`, or an app or factory that no importable module holds."""
     factory: bool = False
+    made: Made | None = None
+    """What the test has made of the app object; None for a name, a factory, or an app that needs no comparison."""
+    databases: Databases = field(default_factory=Databases)
+    """Those of the test process."""
 
     @property
     def name(self) -> str:
@@ -33,9 +40,13 @@ class AppSpec:
         return str(getattr(self.target, "__name__", None) or f"{type(self.target).__name__} object")
 
     @property
-    def key(self) -> tuple[object, bool]:
-        """Equal for equal specs only: the import string, or which object it is. Hashable, unlike some apps."""
-        return (self.target if isinstance(self.target, str) else id(self.target), self.factory)
+    def key(self) -> tuple[object, ...]:
+        """Equal for specs that can share a server. Hashable, unlike some apps.
+
+        It is the import string, or which object it is, and what the test has made of it.
+        """
+        target = self.target if isinstance(self.target, str) else id(self.target)
+        return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self) -> object:
         """Returns the app, imported or made in this process; raises AppLoadError."""
@@ -53,7 +64,7 @@ class AppSpec:
         import cloudpickle
 
         try:
-            with _test_modules_by_value(), _starlette_state_by_value():
+            with _test_modules_by_value(), _starlette_by_value():
                 data: bytes = cloudpickle.dumps(self.target)
         except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
             reason = f"{type(error).__name__}: {error}"
@@ -76,6 +87,15 @@ def app_spec(app: object) -> AppSpec:
         check_app(app, AppSpec(app).name)
     found = _import_string(app)
     return AppSpec(found or app, factory)
+
+
+def as_made(spec: AppSpec, app: object) -> AppSpec:
+    """Returns the spec for a server in another process, which has to serve the app as it is now in this one."""
+    spec = replace(spec, databases=databases_here())
+    if spec.factory or isinstance(app, str | AppSpec):
+        return spec
+    importable = {name: module for name, module in _modules() if not _is_test_module(name, module)}
+    return replace(spec, made=made_of(app, importable, _test_modules_by_value))
 
 
 def _from_text(text: str) -> AppSpec:
@@ -119,17 +139,24 @@ def _test_modules_by_value() -> Iterator[None]:
 
 
 @contextmanager
-def _starlette_state_by_value() -> Iterator[None]:
-    """Within the block, an `app.state` can be rebuilt; its `__getattr__` alone would call itself for ever."""
+def _starlette_by_value() -> Iterator[None]:
+    """Within the block, two things can be rebuilt that an app has.
+
+    Its state: the `__getattr__` alone would call itself for ever. And FastAPI's included routers, which have a lock.
+    """
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
-    if state is None or state in copyreg.dispatch_table:
-        yield
-        return
-    copyreg.pickle(state, lambda value: (type(value), (dict(vars(value)["_state"]),)))
+    included: type | None = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
+    reducers: dict[type | None, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+        state: lambda value: (type(value), (dict(vars(value)["_state"]),)),
+        included: lambda value: (type(value), (vars(value)["original_router"], vars(value)["include_context"])),
+    }
+    added = {kind: reduce for kind, reduce in reducers.items() if kind and kind not in copyreg.dispatch_table}
+    copyreg.dispatch_table.update(added)
     try:
         yield
     finally:
-        del copyreg.dispatch_table[state]
+        for kind in added:
+            del copyreg.dispatch_table[kind]
 
 
 def _modules() -> Iterator[tuple[str, ModuleType]]:

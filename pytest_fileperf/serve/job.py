@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import sys
@@ -13,6 +14,7 @@ from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.databases import Databases
 from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.spec import AsgiSpec
@@ -43,6 +45,11 @@ class Job:
     """Environment variables whose names in braces the workers fill in."""
     start_s: float
     graceful_s: int
+    databases: Sequence[Sequence[str]]
+    """Alias and name of each database of Django in the test process."""
+    django_settings: str
+    env_given: Sequence[str]
+    """The names of the environment variables that the user gave the server."""
 
     @classmethod
     def of(
@@ -73,6 +80,9 @@ class Job:
             env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),
             start_s=spec.start_timeout_s,
             graceful_s=max(1, int(spec.stop_timeout_s / 2)),
+            databases=app.databases.names,
+            django_settings=app.databases.settings,
+            env_given=tuple(dict(spec.env)),
         )
 
     @classmethod
@@ -89,7 +99,18 @@ class Job:
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, run_directory: Path) -> object:
-        """Returns the app, imported, made or rebuilt in this process; raises AppLoadError."""
+        """Returns the app, imported, made or rebuilt in this process.
+
+        Raises AppLoadError, also where it would use a real database of Django in place of a test database.
+        """
+        app = self._loaded(run_directory)
+        theirs = Databases(names=tuple((alias, name) for alias, name in self.databases), settings=self.django_settings)
+        chosen = [os.environ.get(name, "") for name in self.env_given]
+        if refusal := theirs.refusal(chosen):
+            raise AppLoadError(f"{self.app_name} is not served: {refusal}")
+        return app
+
+    def _loaded(self, run_directory: Path) -> object:
         if self.target is not None:
             return AppSpec(self.target, self.factory).load()
         try:

@@ -16,7 +16,7 @@ from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvic
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "prepare", "refuse_other_version")
+__all__ = ("Launch", "prepare", "refuse_changed", "refuse_other_version")
 
 
 class Launch(Protocol):
@@ -83,6 +83,17 @@ def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -
     """Raises PlanError, with what to do, where the other side of a comparison cannot run this."""
     if problem := _why_only_here(spec, app):
         raise PlanError(f"this cannot be compared with {title}: {problem}", where=type(spec).__name__)
+
+
+def refuse_changed(running: RunningServer, *, title: str) -> None:
+    """Raises PlanError where a test has changed the app here: that of the other side has no such change."""
+    if running.changed:
+        names = ", ".join(name for name, _ in running.changed)
+        raise PlanError(
+            f"this cannot be compared with {title}: the test has set {names} on the app, which the other side "
+            "imports as it is: give a factory that does so, in a module that both sides have, "
+            'as in "package.module:make()"'
+        )
 
 
 def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:

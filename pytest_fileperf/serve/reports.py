@@ -34,6 +34,8 @@ class Ready:
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
     files: Sequence[str]
     """Where its modules were loaded from, without those of this package and of the interpreter."""
+    changed: Sequence[Sequence[str]] = ()
+    """What the test has set on the app that was imported: the name of each part, and what it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class RunningServer(ABC):
     """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
     files: tuple[str, ...] = ()
     """Where its modules were loaded from when it was ready, without those of the interpreter; empty where unknown."""
+    changed: tuple[tuple[str, str], ...] = ()
+    """What the test has set on the app that the server imported: the name of each part, and what it holds."""
 
     @property
     @abstractmethod
@@ -70,13 +72,22 @@ class RunningServer(ABC):
 
     def identity(self) -> dict[str, object]:
         """Returns what a comparison with another run depends on, as JSON values: without the port."""
+        changed = {"set by the test": [name for name, _ in self.changed]} if self.changed else {}
         return {
             "kind": self.kind,
             "workers": self.workers,
             "loop": self.loop,
             "http": self.http,
             "stabilised": list(self.stabilised),
+            **changed,
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of what it serves, as sentences without a full stop."""
+        if not self.changed:
+            return ()
+        return (f"served with what the test has set on the app: {'; '.join(map(' '.join, self.changed))}",)
 
     @abstractmethod
     def check(self) -> None:

@@ -8,13 +8,14 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from uvicorn import Config
 from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
+from pytest_fileperf.serve.fitting import Fitting
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.names import fill_environment
@@ -40,16 +41,19 @@ class WorkerStart:
     job: Job
     run_directory: Path
     port: int
+    fitting: Fitting = field(default_factory=Fitting)
 
     def load_app(self) -> object:
-        """Returns the app, loaded in this process; ends the process where it does not load."""
+        """Returns the app, loaded in this process and as the test made it; ends the process where that cannot be."""
         write_report(self.run_directory, Started(pid=os.getpid()))
         allow_profilers()
         _show_output_at_once()
         fill_environment(self.job.env, port=self.port, run_directory=self.run_directory)
         move_heap()
         try:
-            return self.job.load_app(self.run_directory)
+            app = self.job.load_app(self.run_directory)
+            self.fitting.fit(app, self.run_directory)
+            return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
@@ -75,6 +79,7 @@ class WorkerStart:
             tracer=tracer_now(),
             app_file=self.job.app_file(),
             files=_loaded_files(),
+            changed=self.fitting.changed(),
         )
         write_report(self.run_directory, ready)
 
@@ -122,6 +127,12 @@ class _Lifespan(LifespanOn):
         await super().startup()
         if self.should_exit:
             self._start.report_failure("lifespan", "the app failed in its lifespan start-up")
+            return
+        try:
+            self._start.fitting.started()
+        except AppLoadError as error:
+            self._start.report_failure("app", str(error))
+            self.should_exit = True
 
 
 def _loaded_files() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -66,6 +66,8 @@ class AsgiProgram:
             raise PlanError(*missing, where=type(self.spec).__name__)
         if not isinstance(self.app.target, str):
             (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
+        if self.app.made is not None and isinstance(self.app.target, str):
+            replace(self.app.made, binding=self.code_tree.is_here).write(run_directory)
         job = Job.of(self.spec, self.app, code_tree=self.code_tree, needs=needs, lent=lend_package(run_directory))
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
@@ -151,6 +153,7 @@ class RunningWorkers(RunningProcess):
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.tracer = ready[0].tracer
         self.files = tuple(sorted({file for report in ready for file in report.files}))
+        self.changed = tuple((name, held) for name, held in ready[0].changed)
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 
     @property

@@ -69,6 +69,7 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
         recording=recording,
         measurement=measurement,
         verdict=Verdict(),
+        server_notes=server.notes,
         explanation=None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request),
     )
     return Measured(result=result, log=boots.log, files=server.files)

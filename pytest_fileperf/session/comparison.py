@@ -211,6 +211,7 @@ class Comparison:
             base=base,
             pairs=tuple(self._pairs),
             base_seconds=seconds,
+            server_notes=server.notes,
             noise=self._noise(seconds) if plan.to_the_end else (),
             explanation=self._explained(servers) if regressed and not plan.to_the_end else None,
         )

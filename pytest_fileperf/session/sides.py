@@ -10,7 +10,7 @@ from functools import partial
 
 from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.serve.launch import Launch
+from pytest_fileperf.serve.launch import Launch, refuse_changed
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
@@ -95,6 +95,8 @@ class Sides:
                 with self._of_base() if side is Side.BASE else nullcontext():
                     launches[side].start()
                     servers[side] = launches[side].ready()
+            if self._base.url is None and not self._base.code_tree.is_here:
+                refuse_changed(servers[Side.NOW], title=self._base.title)
             return servers[Side.BASE], servers[Side.NOW]
         except _NoBaseError as error:
             return Absent(side=Side.BASE, what=str(error), app=True)

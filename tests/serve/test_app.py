@@ -10,13 +10,15 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from serve import apps
+from starlette.routing import Route
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec, app_spec
 
 here = FastAPI(title="in a test module")
+here.include_router(APIRouter(routes=[Route("/included", lambda request: None)]))
 here.state.answer = 42
 
 
@@ -78,6 +80,7 @@ def test_an_app_of_a_test_module_is_sent_by_value() -> None:
     assert isinstance(rebuilt, FastAPI)
     assert rebuilt.title == "in a test module"
     assert rebuilt.state.answer == 42
+    assert rebuilt.url_path_for("<lambda>") == "/included"
 
 
 def test_several_workers_need_an_import_string() -> None:

@@ -1,0 +1,256 @@
+"""The server serves the app that a fixture gives, with whatever the fixture has set on it; or the app is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import fastapi  # noqa: F401 # else each run in this process would import it anew
+import pytest
+from versions.repositories import Repo
+
+Run = Callable[..., pytest.RunResult]
+
+APP = """
+import threading
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI
+
+
+class Session:
+    def __init__(self, url):
+        self.url, self.lock = url, threading.Lock()
+
+    def __repr__(self):
+        return f"Session({self.url})"
+
+
+def get_db():
+    return "production"
+
+
+@asynccontextmanager
+async def lifespan(app):
+    app.state.session = Session("pool")
+    app.state.ready = True
+    yield
+    app.state.ready = False
+
+
+app = FastAPI(lifespan=lifespan)
+app.state.engine = Session("production")
+
+
+@app.get("/")
+def index(db=Depends(get_db)):
+    return db
+
+
+@app.get("/flag")
+def flag():
+    return str(getattr(app.state, "flag", None))
+"""
+
+OVERRIDES = """
+import pytest
+from fastapi_app import app, get_db
+
+def fake_db():
+    return "fake"
+
+@pytest.fixture
+def fileperf_app():
+    app.dependency_overrides[get_db] = fake_db
+    app.state.flag = 7
+    yield app
+    app.dependency_overrides.clear()
+    del app.state.flag
+
+def test_overridden(fileperf):
+    fileperf.get("/", expect_body=b'"fake"')
+    fileperf.get("/flag", expect_body=b'"7"')
+"""
+
+
+@pytest.fixture
+def shop(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A directory with `fastapi_app.py`."""
+    pytester.makepyfile(fastapi_app=APP)
+    pytester.makeini("[pytest]\npythonpath = .\n")
+    return pytester
+
+
+def test_what_a_fixture_sets_is_served_and_said(shop: pytest.Pytester, run: Run) -> None:
+    """Also to a handler that reads the app as a global; each test has its own, and several workers have it too."""
+    shop.makepyfile(
+        test_it=f"""{OVERRIDES}
+def test_reset(fileperf):
+    app.dependency_overrides.clear()
+    app.state.flag = None
+    fileperf.get("/", expect_body=b'"production"')
+    fileperf.get("/flag", expect_body=b'"None"')
+
+def test_with_workers(fileperf):
+    app.dependency_overrides[get_db] = lambda: "other"
+    fileperf.get("/", expect_body=b'"other"', workers=2)
+
+def test_in_this_process(fileperf):
+    fileperf.get("/", expect_body=b'"fake"', server="inprocess")
+"""
+    )
+    result = run("--fileperf-smoke", "-v")
+    result.assert_outcomes(passed=4)
+    said = " ".join(result.stdout.str().split())
+    overrides = "dependency_overrides fastapi_app.get_db → test_it.fake_db; state.flag 7"
+    assert f"served with what the test has set on the app: {overrides}" in said
+
+
+def test_what_cannot_be_sent_is_refused_with_the_difference(shop: pytest.Pytester, run: Run) -> None:
+    shop.makepyfile(
+        test_it="""
+        import pytest
+        from fastapi_app import Session, app, get_db
+
+        @pytest.fixture
+        def fileperf_app():
+            yield app
+            app.dependency_overrides.clear()
+            app.state.engine = None
+            app.routes[:] = app.routes[:6]
+
+        def test_override(fileperf):
+            session = Session("test")
+            app.dependency_overrides[get_db] = lambda: session
+            fileperf.get("/")
+
+        def test_state(fileperf):
+            app.state.engine = Session("test")
+            fileperf.get("/")
+
+        def test_route(fileperf):
+            app.state.engine = Session("production")
+            app.get("/more")(get_db)
+            fileperf.get("/")
+        """
+    )
+    result = run("--fileperf-smoke", "-p", "no:randomly")
+    result.assert_outcomes(failed=3)
+    said = " ".join(result.stdout.str().split())
+    assert (
+        "the test's app has dependency_overrides fastapi_app.get_db → test_it.test_override.<locals>.<lambda>" in said
+    )
+    assert "the one that the server imports has none. It cannot be set there: cannot pickle '_thread.lock'" in said
+    assert "has state.engine Session(test), the one that the server imports has Session(production)" in said
+    assert "has routes GET /more fastapi_app.get_db, which the one that the server imports lacks" in said
+    assert said.count('Give a factory in a module that the server can import ("package.module:make()")') >= 3
+
+
+def test_each_way_out_of_a_refusal_works(project: pytest.Pytester, run: Run) -> None:
+    app = project.path / "server_app.py"
+    app.write_text(
+        f"""{app.read_text().partition("def make")[0]}
+from functools import partial
+
+def make(text="by default"):
+    async def app(scope, receive, send):
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        await respond(send, text.encode())
+    return app
+"""
+    )
+    project.makepyfile(
+        """
+        from functools import partial
+
+        import pytest
+        import server_app
+
+        @pytest.mark.parametrize("app, answer", [
+            ("server_app:make()", b"by default"),
+            (server_app.make, b"by default"),
+            (partial(server_app.make, "partly"), b"partly"),
+            (lambda: server_app.make("of a lambda"), b"of a lambda"),
+        ])
+        def test_factory(fileperf, app, answer):
+            fileperf.get("/", app=app, expect_body=answer)
+        """
+    )
+    run("--fileperf-smoke").assert_outcomes(passed=4)
+
+
+def test_an_app_that_a_test_client_has_run_is_served(shop: pytest.Pytester, run: Run) -> None:
+    """What the lifespan has set, the server's own lifespan sets: it is no change, and nothing is said of it."""
+    shop.makepyfile(
+        test_it="""
+        import asyncio
+        from fastapi_app import app
+
+        def run_lifespan():
+            async def go():
+                async with app.router.lifespan_context(app):
+                    app.middleware_stack = app.build_middleware_stack()
+            asyncio.run(go())
+
+        def test_served(fileperf, fileperf_server):
+            run_lifespan()
+            assert app.state.ready is False
+            fileperf.get("/", app=app, expect_body=b'"production"')
+        """
+    )
+    shop.makeini("[pytest]\npythonpath = .\nfileperf_app = fastapi_app:app\n")
+    result = run("--fileperf-smoke", "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*set on the app*")
+
+
+def test_a_changed_app_is_not_compared_with_another_version(repo: Repo, shop: pytest.Pytester, run: Run) -> None:
+    shop.makepyfile(test_it=OVERRIDES)
+    repo.commit()
+    result = run("--fileperf-against=HEAD", "--fileperf-max-duration=1s")
+    result.assert_outcomes(failed=1)
+    said = " ".join(result.stdout.str().split())
+    assert "the test has set dependency_overrides, state.flag on the app, which the other side imports as it is" in said
+
+
+def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.Pytester, run: Run) -> None:
+    """Django itself is not needed for it."""
+    package = project.mkpydir("django")
+    (package / "conf.py").write_text("class settings:\n    configured = True\n")
+    (package / "db.py").write_text(
+        "import os\n\nclass connections:\n"
+        "    settings = {'default': {'NAME': os.environ.get('DB_NAME', 'shop')}, 'logs': {'NAME': 'logs'}}\n"
+    )
+    (project.path / "server_app.py").write_text(
+        f"import django.conf, django.db\n{(project.path / 'server_app.py').read_text().partition('annotations')[2]}"
+    )
+    project.makepyfile(
+        """
+        import pytest
+        import server_app
+        from django.db import connections
+        from pytest_fileperf import Uvicorn
+
+        @pytest.fixture
+        def test_database(monkeypatch):
+            monkeypatch.setitem(connections.settings["default"], "NAME", "test_shop")
+
+        def test_real(fileperf):
+            fileperf.get("/")
+
+        @pytest.mark.parametrize("app", ["server_app:app", server_app.app])
+        def test_lost(fileperf, test_database, app):
+            fileperf.get("/", app=app)
+
+        @pytest.mark.parametrize("name", ["test_shop", "boot{boot}"])
+        def test_given(fileperf, test_database, name):
+            fileperf.get("/", server=Uvicorn(env={"DB_NAME": name}))
+        """
+    )
+    result = run("--fileperf-smoke")
+    result.assert_outcomes(passed=3, failed=2)
+    said = " ".join(result.stdout.str().split())
+    assert (
+        'the database "default" of Django is "test_shop" in the test process, and would be "shop" in the server' in said
+    )
+    assert 'as in Uvicorn(env={"DB_NAME": "test_shop"})' in said
