@@ -24,18 +24,26 @@ class Standing(StrEnum):
     """Where one measurement stands in a word: the outcome of its gates, or what weighs more than it."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
+    """Not worse than the baseline by more than the tolerance. The test passes."""
     IMPROVED = "IMPROVED"
+    """Better than the baseline, beyond doubt. The test passes."""
     REGRESSED = "REGRESSED"
+    """Worse than the baseline by more than the tolerance, beyond doubt. The test fails."""
     LIMIT = "LIMIT"
-    """An absolute limit does not hold."""
+    """A limit such as `min_rps` or `max_p99` does not hold. The test fails."""
     FAILED = "FAILED"
-    """No request succeeded, or in a smoke run one did not."""
+    """No request succeeded, or in a smoke run one did not. The test fails."""
     INCONCLUSIVE = "INCONCLUSIVE"
+    """The evidence does not decide; the message says how small a change it could have shown. pytest counts the test as
+    `inconclusive`, with the letter `I`. It fails with `--fileperf-strict`."""
     SATURATED = "SATURATED"
-    """Nothing was found wrong, but the generator set the pace: never a PASS."""
+    """Nothing was found wrong, but the load generator used up its own core: the figures are its own and not the
+    server's. It is never a PASS."""
     NEW = "NEW"
+    """There is no baseline. The test passes; it fails with `--fileperf-strict`, and where the environment variable `CI`
+    is set and no limit judges the test."""
     UNGATED = "-"
-    """Nothing was compared."""
+    """Nothing was compared. The test passes."""
 
     @property
     def fails(self) -> bool:

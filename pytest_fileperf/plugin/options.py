@@ -53,12 +53,16 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "workers": ("N", "int", "worker processes of the server"),
     "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
-    "duration": ("TIME", "string", "time to measure each test for, as in 10s (default 5s)"),
-    "max_duration": ("TIME", "string", "longest time for each test of --fileperf-against (default 30s)"),
-    "rounds": ("N", "int", "rounds to divide that time into (default 12)"),
-    "boots": ("N", "int", "starts of the server to spread them over (default 3)"),
-    "warmup": ("TIME", "string", "time to load each boot before measuring (default 500ms)"),
-    "timeout": ("TIME", "string", "time after which a request counts as failed (default 30s)"),
+    "duration": ("TIME", "string", "how long to measure, over all boots of the server, as in 10s (default 5s)"),
+    "max_duration": (
+        "TIME",
+        "string",
+        "the longest time for a test that is measured in turn with another version, boots included (default 30s)",
+    ),
+    "rounds": ("N", "int", "how many rounds the duration is divided into; the statistics count rounds (default 12)"),
+    "boots": ("N", "int", "how many boots of the server share the duration (default 3, and 1 where there is no gate)"),
+    "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 500ms)"),
+    "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
 }
 """Keys with an option and an ini value. Each has its metavar, the ini value's type, and a help text."""
 JUDGE_INI: Mapping[str, str] = {
@@ -80,17 +84,38 @@ def add_options(parser: pytest.Parser) -> None:
     def option(name: str, **how: object) -> None:
         group.addoption(f"--fileperf{name}", dest=f"fileperf{name.replace('-', '_') or '_on'}", **how)
 
-    option("", action="store_true", default=False, help="run load tests, and compare them with their baselines")
-    option("-smoke", action="store_true", default=False, help="only a few requests each, nothing is judged")
+    option(
+        "",
+        action="store_true",
+        default=False,
+        help="run the load tests, and compare them with their baselines; without this, or an option that writes, "
+        "stores or compares results, they are skipped",
+    )
+    option(
+        "-smoke",
+        action="store_true",
+        default=False,
+        help="run the load tests with a few requests each, and check only that requests succeed",
+    )
     option(
         "-update",
         nargs="?",
         const="passed",
         metavar="all|new",
-        help="store baselines: of tests that certainly did not get worse, only missing ones (new), or all (all)",
+        help="store missing baselines, and those of tests that IMPROVED, measured in turn; only missing ones (new), or "
+        "all of them, also what got worse (all)",
     )
-    option("-reason", metavar="TEXT", help="why baselines are stored: kept with them, and said where a test regresses")
-    option("-update-in-ci", action="store_true", default=False, help="store baselines also where CI is set")
+    option(
+        "-reason",
+        metavar="TEXT",
+        help="why baselines are stored: kept with them, and shown where a test regresses",
+    )
+    option(
+        "-update-in-ci",
+        action="store_true",
+        default=False,
+        help="let --fileperf-update store baselines where the environment variable CI is set",
+    )
     option("-prune", action="store_true", default=False, help="remove baselines of tests that no longer exist")
     option(
         "-against",
@@ -99,17 +124,24 @@ def add_options(parser: pytest.Parser) -> None:
         "machine, or the same code on another Python",
     )
     option(
-        "-aa", action="store_true", default=False, help="compare the code with itself: how small a change would show"
+        "-aa",
+        action="store_true",
+        default=False,
+        help="compare the code with itself: how small a change would show here; only limits are judged",
     )
     option("-profile", action="store_true", default=False, help="say which functions of the app cost most CPU")
     option("-coverage", action="store_true", default=False, help=_COVERAGE_HELP)
-    option("-strict", action="store_true", default=False, help="NEW and INCONCLUSIVE fail the test too")
-    option("-json", metavar="PATH", help="write all figures and verdicts as JSON")
-    option("-html", metavar="PATH", help="write tables and charts as one HTML file")
+    option("-strict", action="store_true", default=False, help="tests that are NEW or INCONCLUSIVE fail too")
+    option("-json", metavar="PATH", help="write all figures and verdicts to a JSON file")
+    option("-html", metavar="PATH", help="write tables and charts to one HTML file (extra: html)")
     option("-markdown", metavar="PATH", help="write a summary for a pull request as Markdown")
     option("-codequality", metavar="PATH", help="write what got worse as a code quality report, which GitLab shows")
     option(
-        "-save", nargs="?", const="", metavar="NAME", help="save the run in pytest-benchmark's storage, under this name"
+        "-save",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="save the run in pytest-benchmark's storage, under this name (extra: benchmark)",
     )
     option("-baselines", metavar="DIR", help=f"directory of the baselines (default {DEFAULT_BASELINES} in the rootdir)")
     for key, (words, help_text) in CHOICES.items():
@@ -126,7 +158,9 @@ def add_options(parser: pytest.Parser) -> None:
         _add_ini(parser, key, help_text, kind)
     for key, help_text in JUDGE_INI.items():
         _add_ini(parser, key, help_text, "string")
-    _add_ini(parser, "baselines", "directory of the stored baselines, relative to the rootdir", "string")
+    _add_ini(
+        parser, "baselines", "directory of the stored baselines, relative to the rootdir (default .fileperf)", "string"
+    )
     _add_ini(parser, "group_by", "which tests are ranked together, as --fileperf-group-by says it", "string")
     _add_ini(
         parser,
@@ -135,7 +169,7 @@ def add_options(parser: pytest.Parser) -> None:
         "bool",
     )
     _add_ini(parser, "coverage", _COVERAGE_HELP, "bool")
-    _add_ini(parser, "strict", "NEW and INCONCLUSIVE fail the test too", "bool")
+    _add_ini(parser, "strict", "tests that are NEW or INCONCLUSIVE fail too", "bool")
 
 
 def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None:

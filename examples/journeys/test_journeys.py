@@ -1,0 +1,52 @@
+"""Journeys, checked answers, payloads and async tests, on the quickstart's app."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import pytest
+
+from pytest_fileperf import LoadTransport, payload
+
+
+async def roundtrip(client: httpx.AsyncClient) -> None:
+    """Uploads a file, reads it back, and compares."""
+    sent = payload("64KiB")
+    uploaded = await client.post("/upload", content=sent)
+    downloaded = await client.get(f"/download/{uploaded.json()['id']}")
+    assert hashlib.sha256(downloaded.content).hexdigest() == sent.sha256()
+
+
+def test_roundtrip(fileperf):
+    fileperf.run(roundtrip, connections=8)
+
+
+def test_checked_download(fileperf):
+    fileperf.get("/download", expect_status=200, expect_bytes="256KiB")
+
+
+def test_payloads(fileperf):
+    fileperf.post("/upload", content=payload("256KiB"))  # incompressible bytes
+    fileperf.post("/upload", content=payload("1MB", kind="text", seed=7), gate="none")  # lines of words
+    fileperf.post("/upload", content=payload("1MB", kind="crlf"), gate="none")  # the worst case of a form parser
+    fileperf.post("/upload", content=payload(__file__), gate="none")  # a file's content
+    fileperf.post("/form", files={"file": payload("64KiB", filename="a.bin", content_type="image/png")}, gate="none")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_async(afileperf):
+    result = await afileperf.get("/health", gate="none")
+    assert result.errors == 0
+
+
+@pytest.mark.anyio
+async def test_transport_alone(fileperf_server):
+    async with httpx.AsyncClient(transport=LoadTransport(), base_url=fileperf_server.url) as client:
+        response = await client.get("/health")
+    assert response.json() == {"ok": True}

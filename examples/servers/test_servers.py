@@ -1,0 +1,28 @@
+"""Every kind of server, on the quickstart's app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
+
+EXAMPLES = str(Path(__file__).parents[1])
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        Uvicorn(workers=2, loop="asyncio", http="h11"),
+        Gunicorn(workers=2),  # pip install "pytest-fileperf[gunicorn]"
+        InProcess(),  # no sockets and no HTTP: the cost of the app alone
+        Command(["{python}", "-m", "uvicorn", "quickstart.app:app", "--app-dir", EXAMPLES, "--port", "{port}"]),
+    ],
+)
+def test_health(fileperf, server):
+    fileperf.get("/health", server=server, gate="none")
+
+
+def test_own_directory(fileperf, tmp_path):
+    fileperf.get("/health", server=Uvicorn(env={"DATABASE_URL": f"sqlite:///{tmp_path}/data-{{boot}}.db"}), gate="none")

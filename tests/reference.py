@@ -1,0 +1,144 @@
+"""Makes examples/reference.md from the code: every option, ini setting, key, fixture and outcome.
+
+python tests/reference.py      # writes the file; tests/test_reference.py fails while it is stale
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plugin.options import add_options
+from pytest_fileperf.settings.keys import KEYS, LIMITS
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "examples" / "reference.md"
+PACKAGE = ROOT / "pytest_fileperf"
+_HEAD = """\
+# Reference
+
+Every option, ini setting, key, fixture and outcome. This page is made from the code by `python tests/reference.py`.
+"""
+_KEYS_HEAD = """\
+A key is written in the marker, `@pytest.mark.fileperf(connections=64)`, on a test, a class or a module (`pytestmark`),
+or as a keyword of a verb, `fileperf.get("/", connections=64)`. The verb wins over the marker, the marker over the
+command line, and the command line over the ini file. Unknown keys and wrong values are a usage error that lists all of
+them.
+"""
+_REQUEST_HEAD = """\
+A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker only.
+"""
+_METRICS_HEAD = """\
+These are the words for `gate`, and for `tolerance` by metric. p99 needs at least 299 requests on either side; other
+percentiles need more or fewer, as the table says.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Takes what `add_options` registers, as pytest's parser does."""
+
+    options: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """How each option is written, and what it does, by the name of the setting."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """What each ini setting does."""
+
+    def getgroup(self, *_: object) -> _Options:
+        return self
+
+    def addoption(self, name: str, *, help: str, metavar: str = "", nargs: str = "", **_: object) -> None:
+        value = f"[={metavar}]" if nargs == "?" else f"={metavar}" if metavar else ""
+        self.options[name.removeprefix("--").replace("-", "_")] = (name + value, help)
+
+    def addini(self, name: str, help: str, **_: object) -> None:
+        self.settings[name] = help
+
+
+def reference_text() -> str:
+    """Returns the page."""
+    keywords = PACKAGE / "plugin" / "keywords.py"
+    marker, request = documented(keywords, "MarkerKeys"), documented(keywords, "RequestKeywords")
+    parts = (
+        _HEAD,
+        "## Options and ini settings\n",
+        _options_table(),
+        "## Keys of the marker\n",
+        _KEYS_HEAD,
+        _table(("key", "means"), ((f"`{key}`", marker[key]) for key in KEYS)),
+        "## Keywords of a request\n",
+        _REQUEST_HEAD,
+        _table(("keyword", "means"), ((f"`{key}`", text) for key, text in request.items())),
+        "## Metrics\n",
+        _METRICS_HEAD,
+        _table(("metric", "limit", "tolerance", "least requests"), _metrics()),
+        "## Outcomes\n",
+        _table(("outcome", "means"), _outcomes()),
+        "## Fixtures\n",
+        _table(("fixture", "value"), ((f"`{name}`", text) for name, text in _fixtures())),
+    )
+    return "\n".join(parts)
+
+
+def documented(module: Path, class_name: str) -> dict[str, str]:
+    """Returns the names that a class of the module defines, each with the text below it, as one line."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    texts: dict[str, str] = {}
+    for node, after in zip(found.body, [*found.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            constant = after.value if isinstance(after, ast.Expr) else None
+            texts[ast.unparse(target)] = _line(constant.value) if isinstance(constant, ast.Constant) else ""
+    return texts
+
+
+def _options_table() -> str:
+    given = _Options()
+    add_options(given)  # type: ignore[arg-type]  # it has the two methods that are called
+    names = dict.fromkeys([*given.options, *given.settings])
+    rows = []
+    for name in names:
+        option, option_help = given.options.get(name, ("", ""))
+        setting = f"`{name}`" if name in given.settings else ""
+        rows.append((f"`{option}`" if option else "", setting, option_help or given.settings[name]))
+    return _table(("option", "ini setting", "does"), rows)
+
+
+def _metrics() -> Iterator[tuple[str, ...]]:
+    for metric in METRICS.values():
+        limit = f"`{metric.limit_key}`" if metric.limit_key in LIMITS else ""
+        yield f"`{metric.name}`", limit, f"{metric.tolerance * 100:g} %", f"{metric.least_requests:,}"
+
+
+def _outcomes() -> Iterator[tuple[str, ...]]:
+    values = documented(PACKAGE / "judge" / "result.py", "Standing")
+    for name, text in values.items():
+        yield f"`{'-' if name == 'UNGATED' else name}`", text
+
+
+def _fixtures() -> Iterator[tuple[str, str]]:
+    tree = ast.parse((PACKAGE / "plugin" / "fixtures.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and any("fixture" in ast.unparse(it) for it in node.decorator_list):
+            yield node.name, _line(ast.get_docstring(node) or "")
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _line(text: object) -> str:
+    return re.sub(r"\s+", " ", str(text)).strip()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference_text(), encoding="utf-8")

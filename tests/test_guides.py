@@ -1,0 +1,64 @@
+"""What the guides under examples/ show is what their tests run, and what they link to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUIDES = sorted((ROOT / "examples").glob("*/README.md"))
+PAGES = [ROOT / "README.md", *GUIDES]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def code_of(guide: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
+def test_the_code_that_a_guide_shows_is_in_its_files(guide: Path) -> None:
+    """The files are run by `pytest --fileperf-smoke examples`."""
+    files = [path.read_text(encoding="utf-8") for path in sorted(guide.parent.glob("*.py"))]
+    for sample in code_of(guide):
+        parts = [part.strip("\n") for part in re.split(r"\n\n\n+", sample)]
+        for part in parts:
+            assert any(part in text for text in files), f"in no file of {guide.parent.name}:\n{part}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_what_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#][^)]*)\)", text):
+        path, _, heading = target.partition("#")
+        if "://" in path:
+            continue
+        found = (page.parent / path).resolve()
+        assert found.exists(), target
+        if heading:
+            assert heading in _anchors(found / "README.md" if found.is_dir() else found), target
+    for heading in re.findall(r"\]\(#([^)]*)\)", text):
+        assert heading in _anchors(page), heading
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
+def test_the_readme_leads_to_every_guide(guide: Path) -> None:
+    assert f"(examples/{guide.parent.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_troubleshooting_quotes_messages_as_they_are() -> None:
+    guide = (ROOT / "examples" / "comparing" / "README.md").read_text(encoding="utf-8")
+    quoted = re.findall(r'^\| [^|]*"([^"|]+)"', guide.partition("## Troubleshooting")[2], re.MULTILINE)
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "pytest_fileperf").rglob("*.py"))
+    assert len(quoted) > 3
+    for message in quoted:
+        assert message in source, message

@@ -1,0 +1,19 @@
+"""The reference says what the code says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from reference import PAGE, reference_text
+
+TEXT = reference_text()
+
+
+def test_the_reference_is_made_from_the_code_as_it_is() -> None:
+    assert PAGE.read_text(encoding="utf-8") == TEXT, "run `python tests/reference.py`"
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\| (.*) \|$", TEXT, re.MULTILINE))
+def test_every_row_says_something(row: str) -> None:
+    assert row.rpartition(" | ")[2].strip(), row
