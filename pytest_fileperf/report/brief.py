@@ -16,10 +16,11 @@ from functools import partial
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
+from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.comparisons import code_text, compared, world_outcome
 from pytest_fileperf.report.counts import hints
 from pytest_fileperf.report.details import busy_text, is_notable, reasons, saturated_text, traced_text
-from pytest_fileperf.report.ranking_table import group_lines
+from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
     failure_lines,
     gate_lines,
@@ -67,7 +68,9 @@ def brief_report(
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
-    under = _Under(common=_common(results, told), told=told, worlds=worlds, colour=colour)
+    under = _Under(
+        common=_common(results, told), told=told, worlds=worlds, one_limit=_one_limit(results), colour=colour
+    )
     lines, more = _rows(alone, under, width=width)
     for group in groups:
         lines += [""] * bool(lines)
@@ -111,6 +114,8 @@ class _Under:
     """Reasons that all results have, which are said once at the end."""
     told: Collection[str]
     worlds: bool
+    one_limit: LimitKind | None
+    """What limited all runs, where it is not the server: it is said once at the end."""
     colour: bool
 
     def of(self, result: Result, width: int, *, ranked: bool = False) -> list[str]:
@@ -131,11 +136,11 @@ class _Under:
             lines += failure_lines(result, width=width, colour=colour)
             own = [reason for reason in _reasons(result) if reason not in self.common]
             lines += reason_lines(own, indent=2, width=width, colour=colour)
-        if not result.smoke:
+        if result.measurement.open_loop and not result.smoke:
             lines += load_lines(result, width=width, colour=colour)
         for note in _notes(result):
             lines += note_lines(note, indent=2, width=width, colour=colour)
-        if not ranked and _is_limited_elsewhere(result):
+        if not ranked and not self.one_limit and _is_limited_elsewhere(result):
             lines += limiting_lines(result, width=width, colour=colour)
         return lines
 
@@ -170,6 +175,12 @@ def _is_told(result: Result, told: Collection[str]) -> bool:
     return result.test.nodeid.removesuffix(result.test.further) in told
 
 
+def _one_limit(results: Sequence[Result]) -> LimitKind | None:
+    """Returns what limited all of several runs; None where that is the server, or differs."""
+    kinds = {result.measurement.limit.kind if _is_limited_elsewhere(result) else None for result in results}
+    return kinds.pop() if len(results) > 1 and len(kinds) == 1 else None
+
+
 def _common(results: Sequence[Result], told: Collection[str]) -> frozenset[tuple[Outcome, str]]:
     """Returns the reasons that all of several results have, unless their failures told them."""
     found = [frozenset(_reasons(result)) for result in results]
@@ -182,7 +193,8 @@ def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: 
     """Returns what holds for all tests: reasons, a busy machine, how to read the lines, what to do next."""
     results = record.results
     found = reason_lines(sorted(under.common), indent=0, width=width, colour=under.colour)
-    notes = [*dict.fromkeys(map(traced_text, results)), _busy(results), *hints(results)]
+    limited = [] if under.one_limit is None else [limited_by(under.one_limit)]
+    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results), *hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
         notes.append("~ fewer requests than the percentile needs")
     notes.append(_brackets(record))

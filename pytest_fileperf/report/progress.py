@@ -130,7 +130,7 @@ class PlainProgress:
         now_s = self._clock()
         if self._due_s is None:
             self._due_s = now_s + PLAIN_AFTER_S
-        elif now_s >= self._due_s:
+        if now_s >= self._due_s:
             self._due_s = float("inf")
             _write(self._stream, f"fileperf: {progress_text(line, PLAIN_WIDTH - len('fileperf: '))}\n")
 
