@@ -207,6 +207,7 @@ def test_an_app_that_a_test_client_has_run_is_served(shop: pytest.Pytester, run:
 def test_a_changed_app_is_not_compared_with_another_version(repo: Repo, shop: pytest.Pytester, run: Run) -> None:
     shop.makepyfile(test_it=OVERRIDES)
     repo.commit()
+    shop.makepyfile(fastapi_app=f"{APP}# changed since")
     result = run("--fileperf-against=HEAD", "--fileperf-max-duration=1s")
     result.assert_outcomes(failed=1)
     said = " ".join(result.stdout.str().split())
