@@ -290,7 +290,14 @@ def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pyteste
 def test_progress_is_shown_while_output_is_captured(
     project: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
 ) -> None:
-    project.makeconftest("from pytest_fileperf.report import progress\nprogress.PLAIN_AFTER_S = 0.0")
+    # A package keeps the modules of earlier runs as its attributes, which `from … import` would take.
+    project.makeconftest(
+        """
+        from importlib import import_module
+
+        import_module("pytest_fileperf.report.progress").PLAIN_AFTER_S = 0.0
+        """
+    )
     project.makepyfile(
         """
         def test_download(fileperf):
@@ -318,10 +325,11 @@ def test_twenty_tests_that_pass_are_thirty_lines_at_most(project: pytest.Pyteste
     project.makeconftest(
         """
         from dataclasses import replace
+        from importlib import import_module
         from pytest_fileperf.measure.busy import Busy
         from pytest_fileperf.measure.limiting import Limit, LimitKind
-        from pytest_fileperf.plugin import active
 
+        active = import_module("pytest_fileperf.plugin.active")
         whole = active._result_lines
 
         def of_a_quiet_machine(record, reporter):
