@@ -97,7 +97,7 @@ def test_in_turn(fileperf):
     assert fileperf.run(get_made).errors == 0
 """
     )
-    result = run("--fileperf-against=./before", "--fileperf-max-duration=2s")
+    result = run("--fileperf-against=./before", "--fileperf-max-duration=2s", "-v")
     assert result.parseoutcomes().get("failed", 0) == 0  # nobody asks which outcome the noise allows
     assert "in turn" in result.stdout.str()
     assert "NEW" not in result.stdout.str()

@@ -444,6 +444,6 @@ def test_the_code_with_itself_shows_what_could_be_seen(tmp_path: Path) -> None:
     assert (result.verdict.comparisons, result.verdict.against, compared.failed) == ((), "itself", None)
     assert [floor.metric for floor in result.noise] == ["rps", "p99"]
     assert all(15 < floor.seconds <= 21 for floor in result.noise)
-    text = terminal_report(session_record([result]), width=100, colour=False)
+    text = terminal_report(session_record([result]), width=100, colour=False, verbosity=1)
     assert "against itself" in text
     assert "rps: " in text
