@@ -146,7 +146,8 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
     summary = markdown_report(session_record([shown]))
     assert_all_agree(re.findall(rf"\| {FIGURE} → {FIGURE} \| {CHANGE} % ", summary), count)
     (said,) = annotations_of([shown])
-    assert_all_agree(re.findall(rf"{FIGURE} → {FIGURE}, {CHANGE} % [(\[]", "\n".join(said.lines)), count)
+    rows = re.findall(rf"{CHANGE} % \[[^]]*\], {FIGURE} → {FIGURE}", "\n".join(said.lines))
+    assert_all_agree([(*row[1:], row[0]) for row in rows], count)
 
     (told,) = json.loads(results_json(session_record([shown])))["results"]
     for item in told["verdict"]["comparisons"]:
