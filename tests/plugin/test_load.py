@@ -295,7 +295,11 @@ def test_progress_is_shown_while_output_is_captured(
         """
         from importlib import import_module
 
-        import_module("pytest_fileperf.report.progress").PLAIN_AFTER_S = 0.0
+        progress = import_module("pytest_fileperf.report.progress")
+        usual, progress.PLAIN_AFTER_S = progress.PLAIN_AFTER_S, 0.0
+
+        def pytest_unconfigure():
+            progress.PLAIN_AFTER_S = usual
         """
     )
     project.makepyfile(
@@ -341,6 +345,9 @@ def test_twenty_tests_that_pass_are_thirty_lines_at_most(project: pytest.Pyteste
             return whole(replace(record, results=quiet, alone=quiet), reporter)
 
         active._result_lines = of_a_quiet_machine
+
+        def pytest_unconfigure():
+            active._result_lines = whole
         """
     )
     project.makepyfile(
