@@ -17,7 +17,7 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report.comparisons import code_text, compared, world_outcome
+from pytest_fileperf.report.comparisons import code_text, compared, is_world_notable, world_outcome
 from pytest_fileperf.report.counts import hints
 from pytest_fileperf.report.details import busy_text, is_notable, reasons, saturated_text, traced_text
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
@@ -128,7 +128,8 @@ class _Under:
         lines = gate_lines(gates, width=width, colour=colour)
         lines += noise_lines(result, width=width, colour=colour)
         lines += limit_lines(result, width=width, colour=colour)
-        if self.worlds and world_outcome(result.verdict) is Outcome.REGRESSED:
+        in_summary = not self.worlds and world_outcome(result.verdict) is Outcome.REGRESSED
+        if is_world_notable(result.verdict) and not in_summary:
             lines += world_lines(result, width=width, colour=colour)
         if not _is_told(result, self.told):
             if result.explanation is not None:

@@ -23,6 +23,7 @@ __all__ = (
     "compared",
     "interval_text",
     "is_same_code",
+    "is_world_notable",
     "sides_text",
     "world_outcome",
     "world_text",
@@ -84,6 +85,13 @@ def world_outcome(verdict: Verdict) -> Outcome | None:
     found = {comparison.outcome for comparison in verdict.world}
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
     return next((outcome for outcome in order if outcome in found), None)
+
+
+def is_world_notable(verdict: Verdict) -> bool:
+    """Returns whether the world is shown without being asked: it is slower, or may be and packages have changed."""
+    outcome = world_outcome(verdict)
+    changed = any(comparison.outcome is outcome and _changed(comparison) for comparison in verdict.world)
+    return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
 
 
 def world_text(verdict: Verdict) -> str:

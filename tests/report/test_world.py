@@ -139,6 +139,17 @@ def test_without_v_only_a_slower_world_is_shown_unless_the_short_summary_has_it(
     assert "the world" not in "".join(shown.lines)
 
 
+def test_without_v_a_world_that_may_be_slower_is_shown_where_packages_changed() -> None:
+    unclear = replace(
+        SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=replace(CHANGED, kind=ReasonKind.WORLD_UNCLEAR)
+    )
+    shown = brief_report(session_record([in_turn(unclear)]), width=80, worlds=False)
+    assert "changed packages: starlette 1.0 → 1.1" in " ".join("".join(shown.lines).split())
+    unchanged = replace(unclear, reason=Reason(kind=ReasonKind.WORLD_UNCLEAR, metric="rps"))
+    shown = brief_report(session_record([in_turn(unchanged)]), width=80, worlds=False)
+    assert "the world" not in "".join(shown.lines)
+
+
 def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
     shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code="the code here is that of it"))
     text = on_terminal(shown, verbosity=1)
