@@ -53,7 +53,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "workers": ("N", "int", "worker processes of the server"),
     "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
-    "duration": ("TIME", "string", "how long to measure, over all boots of the server, as in 10s (default 5s)"),
+    "duration": ("TIME", "string", "how long to measure, over all boots of the server, as in 10s (default 4s)"),
     "max_duration": (
         "TIME",
         "string",
@@ -61,7 +61,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "rounds": ("N", "int", "how many rounds the duration is divided into; the statistics count rounds (default 12)"),
     "boots": ("N", "int", "how many boots of the server share the duration (default 3, and 1 where there is no gate)"),
-    "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 500ms)"),
+    "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 300ms)"),
     "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
 }
 """Keys with an option and an ini value. Each has its metavar, the ini value's type, and a help text."""

@@ -100,7 +100,7 @@ def read_record(path: Path) -> SessionRecord:
         raise RecordError(f"{path} has schema {document['schema']!r}, not {SCHEMA}: {_what_to_do(document['schema'])}")
     try:
         return _record(document)
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # what a value that does not fit leads to
         raise RecordError(f"{path} is damaged: {error}") from error
 
 

@@ -33,7 +33,7 @@ class Databases:
         theirs = dict(here.names)
         for alias, mine in self.names:
             name = theirs.get(alias, mine)
-            if name != mine and not any(value and (value in name or (name and name in value)) for value in chosen):
+            if name != mine and not any(_names(value, name) for value in chosen):
                 return _refusal(alias, mine, name)
         return None
 
@@ -47,6 +47,17 @@ def databases_here() -> Databases:
     found: Mapping[str, Mapping[str, object]] = connections.settings
     names = tuple(sorted((alias, str(database.get("NAME", ""))) for alias, database in found.items()))
     return Databases(names=names, settings=os.environ.get(_SETTINGS, ""))
+
+
+def _names(value: str, name: str) -> bool:
+    """Returns whether the value of a variable names the database: it is its name, the end of its URL, or its directory.
+
+    A part of the name is not enough: Django's test database of `shop` is `test_shop`.
+    """
+    if not value or not name:
+        return False
+    last = value.partition("?")[0].rpartition("/")[2]
+    return value == name or last == name.rpartition("/")[2] or name.startswith(f"{value.rstrip('/')}/")
 
 
 def _refusal(alias: str, mine: str, theirs: str) -> str:

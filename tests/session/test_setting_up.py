@@ -187,6 +187,19 @@ def test_a_teardown_runs_where_the_load_failed_whose_error_stays(server: Running
 # --- on which boots it runs
 
 
+def test_a_teardown_runs_where_the_test_is_interrupted(server: RunningServer) -> None:
+    """pytest's own time limits and Ctrl-C are no Exceptions."""
+    torn_down: list[object] = []
+
+    def interrupted() -> None:
+        with set_up(Steps(setup=in_plain, teardown=lambda client, value: torn_down.append(value)), server):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(torn_down) == 1
+
+
 class Notes:
     """A setup and a teardown that note what they are called with."""
 
