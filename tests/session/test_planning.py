@@ -145,7 +145,7 @@ def test_turns_are_as_long_as_requests_need(
     assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
     assert len(plan.firsts) == cycles
     assert plan.warmup_ns >= plan.handover_ns * len(plan.warm_firsts)
-    assert len(plan.warm_firsts) == max(1, min(4, int(200 / handover_ms)))
+    assert len(plan.warm_firsts) == max(1, min(2, int(100 / handover_ms)))
     assert (plan.connections, plan.timeout_ns) == (32, 30 * SECOND)
 
 
@@ -185,7 +185,7 @@ def test_what_a_comparison_is_called(keys: dict[str, object], title: str) -> Non
 
 def test_a_comparison_has_every_load_that_it_makes() -> None:
     plan = compared(connections=4, timeout="3s")
-    assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [350, 900, 2000]
+    assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [200, 800, 2000]
     assert {load.connections for load in (plan.probe, plan.limiting, plan.profile)} == {4}
     assert {load.timeout_ns for load in (plan.probe, plan.limiting, plan.profile)} == {3 * SECOND}
 
