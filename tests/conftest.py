@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -26,6 +27,12 @@ settings.load_profile("steady")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Hides what was imported from the garbage collector: every run that a test makes would look through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -128,11 +128,13 @@ def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) 
 def quiet_memory(*, collect: bool) -> Iterator[None]:
     """Keeps the garbage collector from stopping the load: what exists is frozen.
 
-    With `collect` new garbage is still collected: httpx's responses are reference cycles.
+    With `collect` new garbage is still collected: httpx's responses are reference cycles. Where the process has frozen
+    objects itself nothing more is, as what thaws ours would thaw those.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
-    gc.freeze()
+    if not frozen_before:
+        gc.freeze()
     if not collect:
         gc.disable()
     try:
@@ -140,7 +142,8 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-        gc.unfreeze()
+        if not frozen_before:
+            gc.unfreeze()
 
 
 async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:

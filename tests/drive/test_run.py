@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import ssl
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
+from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, run_load
 from pytest_fileperf.drive.slots import ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
@@ -463,6 +464,19 @@ class TestEngine:
     def test_a_request_that_httpx_cannot_build_is_a_plan_error(self) -> None:
         with pytest.raises(PlanError, match="httpx cannot build POST /"):
             run(hello, Operation(method="POST", url="/", arguments={"json": {1j: object()}}))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_the_process_has_frozen_stays_frozen_and_nothing_else(before: bool) -> None:
+    gc.unfreeze()
+    try:
+        if before:
+            gc.freeze()
+        with quiet_memory(collect=True):
+            assert gc.get_freeze_count() > 0
+        assert (gc.get_freeze_count() > 0) == before
+    finally:
+        gc.freeze()  # as the tests have it
 
 
 def test_recordings_are_made_of_runs() -> None:

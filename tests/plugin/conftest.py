@@ -39,6 +39,7 @@ for _name in (
     "scipy.stats",
     "uvicorn",
     "uvloop",
+    "wcwidth",
 ):
     importlib.import_module(_name)  # pytester forgets what a run imports, and numpy cannot be imported twice
 
