@@ -1,4 +1,4 @@
-"""Makes examples/reference.md from the code: every option, ini setting, key, fixture and outcome.
+"""Makes examples/reference.md from the code: every option, ini setting, key, fixture, figure and outcome.
 
 python tests/reference.py      # writes the file; tests/test_reference.py fails while it is stale
 """
@@ -21,7 +21,7 @@ PACKAGE = ROOT / "pytest_fileperf"
 _HEAD = """\
 # Reference
 
-Every option, ini setting, key, fixture and outcome. This page is made from the code by `python tests/reference.py`.
+Every option, ini setting, key, fixture, figure and outcome. This page is made from the code by `python tests/reference.py`.
 """
 _KEYS_HEAD = """\
 A key is written in the marker, `@pytest.mark.fileperf(connections=64)`, on a test, a class or a module (`pytestmark`),
@@ -31,6 +31,9 @@ them.
 """
 _REQUEST_HEAD = """\
 A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker only.
+"""
+_RESULT_HEAD = """\
+A verb returns a `Measurement`. Times are in seconds, sizes in bytes, and shares from 0 to 1. `print(result)` is short.
 """
 _METRICS_HEAD = """\
 These are the words for `gate`, and for `tolerance` by metric. p99 needs at least 299 requests on either side; other
@@ -72,6 +75,9 @@ def reference_text() -> str:
         "## Keywords of a request\n",
         _REQUEST_HEAD,
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in request.items())),
+        "## Figures of a result\n",
+        _RESULT_HEAD,
+        _table(("figure", "means"), _figures()),
         "## Metrics\n",
         _METRICS_HEAD,
         _table(("metric", "limit", "tolerance", "least requests"), _metrics()),
@@ -84,7 +90,7 @@ def reference_text() -> str:
 
 
 def documented(module: Path, class_name: str) -> dict[str, str]:
-    """Returns the names that a class of the module defines, each with the text below it, as one line."""
+    """Returns the fields and properties that a class of the module defines, each with the text below it, as one line."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     texts: dict[str, str] = {}
@@ -93,6 +99,8 @@ def documented(module: Path, class_name: str) -> dict[str, str]:
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             constant = after.value if isinstance(after, ast.Expr) else None
             texts[ast.unparse(target)] = _line(constant.value) if isinstance(constant, ast.Constant) else ""
+        elif isinstance(node, ast.FunctionDef) and "property" in map(ast.unparse, node.decorator_list):
+            texts[node.name] = _line(ast.get_docstring(node) or "")
     return texts
 
 
@@ -108,6 +116,21 @@ def _options_table() -> str:
     return _table(("option", "ini setting", "does"), rows)
 
 
+def _figures() -> Iterator[tuple[str, str]]:
+    module = PACKAGE / "measure" / "measurement.py"
+    parts = {"server": "ServerUse", "client": "ClientUse"}
+    for name, text in documented(module, "Measurement").items():
+        if name in parts:
+            for part, part_text in documented(module, parts[name]).items():
+                yield f"`{name}.{part}`", part_text
+        elif name == "latency":
+            *names, _ = documented(module, "LatencySummary")  # the last one holds the others
+            listed = ", ".join(f"`latency.{part}`" for part in names)
+            yield f"`{name}`", f"{text} It has {listed}, and `latency.percentile(99.5)` for any percentile."
+        else:
+            yield f"`{name}`", text
+
+
 def _metrics() -> Iterator[tuple[str, ...]]:
     for metric in METRICS.values():
         limit = f"`{metric.limit_key}`" if metric.limit_key in LIMITS else ""
@@ -117,7 +140,8 @@ def _metrics() -> Iterator[tuple[str, ...]]:
 def _outcomes() -> Iterator[tuple[str, ...]]:
     values = documented(PACKAGE / "judge" / "result.py", "Standing")
     for name, text in values.items():
-        yield f"`{'-' if name == 'UNGATED' else name}`", text
+        if name.isupper():
+            yield f"`{'-' if name == 'UNGATED' else name}`", text
 
 
 def _fixtures() -> Iterator[tuple[str, str]]:

@@ -69,6 +69,7 @@ class ClientUse:
     cpu_share: float
     """CPU seconds per second of the rounds: 1.0 is its whole core."""
     cpu_per_request: float | None
+    """CPU seconds per successful request."""
     engine: str
     """`replay`, `client` or `in-process`."""
     why_engine: str
@@ -80,13 +81,13 @@ class Measurement:
     """One run: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second over the rounds; of an open loop over attack and wait, vegeta's throughput."""
+    """Successful requests per second of the rounds; of an open loop, of `elapsed`."""
     requests: int
-    """Successful requests, the drain included."""
+    """Successful requests, with those that were answered after the last round."""
     errors: int
     """Failed requests."""
     success_ratio: float
-    """Successful over all; 0.0 when there were none."""
+    """The share of requests that succeeded; 0.0 when there were none."""
     error_kinds: Mapping[str, int]
     """Failed requests by kind, most frequent first."""
     failures: tuple[Failure, ...] = field(repr=False)
@@ -94,20 +95,21 @@ class Measurement:
     statuses: Mapping[int, int]
     """All answers by status code."""
     latency: LatencySummary
+    """How long successful requests took, in seconds."""
     ttfb: LatencySummary
-    """To the first byte of the answer."""
+    """The same, to the first byte of the answer."""
     service: LatencySummary
     """Open loop: from when requests were sent, while `latency` counts from when they were due."""
     send_delay: LatencySummary
     """Open loop: from when requests were due to when they were sent."""
     open_loop: bool
-    """Requests were due at given instants (`rate`, `burst`), however slow the server was."""
+    """Whether requests were due at given instants (`rate`, `burst`), however slow the server was."""
     due: int | None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     late: int
     """Open loop: requests sent more than a millisecond after they were due."""
     dropped: int
-    """Open loop: requests never sent, as no connection was free within the time limit; failed ones."""
+    """Open loop: requests never sent, as no connection was free within the time limit; they count as failed."""
     duration: float
     """Seconds of the rounds together."""
     attack: float
@@ -115,19 +117,25 @@ class Measurement:
     wait: float
     """Seconds from then to the last answer."""
     bytes_sent: int
-    bytes_received: int
     """Bodies of successful requests, without heads and framing."""
+    bytes_received: int
+    """Bodies of the answers to them, without heads and framing."""
     bytes_sent_per_second: float
+    """Bytes sent per second of the rounds."""
     bytes_received_per_second: float
+    """Bytes received per second of the rounds."""
     server: ServerUse
+    """What the server used."""
     client: ClientUse
+    """What the load generator used."""
     connections: int
+    """How many connections made requests at the same time."""
     limit: Limit
     """What set the pace, with the figures that say so; `limit.kind` is `unclear` where nothing is sure."""
     saturated: bool
-    """The generator used so much of its core that the figures are its own, not the server's."""
+    """Whether the generator used so much of its core that the figures are its own, not the server's."""
     busy: Busy
-    """What other processes took from server and generator: true figures, but not of the server alone."""
+    """What other processes took from server and generator: then the figures are true, but not of the server alone."""
 
     def __str__(self) -> str:
         if not self.requests:
