@@ -21,7 +21,8 @@ PACKAGE = ROOT / "pytest_fileperf"
 _HEAD = """\
 # Reference
 
-Every option, ini setting, key, fixture, figure and outcome. This page is made from the code by `python tests/reference.py`.
+Every option, ini setting, key, fixture, figure and outcome. This page is made from the code by
+`python tests/reference.py`.
 """
 _KEYS_HEAD = """\
 A key is written in the marker, `@pytest.mark.fileperf(connections=64)`, on a test, a class or a module (`pytestmark`),
@@ -90,7 +91,7 @@ def reference_text() -> str:
 
 
 def documented(module: Path, class_name: str) -> dict[str, str]:
-    """Returns the fields and properties that a class of the module defines, each with the text below it, as one line."""
+    """Returns the fields and properties that a class of the module defines, each with its text as one line."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     texts: dict[str, str] = {}

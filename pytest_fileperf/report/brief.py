@@ -18,7 +18,7 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.comparisons import code_text, compared, is_world_notable, world_outcome
-from pytest_fileperf.report.counts import hints
+from pytest_fileperf.report.counts import hints, unstored
 from pytest_fileperf.report.details import busy_text, is_notable, reasons, saturated_text, traced_text
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
@@ -75,7 +75,7 @@ def brief_report(
     for group in groups:
         lines += [""] * bool(lines)
         lines += group_lines(group, partial(under.of, ranked=True), said=None, width=width, colour=colour)
-    foot = [] if quiet else _foot(record, under, lines, width=width)
+    foot = _unstored(record, width=width, colour=colour) if quiet else _foot(record, under, lines, width=width)
     return Brief(lines=(*lines, *foot), only_rows=bool(lines) and not (groups or more or foot))
 
 
@@ -188,6 +188,12 @@ def _common(results: Sequence[Result], told: Collection[str]) -> frozenset[tuple
     if len(found) < 2 or all(_is_told(result, told) for result in results):
         return frozenset()
     return frozenset.intersection(*found)
+
+
+def _unstored(record: SessionRecord, *, width: int, colour: bool) -> list[str]:
+    """Returns what was not stored although that was asked for, and no failure tells: that is said with -q too."""
+    text = unstored([result for result in record.results if not result.standing.fails]) if record.asked.update else ""
+    return note_lines(text, indent=0, width=width, colour=colour) if text else []
 
 
 def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from pytest_fileperf.report.short_summary import slower_worlds
 from pytest_fileperf.report.text import Style, words
 from pytest_fileperf.units import format_count
 
-__all__ = ("hints", "summary_line", "summary_pieces")
+__all__ = ("hints", "summary_line", "summary_pieces", "unstored")
 
 
 def summary_line(results: Sequence[Result]) -> str:
@@ -50,9 +50,13 @@ def _stored(results: Sequence[Result]) -> list[str]:
     written = sum(result.baseline_written for result in results)
     if written:
         found.append(f"{format_count(written, 'baseline')} stored")
-    if unfit := [result.unfit for result in results if result.unfit and _is_new(result)]:
-        found.append(f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}")
-    return found
+    return [*found, unstored(results)]
+
+
+def unstored(results: Sequence[Result]) -> str:
+    """Returns how many measurements lack a baseline and cannot become one, and why; empty where there are none."""
+    unfit = [result.unfit for result in results if result.unfit and _is_new(result)]
+    return f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}" if unfit else ""
 
 
 def _to_do(results: Sequence[Result]) -> str:

@@ -25,7 +25,7 @@ from report.samples import (
     result,
 )
 
-from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.groups import Asked, session_record
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.busy import Busy
@@ -254,6 +254,14 @@ def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording
     brief = terminal_report(session_record([run]), width=120)
     assert brief.endswith(f"\n1 can be no baseline: {what}\n")
     assert "--fileperf-update" not in text + brief
+
+
+@pytest.mark.parametrize("update, said", [("new", "1 can be no baseline: a run on a busy machine\n"), ("", "")])
+def test_the_quietest_report_says_what_was_to_be_stored_and_is_not(update: str, said: str) -> None:
+    run = result(verdict=Verdict(comparisons=NEW))
+    busy = replace(run, measurement=replace(run.measurement, busy=Busy(server=0.26)))
+    record = replace(session_record([busy]), asked=Asked(update=update))
+    assert terminal_report(record, verbosity=-1) == said
 
 
 @pytest.mark.parametrize(
