@@ -34,3 +34,9 @@ def test_read_items(fileperf, server):
 @pytest.mark.fileperf(app="databases.shop:app", gate="none")
 def test_add_items(fileperf, server):
     fileperf.post("/items", json={"name": "new"}, server=server, connections=4)
+
+
+@pytest.mark.fileperf(app="databases.overridden:make()", gate="none")
+def test_add_to_test_database(fileperf, tmp_path):
+    addresses = {"TEST_DATABASE_URL": f"sqlite:///{tmp_path}/test-{{boot}}.db", "DATABASE_URL": "sqlite://"}
+    fileperf.post("/items", json={"name": "new"}, server=Uvicorn(env=addresses), connections=4)
