@@ -65,7 +65,8 @@ class _Options:
 def reference_text() -> str:
     """Returns the page."""
     keywords = PACKAGE / "plugin" / "keywords.py"
-    marker, request = documented(keywords, "MarkerKeys"), documented(keywords, "RequestKeywords")
+    marker = documented(keywords, "MarkerKeys")
+    request = documented(keywords, "RequestKeywords") | documented(keywords, "FeedKeywords")
     parts = (
         _HEAD,
         "## Options and ini settings\n",

@@ -13,7 +13,7 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("run_alternating",)

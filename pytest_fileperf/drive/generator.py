@@ -26,7 +26,7 @@ from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.watch.cpu import cpu_times_ns
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles

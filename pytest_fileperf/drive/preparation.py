@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from itertools import repeat
+from typing import NoReturn, TypeAlias
 
 import httpx
 
 from pytest_fileperf.drive.loop import LoadLoop, Slot
 from pytest_fileperf.drive.opening import open_all
-from pytest_fileperf.drive.slots import ClientSlot, ReplaySlot, Sent, operation_call
+from pytest_fileperf.drive.slots import ClientSlot, Drawing, ReplaySlot, Sent, VaryingSlot, operation_call
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.pacing import Pacing
+from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.unique import unique_bytes
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.request import LoadClient, WireRequest, compile_request
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, ready
+from pytest_fileperf.wire.templates import compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
 __all__ = ("PreparedLoad", "Target", "prepared")
@@ -86,49 +92,92 @@ async def prepared(
             payload_files=files,
         )
 
-    request, why = (None, "") if target.transport is not None else _replayable(work, new_client)
     loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns)
+    make, why = (None, "") if target.transport is not None else _replaying(work, new_client, plan.connections)
     slots: Sequence[Slot]
-    if request is None:
-        slots = [_client_slot(work, loop, recorder, new_client(), stack) for _ in range(plan.connections)]
+    if make is None:
+        calls = _calls(work, plan.connections)
+        slots = [_client_slot(work, call, loop, recorder, new_client(), stack) for call in calls]
     else:
-        expect = work.expect if isinstance(work, Operation) else Expectation()
         url = httpx.URL(target.url)
         origin = Origin(url.scheme, url.host, url.port or 80)
-        connect = _connecting(origin, scratch, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s))
-        slots = replays = [
-            ReplaySlot(load=loop, recorder=recorder, request=request, expect=expect, connect=connect)
-            for _ in range(plan.connections)
-        ]
+        # Answers to different requests are seldom the same.
+        known: KnownAnswers | None = (
+            {} if isinstance(work, Operation) or (isinstance(work, Requests) and work.count == 1) else None
+        )
+        connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s))
+        slots = replays = [make(number, loop, recorder, connect) for number in range(plan.connections)]
         for slot in replays:
             stack.callback(slot.close)
         await open_all([slot.open for slot in replays[:opened]], origin.port)
-    engine = "replay" if request is not None else "client" if target.transport is None else "in-process"
+    engine = "replay" if make is not None else "client" if target.transport is None else "in-process"
     return PreparedLoad(loop=loop, recorder=recorder, slots=slots, engine=engine, why_engine=why)
 
 
-def _replayable(work: Work, new_client: Callable[[], LoadClient]) -> tuple[WireRequest | None, str]:
-    """Returns the compiled request, or None and why it has to go through httpx's client."""
+_Connect: TypeAlias = Callable[[], Awaitable[Connection]]
+_MakeReplay: TypeAlias = Callable[[int, LoadLoop, Recorder, _Connect], ReplaySlot]
+"""Makes the slot of a connection, by its number."""
+
+
+def _replaying(work: Work, new_client: Callable[[], LoadClient], connections: int) -> tuple[_MakeReplay | None, str]:
+    """Returns what makes slots that replay, or None and why it has to go through httpx's client."""
     if isinstance(work, Journey):
         return None, "a journey is code on a client"
+    client = new_client()
+    if isinstance(work, Operation):
+        found = _bytes_of(work, client)
+        if isinstance(found, str):
+            return None, found
+        request = ready(found)
+        return (
+            lambda _, load, recorder, connect: ReplaySlot(
+                load=load, recorder=recorder, request=request, expect=work.expect, connect=connect
+            )
+        ), ""
     try:
-        request = new_client().build_request(work.method, work.url, **_build_arguments(work))
-        signed = _signed(request, work.arguments.get("auth"))
-        compiled = compile_request(signed or request)
+        recipes = compiled(work, partial(_bytes_or_raise, client))
+    except _NotReplayableError as error:
+        return None, str(error)
+    places = _places(work, connections)
+
+    def make(number: int, load: LoadLoop, recorder: Recorder, connect: _Connect) -> ReplaySlot:
+        expects = [recipe.expect for recipe in work.recipes]
+        drawing = Drawing(recipes=recipes, expects=expects, uses=work.uses, places=places[number])
+        return VaryingSlot(load=load, recorder=recorder, drawing=drawing, connect=connect)
+
+    return make, ""
+
+
+class _NotReplayableError(Exception):
+    """A request has to go through httpx's client; the text says why."""
+
+
+def _bytes_or_raise(client: LoadClient, operation: Operation) -> BytesOfRequest:
+    found = _bytes_of(operation, client)
+    if isinstance(found, str):
+        raise _NotReplayableError(found)
+    return found
+
+
+def _bytes_of(operation: Operation, client: LoadClient) -> BytesOfRequest | str:
+    """Returns the request as bytes, or why it has to go through httpx's client. Raises PlanError."""
+    try:
+        request = client.build_request(operation.method, operation.url, **_build_arguments(operation))
+        signed = _signed(request, operation.arguments.get("auth"))
+        found = bytes_of(signed or request)
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
-        raise PlanError(f"httpx cannot build {work.name}: {error}") from error
-    if work.arguments.get("follow_redirects"):
-        return None, "redirects are followed"
+        raise PlanError(f"httpx cannot build {operation.name}: {error}") from error
+    if operation.arguments.get("follow_redirects"):
+        return "redirects are followed"
     if request.url.scheme != "http":
-        return None, "TLS"
+        return "TLS"
     if signed is None:
-        return None, "the authentication may need several requests"
-    return compiled, "" if compiled is not None else "the body is a stream"
+        return "the authentication may need several requests"
+    return found or "the body is a stream"
 
 
-def _connecting(origin: Origin, scratch: Scratch, *, timeout_s: float) -> Callable[[], Awaitable[Connection]]:
-    """Returns what opens a connection; all of them know the answers that one of them has had."""
-    known: KnownAnswers = {}
+def _connecting(origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float) -> _Connect:
+    """Returns what opens a connection; all of them know the answers that one of them has had, if they send the same."""
     loop = asyncio.get_running_loop()
 
     async def connect() -> Connection:
@@ -139,15 +188,39 @@ def _connecting(origin: Origin, scratch: Scratch, *, timeout_s: float) -> Callab
 
 
 def _client_slot(
-    work: Work, loop: LoadLoop, recorder: Recorder, client: LoadClient, stack: AsyncExitStack
+    work: Work, call: _Call, loop: LoadLoop, recorder: Recorder, client: LoadClient, stack: AsyncExitStack
 ) -> ClientSlot:
-    call = operation_call(work) if isinstance(work, Operation) else _journey_call(work)
     slot = ClientSlot(load=loop, recorder=recorder, client=client, call=call, unchecked=isinstance(work, Journey))
     stack.push_async_callback(slot.aclose)
     return slot
 
 
-def _journey_call(journey: Journey) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+_Call: TypeAlias = Callable[[LoadClient, Sent], Awaitable[object]]
+
+
+def _calls(work: Work, connections: int) -> Iterable[_Call]:
+    """Returns what each connection calls again and again."""
+    if not isinstance(work, Requests):
+        return repeat(operation_call(work) if isinstance(work, Operation) else _journey_call(work), connections)
+    return [_varying_call(work, places) for places in _places(work, connections)]
+
+
+def _places(work: Requests, connections: int) -> Sequence[Iterator[int]]:
+    """Returns what each connection goes through: the same, or all by itself."""
+    if not work.order.each:
+        return [work.order.places(work.count)] * connections
+    return [work.order.places(work.count, own=number, of=connections) for number in range(connections)]
+
+
+def _varying_call(requests: Requests, places: Iterator[int]) -> _Call:
+    async def call(client: LoadClient, sent: Sent) -> None:
+        operation = requests.operation(next(places), unique_bytes().decode())
+        await operation_call(operation)(client, sent)
+
+    return call
+
+
+def _journey_call(journey: Journey) -> _Call:
     return lambda client, _: journey.function(client, *journey.arguments)
 
 

@@ -20,7 +20,8 @@ from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Work
+from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.tracers import tracer_in, untraced
 
 __all__ = ("Generator",)

@@ -16,7 +16,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("RunProgress", "RunResult", "quiet_memory", "run_load", "tell")

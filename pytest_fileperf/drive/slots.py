@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from time import monotonic_ns
 
 import httpx
@@ -16,8 +17,9 @@ from pytest_fileperf.plan.operation import Expectation, Operation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import LoadClient, WireRequest
+from pytest_fileperf.wire.templates import Compiled, Row
 
-__all__ = ("ClientSlot", "ReplaySlot", "Sent", "operation_call")
+__all__ = ("ClientSlot", "Drawing", "ReplaySlot", "Sent", "VaryingSlot", "operation_call")
 
 STALE_NS = 1_000_000_000
 """A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
@@ -54,7 +56,7 @@ class ReplaySlot:
         *,
         load: LoadLoop,
         recorder: Recorder,
-        request: WireRequest,
+        request: WireRequest | Row,
         expect: Expectation,
         connect: Callable[[], Awaitable[Connection]],
         stale_ns: int = STALE_NS,
@@ -74,6 +76,13 @@ class ReplaySlot:
         self._due_ns: int | None = None
         self._used_ns = 0
         """When the connection was opened, or its last answer ended."""
+
+    def _take(self, expect: Expectation) -> None:
+        """Notes what a good answer to the next request is."""
+        if expect is not self._expect:
+            self._expect = expect
+            self._good_head = None
+            self._digest = hashlib.sha256() if expect.sha256 else None
 
     async def open(self) -> None:
         """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
@@ -173,6 +182,57 @@ class ReplaySlot:
         self._recorder.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._load.next, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What a slot's requests are drawn from."""
+
+    recipes: Sequence[Compiled]
+    expects: Sequence[Expectation]
+    """What a good answer is, by recipes."""
+    uses: Sequence[int]
+    """The recipe of each place; empty where there is one only."""
+    places: Iterator[int]
+    """Without an end."""
+
+
+class VaryingSlot(ReplaySlot):
+    """Replays another request each time."""
+
+    __slots__ = ("_drawing", "_next_place", "_only", "_recipe", "_row")
+
+    def __init__(
+        self,
+        *,
+        load: LoadLoop,
+        recorder: Recorder,
+        drawing: Drawing,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self._drawing = drawing
+        self._next_place = drawing.places.__next__
+        self._only = drawing.recipes[0] if not drawing.uses else None
+        self._recipe = 0
+        self._row = Row()
+        super().__init__(load=load, recorder=recorder, request=self._row, expect=drawing.expects[0], connect=connect)
+
+    def start(self, due_ns: int | None) -> None:
+        """Sends the next request."""
+        place, only = self._next_place(), self._only
+        if only is not None:
+            only.fill(self._row, place)
+        else:
+            self._use(place)
+        super().start(due_ns)
+
+    def _use(self, place: int) -> None:
+        drawing = self._drawing
+        recipe = drawing.uses[place]
+        drawing.recipes[recipe].fill(self._row, place)
+        if recipe != self._recipe:
+            self._recipe = recipe
+            self._take(drawing.expects[recipe])
 
 
 class Sent:

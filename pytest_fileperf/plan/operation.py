@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 from pytest_fileperf.plan.payload import Payload
 
-__all__ = ("Expectation", "Journey", "Operation", "Work", "with_value")
+__all__ = ("Expectation", "Journey", "Operation")
 
 REQUEST_ARGUMENTS = (
     "params",
@@ -93,17 +92,6 @@ class Journey:
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"journey": self.name}
-
-
-Work: TypeAlias = Operation | Journey
-"""What one sample is made of."""
-
-
-def with_value(work: Work, value: object) -> Work:
-    """Returns the work for a boot whose setup has returned this value."""
-    if isinstance(work, Journey) and work.takes_value:
-        return replace(work, value=value, has_value=True)
-    return work
 
 
 def _describe_argument(key: str, value: object) -> object:

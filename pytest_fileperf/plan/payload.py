@@ -9,11 +9,12 @@ import hashlib
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 from pytest_fileperf.units import parse_size_bytes
 
 __all__ = ("KINDS", "Payload", "payload")
@@ -27,7 +28,7 @@ _WORDS = ("upload", "latency", "of", "a", "file", "server", "queue", "throughput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """A body that is the same every time. Made by `payload()`; give it to httpx as `content=` or in `files=`."""
+    """A request body. Made by `payload()`; give it to httpx as `content=` or in `files=`."""
 
     size_bytes: int
     kind: str
@@ -39,9 +40,32 @@ class Payload:
     """The name a form gives the file."""
     content_type: str = "application/octet-stream"
     """The type a form gives the file."""
+    unique: bool = False
+    """Whether each request gets other content: its last 48 bytes are a counter and a digest."""
+    tail: bytes = b""
+    """What the content ends with in place of its own end: what makes one of the unique ones."""
+
+    def fresh(self) -> Payload:
+        """Returns this payload with an end that no other one has: to send it, and to compare what comes back."""
+        return replace(self, unique=False, tail=unique_bytes()) if self.unique else self
+
+    def read(self) -> bytes:
+        """Returns the whole content."""
+        return b"".join(self.blocks())
 
     def blocks(self) -> Iterator[bytes]:
-        """Yields the content in blocks of up to 1 MiB."""
+        """Yields the content in blocks of up to 1 MiB; of a unique payload another one each time."""
+        content = self.fresh()
+        left = content.size_bytes - len(content.tail)
+        for block in content._own_blocks():
+            yield block[:left]
+            left -= len(block)
+            if left <= 0:
+                break
+        if content.tail:
+            yield content.tail
+
+    def _own_blocks(self) -> Iterator[bytes]:
         if self.path is not None:
             yield from _file_blocks(self.path)
             return
@@ -63,7 +87,10 @@ class Payload:
 
     def identity(self) -> dict[str, object]:
         """Returns size, kind, seed and digest as JSON values: part of a result's identity."""
-        return {"size_bytes": self.size_bytes, "kind": self.kind, "seed": self.seed, "sha256": self.sha256()}
+        known = {"size_bytes": self.size_bytes, "kind": self.kind, "seed": self.seed}
+        if self.unique or self.tail:
+            return {**known, "sha256": replace(self, unique=False, tail=b"").sha256(), "unique": True}
+        return {**known, "sha256": self.sha256()}
 
 
 def payload(
@@ -73,11 +100,13 @@ def payload(
     seed: int = 0,
     filename: str | None = None,
     content_type: str = "application/octet-stream",
+    unique: bool = False,
 ) -> Payload:
     """Returns a payload of that size (`"256KiB"`, `100_000`), or with the content of that file (a path).
 
     `kind` is `random` (incompressible), `text` (lines of words) or `crlf` (dense CR LF, the worst case of a form
     parser); `seed` chooses the content. `filename` and `content_type` are what a form says of it.
+    With `unique` each request has other content of that size: its last 48 bytes are a counter and a digest.
     Raises PlanError for a size or kind that makes no sense and for a file that cannot be read.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
@@ -95,6 +124,9 @@ def payload(
     if size_bytes is None and isinstance(what, str | os.PathLike):
         path = Path(what)
         problems += _file_problems(path)
+    length = path.stat().st_size if path is not None and not problems else size_bytes
+    if unique and length is not None and length < UNIQUE_BYTES:
+        problems.append(f"payload of {length} bytes: a unique one needs {UNIQUE_BYTES} bytes or more")
     if problems:
         raise PlanError(*problems)
     if path is not None:
@@ -104,10 +136,16 @@ def payload(
             path=path.resolve(),
             filename=filename or path.name,
             content_type=content_type,
+            unique=unique,
         )
     assert size_bytes is not None
     return Payload(
-        size_bytes=size_bytes, kind=kind, seed=seed, filename=filename or "payload.bin", content_type=content_type
+        size_bytes=size_bytes,
+        kind=kind,
+        seed=seed,
+        filename=filename or "payload.bin",
+        content_type=content_type,
+        unique=unique,
     )
 
 

@@ -9,18 +9,17 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan import operation
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plugin.feeding import FEEDING, fed
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.settings.keys import KEYS, unknown_keys
 from pytest_fileperf.units import parse_size_bytes
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ("EXPECTATIONS", "NO_APP", "NO_SETUP", "VerbCall", "journey_from", "request_from")
 
@@ -57,7 +56,7 @@ class VerbCall:
 
 def request_from(method: object, url: object, arguments: Mapping[str, object]) -> VerbCall:
     """Returns the call of a verb that repeats one request."""
-    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS)
+    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *KEYS)
     problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
     if not isinstance(method, str) or not method.isalpha():
         problems.append(f"method {method!r} is not an HTTP method")
@@ -71,8 +70,14 @@ def request_from(method: object, url: object, arguments: Mapping[str, object]) -
     expect, found = _expectation(arguments)
     problems += found
     method = str(method).upper()
+    work: Work | None = None
+    if not problems:
+        try:
+            work = fed(Operation(method=method, url=str(url), arguments=recipe, expect=expect), arguments)
+        except PlanError as error:
+            problems += error.problems
     return VerbCall(
-        work=None if problems else Operation(method=method, url=str(url), arguments=recipe, expect=expect),
+        work=work,
         keys={key: value for key, value in arguments.items() if key in KEYS},
         problems=tuple(problems),
         where=f"{method} {url}",

@@ -6,7 +6,7 @@ An editor shows the text below a keyword when the keyword is written or pointed 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict
 
@@ -27,6 +27,8 @@ Teardown: TypeAlias = (
 Journey: TypeAlias = (
     "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.AsyncClient, Never], Awaitable[object]]"
 )
+# A function may make the rows, of what the setup returned or of nothing.
+Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
 
 class MarkerKeys(TypedDict, total=False):
@@ -105,7 +107,22 @@ class MarkerKeys(TypedDict, total=False):
     """How the table calls the test."""
 
 
-class RequestKeywords(MarkerKeys, total=False):
+class FeedKeywords(TypedDict, total=False):
+    """Which requests are made, and in which order."""
+
+    feed: Feed | None
+    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
+    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
+    it is 48 other characters in every request."""
+    order: Literal["cycle", "shuffle", "zipf"] | None
+    """The order of the rows: one after the other (default), shuffled, or at random with the first ones more often."""
+    seed: int | None
+    """Chooses the order of `shuffle` and `zipf` (default 0)."""
+    per_connection: bool | None
+    """Whether each connection goes through all rows by itself, in place of all connections together (default False)."""
+
+
+class RequestKeywords(MarkerKeys, FeedKeywords, total=False):
     """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
 
     params: Params | None

@@ -10,7 +10,9 @@ import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
+from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
@@ -81,8 +83,11 @@ class Measuring:
             settings = self._settings(call.keys)
         except PlanError as error:
             problems += error.problems
-        if isinstance(call.work, Journey) and call.work.needs_value and not problems and settings.setup is None:
-            problems += (NO_SETUP,)
+        if not problems and settings.setup is None:
+            if isinstance(call.work, Journey) and call.work.needs_value:
+                problems += (NO_SETUP,)
+            elif isinstance(call.work, Requests) and call.work.make is not None:
+                problems += (NO_SETUP_FOR_FEED,)
         if problems or call.work is None:
             raise PlanError(*problems, where=call.where)
         _require_app(settings, call.where)

@@ -17,7 +17,7 @@ from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Work, with_value
+from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import Run, Tell, Teller, recording_of
 from pytest_fileperf.session.planning import AlonePlan, load_identity, load_title

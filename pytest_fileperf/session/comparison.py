@@ -28,7 +28,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import with_value
+from pytest_fileperf.plan.work import with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, recording_of

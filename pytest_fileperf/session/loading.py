@@ -15,7 +15,7 @@ from pytest_fileperf.errors import LoadError
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer

@@ -12,7 +12,7 @@ from time import monotonic
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.pool import ServerPool

@@ -18,7 +18,7 @@ from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.operation import Work
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer

@@ -27,6 +27,7 @@ from pytest_fileperf.wire.framing import (
 )
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
+from pytest_fileperf.wire.templates import Row
 
 __all__ = ("Connection",)
 
@@ -107,7 +108,7 @@ class Connection:
 
     # --- sending
 
-    def start(self, request: WireRequest, exchange: Exchange) -> None:
+    def start(self, request: WireRequest | Row, exchange: Exchange) -> None:
         """Sends a request; what the socket does not take now follows when it can. The connection must be free."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole
@@ -119,7 +120,7 @@ class Connection:
             except OSError:
                 return  # as httpx does: an answer may be there already; reading tells
             if sent < len(whole):
-                self._sender.send_later(whole[sent:])
+                self._sender.send_later(memoryview(whole)[sent:])
             return
         self._sender.send(request.segments)
 

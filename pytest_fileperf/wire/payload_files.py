@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 
 __all__ = ("FileSegment", "PayloadFiles")
 
@@ -50,7 +51,12 @@ class PayloadFiles:
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns the payload in pieces; raises LoadError when its file cannot be written or read."""
+        """Returns the payload in pieces, a unique one with another end each time.
+
+        Raises LoadError when its file cannot be written or read.
+        """
+        if content.unique or content.tail:
+            return (*self._without_end(content), content.tail or unique_bytes())
         known = self._segments.get(content)
         if known is None:
             known = self._segments[content] = self._make(content)
@@ -58,14 +64,24 @@ class PayloadFiles:
 
     def close(self) -> None:
         """Closes and removes the files."""
-        for pieces in self._segments.values():
-            for piece in pieces:
-                if isinstance(piece, FileSegment):
-                    os.close(piece.fd)
+        pieces = [piece for pieces in self._segments.values() for piece in pieces]
+        for fd in {piece.fd for piece in pieces if isinstance(piece, FileSegment)}:
+            os.close(fd)
         self._segments.clear()
         if self._directory is not None:
             self._directory.cleanup()
             self._directory = None
+
+    def _without_end(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
+        """Returns what all of the unique payloads made of one have in common."""
+        common = replace(content, unique=True, tail=b"")
+        known = self._segments.get(common)
+        if known is None:
+            (whole,) = self.segments(replace(common, unique=False))
+            left = content.size_bytes - UNIQUE_BYTES
+            cut = whole[:left] if isinstance(whole, bytes) else FileSegment(whole.path, whole.fd, whole.offset, left)
+            known = self._segments[common] = (cut,)
+        return known
 
     def _make(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         if content.size_bytes <= IN_MEMORY_BYTES:

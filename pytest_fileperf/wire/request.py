@@ -13,7 +13,17 @@ import httpx
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
-__all__ = ("LoadClient", "SegmentStream", "WireRequest", "asks_for_close", "compile_request", "head_of")
+__all__ = (
+    "BytesOfRequest",
+    "LoadClient",
+    "SegmentStream",
+    "WireRequest",
+    "asks_for_close",
+    "bytes_of",
+    "compile_request",
+    "head_of",
+    "ready",
+)
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
 """Up to this size head and body are joined, so that a small request is one `send`."""
@@ -89,7 +99,18 @@ def asks_for_close(request: httpx.Request) -> bool:
     return "close" in request.headers.get("Connection", "").lower()
 
 
-def compile_request(request: httpx.Request) -> WireRequest | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesOfRequest:
+    """A request as bytes, its head apart from its body."""
+
+    is_head: bool
+    is_last: bool
+    head: bytes
+    body: tuple[bytes | FileSegment, ...]
+    body_bytes: int
+
+
+def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
     """Returns the request as bytes, or None when its body has to be streamed.
 
     Raises httpx.LocalProtocolError for what cannot be sent, for example with a wrong content-length.
@@ -103,21 +124,36 @@ def compile_request(request: httpx.Request) -> WireRequest | None:
     else:
         return None
     head = head_of(request)
-    is_head = request.method == "HEAD"
-    is_last = asks_for_close(request)
     size = sum(_size(segment) for segment in segments)
     declared = request.headers.get("Content-Length", "0")
     if declared != str(size):
         raise httpx.LocalProtocolError(f"the body has {size} bytes where Content-Length declares {declared}")
-    if size <= _IN_ONE_PIECE_BYTES and all(isinstance(segment, bytes) for segment in segments):
-        joined = b"".join([head, *(segment for segment in segments if isinstance(segment, bytes))])
-        return WireRequest(is_head=is_head, is_last=is_last, whole=memoryview(joined), segments=(), body_bytes=size)
-    pieces = tuple(
-        memoryview(segment) if isinstance(segment, bytes) else segment
-        for segment in (head, *segments)
-        if _size(segment)
+    return BytesOfRequest(
+        is_head=request.method == "HEAD", is_last=asks_for_close(request), head=head, body=segments, body_bytes=size
     )
-    return WireRequest(is_head=is_head, is_last=is_last, whole=None, segments=pieces, body_bytes=size)
+
+
+def compile_request(request: httpx.Request) -> WireRequest | None:
+    """Returns the request ready to be sent, or None when its body has to be streamed; raises what `bytes_of` raises."""
+    found = bytes_of(request)
+    return None if found is None else ready(found)
+
+
+def ready(found: BytesOfRequest) -> WireRequest:
+    """Returns the request in as few pieces as can be."""
+    whole, pieces = None, tuple[memoryview | FileSegment, ...]()
+    if found.body_bytes <= _IN_ONE_PIECE_BYTES and all(isinstance(segment, bytes) for segment in found.body):
+        joined = b"".join([found.head, *(segment for segment in found.body if isinstance(segment, bytes))])
+        whole = memoryview(joined)
+    else:
+        pieces = tuple(
+            memoryview(segment) if isinstance(segment, bytes) else segment
+            for segment in (found.head, *found.body)
+            if _size(segment)
+        )
+    return WireRequest(
+        is_head=found.is_head, is_last=found.is_last, whole=whole, segments=pieces, body_bytes=found.body_bytes
+    )
 
 
 class LoadClient(httpx.AsyncClient):

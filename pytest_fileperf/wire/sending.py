@@ -26,7 +26,18 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Sender:
     """Sends pieces in order, as fast as the socket takes them; `on_failure` hears when a file cannot be read."""
 
-    __slots__ = ("_fd", "_loop", "_on_failure", "_pieces", "_plain", "_sock", "_steps", "_waiter", "_waiting")
+    __slots__ = (
+        "_fd",
+        "_gathers",
+        "_loop",
+        "_on_failure",
+        "_pieces",
+        "_plain",
+        "_sock",
+        "_steps",
+        "_waiter",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -38,6 +49,7 @@ class Sender:
         self._sock = sock
         self._fd = sock.fileno()
         self._plain = not isinstance(sock, ssl.SSLSocket)
+        self._gathers = self._plain and hasattr(sock, "sendmsg")
         self._on_failure = on_failure
         self._steps = 0  # how often the socket has taken something
         self._pieces: deque[memoryview | FileSegment] = deque()
@@ -90,12 +102,9 @@ class Sender:
         pieces = self._pieces
         try:
             while pieces:
-                rest = self._send_once(pieces[0], more=len(pieces) > 1)
+                all_of_it = self._send_memory() if self._gathers else self._send_first()
                 self._steps += 1
-                if rest is None:
-                    pieces.popleft()
-                else:
-                    pieces[0] = rest
+                if not all_of_it:
                     self._wait_for_socket()
                     return
         except NOT_NOW:
@@ -108,6 +117,34 @@ class Sender:
             # As in httpx: the server takes no more, but its answer may be there already; reading tells.
             pieces.clear()
         self._stop_waiting()
+
+    def _send_memory(self) -> bool:
+        """Sends the pieces in memory up to the first file at once; returns whether the socket took all of that."""
+        pieces = self._pieces
+        in_memory: list[memoryview] = []
+        for piece in pieces:
+            if isinstance(piece, FileSegment):
+                break
+            in_memory.append(piece)
+        if len(in_memory) < 2:
+            return self._send_first()
+        sent = self._sock.sendmsg(in_memory, (), _MORE_FOLLOWS if len(in_memory) < len(pieces) else 0)
+        for piece in in_memory:
+            if sent < len(piece):
+                pieces[0] = piece[sent:]
+                return False
+            sent -= len(piece)
+            pieces.popleft()
+        return True
+
+    def _send_first(self) -> bool:
+        """Sends from the first piece; returns whether the socket took all of it."""
+        rest = self._send_once(self._pieces[0], more=len(self._pieces) > 1)
+        if rest is None:
+            self._pieces.popleft()
+            return True
+        self._pieces[0] = rest
+        return False
 
     def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
         """Sends from one piece; returns what is left of it. Raises EOFError when a file has become too short."""

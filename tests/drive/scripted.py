@@ -17,8 +17,8 @@ def answer(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
 
 
 @contextmanager
-def scripted(handler: Handler) -> Iterator[str]:
-    """Runs the server; gives its base URL."""
+def scripted(handler: Handler, seen: list[tuple[bytes, bytes]] | None = None) -> Iterator[str]:
+    """Runs the server; gives its base URL. `seen` gets the head and the body of every request."""
     number = iter(range(1 << 30))
     ready: Future[tuple[int, Callable[[], object]]] = Future()
 
@@ -26,9 +26,12 @@ def scripted(handler: Handler) -> Iterator[str]:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                body = b""
                 for line in head.split(b"\r\n"):
                     if line.lower().startswith(b"content-length:"):
-                        await reader.readexactly(int(line.split(b":")[1]))
+                        body = await reader.readexactly(int(line.split(b":")[1]))
+                if seen is not None:
+                    seen.append((head, body))
                 await handler(next(number), writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -22,8 +22,9 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.background import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
 from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.operation import Journey, Operation, Work
+from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 

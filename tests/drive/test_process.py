@@ -21,8 +21,9 @@ from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation, Work, with_value
+from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.work import Work, with_value
 
 MS = 1_000_000
 

@@ -21,9 +21,10 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation, Work
+from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.pacing import ConstantRate
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.eventloop import new_event_loop

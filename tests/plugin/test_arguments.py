@@ -15,7 +15,9 @@ import httpx
 import pytest
 
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
+from pytest_fileperf.plan.order import Order
 from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plugin.arguments import journey_from, request_from
 
 
@@ -73,7 +75,7 @@ def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
         "unknown key 'contents' (did you mean content?), unknown key 'conections' (did you mean connections?); "
     )
     assert "params, headers" in problem
-    assert "expect_status, expect_bytes, expect_body, connections" in problem
+    assert "expect_status, expect_bytes, expect_body, feed, order, seed, per_connection, connections" in problem
 
 
 @pytest.mark.parametrize(
@@ -312,3 +314,54 @@ def test_a_journey_that_was_already_called_is_told() -> None:
 def test_a_journey_takes_no_request_arguments() -> None:
     (problem,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
     assert problem.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are connections, ")
+
+
+def test_a_feed_makes_many_requests() -> None:
+    call = request_from("GET", "/files/{id}", {"feed": ["a", "b"], "order": "shuffle", "seed": 3})
+    assert call.problems == ()
+    assert isinstance(call.work, Requests)
+    assert (call.work.name, call.work.count, call.work.columns) == ("GET /files/{id}", 2, {"id": ("a", "b")})
+    assert call.work.order == Order(kind="shuffle", seed=3)
+    assert call.keys == {}
+
+
+def test_a_function_makes_the_rows_now_or_of_what_the_setup_returned() -> None:
+    drawn = request_from("GET", "/{id}", {"feed": lambda: (number for number in range(3))}).work
+    made = request_from("GET", "/{id}", {"feed": lambda ids: ids, "per_connection": True}).work
+    assert isinstance(drawn, Requests)
+    assert isinstance(made, Requests)
+    assert drawn.columns == {"id": (0, 1, 2)}
+    assert made.make is not None
+    assert made.order.each
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"content": payload("1KiB", unique=True)}, {"json": {"key": "{unique}"}}, {"content": "{unique}"}]
+)
+def test_what_is_unique_makes_many_requests_of_one(arguments: dict[str, object]) -> None:
+    work = request_from("POST", "/", arguments).work
+    assert isinstance(work, Requests)
+    assert work.count == 1
+
+
+def test_braces_in_a_body_are_no_fields_without_a_feed() -> None:
+    assert operation(json={"text": "{name}"}).arguments == {"json": {"text": "{name}"}}
+
+
+@pytest.mark.parametrize(
+    "url,arguments,problem",
+    [
+        ("/files/{id}", {}, "'/files/{id}' has a field, {id}, and there is no feed: give its values"),
+        ("/files", {"order": "zipf"}, "order is about the rows of a feed, and there is no feed"),
+        ("/files", {"feed": ["a"]}, "there is a feed, and the request has no field for its values"),
+        ("/{id}", {"feed": []}, "feed: it has no row"),
+        ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs; it has name"),
+        ("/{id}", {"feed": lambda one, two: one}, "feed: a function takes what the setup returned, or nothing"),
+        ("/{id}", {"feed": ["a"], "order": "random"}, "order: 'random' is not one of cycle, shuffle, zipf"),
+        ("/{id}", {"feed": ["a"], "seed": -1}, "seed: -1 is not a whole number"),
+        ("/{id}", {"feed": ["a"], "per_connection": 1}, "per_connection: 1 is neither True nor False"),
+    ],
+)
+def test_a_feed_that_does_not_fit_gets_a_sentence(url: str, arguments: dict[str, object], problem: str) -> None:
+    (found,) = request_from("GET", url, arguments).problems
+    assert found.startswith(problem)

@@ -15,7 +15,8 @@ from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation, Work
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec

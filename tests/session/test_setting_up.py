@@ -19,7 +19,8 @@ from pytest_fileperf.errors import SetupError
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.operation import Journey, Operation, Work, with_value
+from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.inprocess import InProcessLaunch

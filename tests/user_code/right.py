@@ -92,6 +92,20 @@ def bodies(fileperf: FilePerf, file: IO[bytes]) -> None:
     fileperf.post("/", files={"file": ("a.txt", b"bytes", None, {"X-Part": "1"})})
 
 
+def feeds(fileperf: FilePerf) -> None:
+    fileperf.get("/files/{id}", feed=["a", "b"], order="zipf", seed=7)
+    fileperf.get("/files/{id}", feed=range(100), order="shuffle", per_connection=True)
+    fileperf.get("/{kind}/{id}", feed=[{"kind": "files", "id": 1}])
+    fileperf.post("/items", json={"id": "{id}", "key": "{unique}"}, feed=(number for number in range(9)))
+    fileperf.get("/items/{id}", feed=made_ids, setup=fill)
+    fileperf.get("/items/{id}", feed=lambda: ["a"])
+    fileperf.post("/", content=payload("256KiB", unique=True), order=None)
+
+
+def made_ids(ids: list[str]) -> list[str]:
+    return ids
+
+
 def loads(fileperf: FilePerf) -> None:
     fileperf.get("/", connections=32, duration="10s", rounds=6, warmup=0.2, timeout="5s", boots="2")
     fileperf.get("/", requests=1000, max_duration=20)

@@ -16,6 +16,7 @@ from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plugin import keywords
 from pytest_fileperf.plugin.arguments import EXPECTATIONS, VerbCall
+from pytest_fileperf.plugin.feeding import FEEDING
 from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
 from pytest_fileperf.plugin.measuring import Measuring
 from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
@@ -63,7 +64,7 @@ def test_keywords_of_the_marker_are_the_keys_that_it_takes() -> None:
 
 def test_keywords_of_a_request_are_those_that_verbs_take() -> None:
     assert RequestKeywords.__required_keys__ == frozenset()
-    assert RequestKeywords.__optional_keys__ == frozenset((*REQUEST_ARGUMENTS, *EXPECTATIONS, *KEYS))
+    assert RequestKeywords.__optional_keys__ == frozenset((*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *KEYS))
 
 
 @pytest.mark.parametrize("fixture", [FilePerf, AsyncFilePerf])
@@ -91,6 +92,7 @@ def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: Only
     right.requests(verbs)
     with (tmp_path / "file").open("rb") as file:
         right.bodies(verbs, file)
+    right.feeds(verbs)
     right.loads(verbs)
     right.servers(verbs)
     right.limits(verbs)

@@ -55,6 +55,8 @@ def values(fileperf: FilePerf) -> None:
     fileperf.post("/", content={"a": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.post("/", data=b"raw")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.post("/", files=b"raw")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.get("/{id}", feed=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.get("/{id}", feed=["a"], order="random")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", setup="fill")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.request(5, "/")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,144 @@
+"""Loads of many requests: what the server sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from drive.scripted import answer, scripted
+
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.run import RunResult, run_load
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Expectation, Operation
+from pytest_fileperf.plan.order import Order
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.work import Work
+from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.payload_files import PayloadFiles
+
+MS = 1_000_000
+
+
+class Seen:
+    """What a server was sent."""
+
+    def __init__(self, url: str, requests: list[tuple[bytes, bytes]]) -> None:
+        self.url = url
+        self._requests = requests
+
+    @property
+    def lines(self) -> list[str]:
+        """`GET /path` of each request."""
+        return [head.split(b" HTTP")[0].decode() for head, _ in self._requests]
+
+    @property
+    def digests(self) -> list[str]:
+        return [hashlib.sha256(body).hexdigest() for _, body in self._requests]
+
+
+@contextmanager
+def listening() -> Iterator[Seen]:
+    """Runs a server that answers with the path it was asked for; 404 below /none."""
+    requests: list[tuple[bytes, bytes]] = []
+
+    async def echo(number: int, writer: asyncio.StreamWriter) -> None:
+        method, path, *_ = requests[-1][0].split(b" ")
+        status = "404 Not Found" if path.startswith(b"/none") else "200 OK"
+        writer.write(answer(b"" if method == b"HEAD" else path, status))
+
+    with scripted(echo, requests) as url:
+        yield Seen(url, requests)
+
+
+def load(url: str, work: Work, requests: int, connections: int = 1) -> RunResult:
+    plan = LoadPlan(
+        connections=connections,
+        warmup_ns=0,
+        round_ns=20_000 * MS,
+        rounds=1,
+        timeout_ns=5000 * MS,
+        requests=requests,
+    )
+    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        target = Target(boot=0, url=url)
+        return runner.run(run_load(work, plan, target, files=files, server_cpu=dict, progress=lambda _: None))
+
+
+def get(url: str, *ids: object, through_httpx: bool = False, **order: object) -> Requests:
+    arguments = {"follow_redirects": True} if through_httpx else {}
+    operation = Operation(method="GET", url=url, arguments=arguments)
+    return Requests(recipes=(operation,), columns={"id": ids}, order=Order(**order))  # type: ignore[arg-type]
+
+
+THROUGH = pytest.mark.parametrize("through_httpx", [False, True], ids=["replay", "client"])
+
+
+@THROUGH
+def test_every_row_is_asked_for_in_order(through_httpx: bool) -> None:
+    with listening() as seen:
+        result = load(seen.url, get("/{id}", "a", "b c", 3, through_httpx=through_httpx), 7)
+    assert seen.lines == [f"GET /{path}" for path in ("a", "b%20c", "3", "a", "b%20c", "3", "a")]
+    assert result.engine == ("client" if through_httpx else "replay")
+    assert [(r.requests, r.bytes_received) for r in result.rounds] == [(7, 22)]
+
+
+@THROUGH
+def test_connections_share_the_rows_or_have_them_each(through_httpx: bool) -> None:
+    ids = tuple(range(8))
+    with listening() as seen:
+        load(seen.url, get("/{id}", *ids, through_httpx=through_httpx), 16, connections=4)
+    assert set(Counter(seen.lines).values()) == {2}
+    with listening() as seen:
+        load(seen.url, get("/{id}", *ids, each=True, through_httpx=through_httpx), 4, connections=4)
+    assert sorted(seen.lines) == ["GET /0", "GET /2", "GET /4", "GET /6"]
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "zipf"])
+def test_a_seed_makes_the_same_requests(kind: str) -> None:
+    lines = []
+    for _ in range(2):
+        with listening() as seen:
+            load(seen.url, get("/{id}", *range(50), kind=kind, seed=5), 60)
+        lines.append(seen.lines)
+    assert lines[0] == lines[1]
+    assert lines[0] != sorted(lines[0])
+
+
+@pytest.mark.parametrize("size", ["20KiB", "300KiB", "2MiB"])
+@THROUGH
+def test_the_server_sees_other_content_in_every_request(size: str, through_httpx: bool) -> None:
+    arguments: dict[str, object] = {"content": payload(size, unique=True)}
+    if through_httpx:
+        arguments["follow_redirects"] = True
+    with listening() as seen:
+        result = load(
+            seen.url, Requests(recipes=(Operation(method="POST", url="/", arguments=arguments),)), 20, connections=4
+        )
+    assert len(seen.digests) == len(set(seen.digests)) == 20
+    assert sum(r.bytes_sent for r in result.rounds) == 20 * payload(size).size_bytes
+
+
+def test_each_recipe_has_its_own_good_answer() -> None:
+    recipes = (
+        Operation(method="GET", url="/good"),
+        Operation(method="GET", url="/none", expect=Expectation(statuses=(404,))),
+        Operation(method="HEAD", url="/good"),
+        Operation(method="GET", url="/none"),
+    )
+    with listening() as seen:
+        result = load(seen.url, Requests(recipes=recipes, uses=(0, 1, 3)), 9)
+    failures = [(failure.kind, failure.count) for r in result.rounds for failure in r.failures]
+    assert (sum(r.requests for r in result.rounds), failures) == (6, [("status 404", 3)])
+
+
+def test_a_row_that_fails_does_not_stop_the_others() -> None:
+    with listening() as seen:
+        result = load(seen.url, get("/{id}", "a", "none"), 10)
+    assert len(seen.lines) == 10
+    assert sum(r.requests for r in result.rounds) == 5

@@ -1,0 +1,167 @@
+"""Many requests: their rows, their order, and what a recipe becomes with a row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count, islice
+
+import pytest
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.feed import MOST_DRAWN, columns_of
+from pytest_fileperf.plan.fields import fields_of
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.order import Order
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.unique import UNIQUE_BYTES
+from pytest_fileperf.plan.work import with_value
+
+GET = Operation(method="GET", url="/files/{id}")
+
+
+def first(order: Order, rows: int, number: int, **own: int) -> list[int]:
+    return list(islice(order.places(rows, **own), number))
+
+
+def test_a_cycle_goes_through_all_rows_again_and_again() -> None:
+    assert first(Order(), 3, 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_each_connection_begins_elsewhere() -> None:
+    assert first(Order(each=True), 4, 6, own=1, of=2) == [2, 3, 0, 1, 2, 3]
+
+
+def test_a_shuffle_has_every_row_once_before_it_begins_anew() -> None:
+    order = first(Order(kind="shuffle", seed=3), 50, 100)
+    assert sorted(order[:50]) == list(range(50))
+    assert order[:50] != list(range(50))
+    assert order[50:] == order[:50]
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "zipf"])
+def test_a_seed_chooses_the_order(kind: str) -> None:
+    one, same, other = (first(Order(kind=kind, seed=seed), 100, 50) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_zipf_asks_for_the_first_rows_most() -> None:
+    drawn = Counter(first(Order(kind="zipf"), 4, 25_000))
+    shares = [drawn[place] / 25_000 for place in range(4)]
+    assert shares == pytest.approx([0.48, 0.24, 0.16, 0.12], abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["cycle", "shuffle", "zipf"])
+def test_one_row_is_enough(kind: str) -> None:
+    assert first(Order(kind=kind), 1, 3) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "feed, fields, columns",
+    [
+        (["a", "b"], ["id"], {"id": ("a", "b")}),
+        (range(2), ["id"], {"id": (0, 1)}),
+        (iter(["a"]), ["id"], {"id": ("a",)}),
+        ([{"id": 1, "kind": "x", "more": 0}], ["id", "kind"], {"id": (1,), "kind": ("x",)}),
+    ],
+)
+def test_rows_become_columns(feed: object, fields: list[str], columns: object) -> None:
+    assert columns_of(feed, fields) == columns
+
+
+def test_a_generator_without_an_end_is_drawn_as_far_as_memory_allows() -> None:
+    assert len(columns_of(count(), ["id"])["id"]) == MOST_DRAWN
+
+
+@pytest.mark.parametrize(
+    "feed, fields, problem",
+    [
+        ("abc", ["id"], "str is no list of rows"),
+        (5, ["id"], "int is no list of rows"),
+        ({"id": 1}, ["id"], "dict is no list of rows"),
+        ([], ["id"], "it has no row"),
+        (iter([]), ["id"], "it has no row"),
+        (["a"], ["id", "kind"], r"2 fields \(id, kind\) need rows that are mappings"),
+        ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs; it has name"),
+        ([{"id": 1}, 2], ["id"], "row 1 is int, where other rows are mappings"),
+    ],
+)
+def test_a_feed_that_cannot_be_used_gets_a_sentence(feed: object, fields: list[str], problem: str) -> None:
+    with pytest.raises(PlanError, match=problem):
+        columns_of(feed, fields)
+
+
+def test_a_row_fills_every_place() -> None:
+    recipe = Operation(
+        method="POST",
+        url="/{id}/x?q={id}",
+        arguments={
+            "params": {"p": "{id}"},
+            "headers": {"X-Id": "<{id}>"},
+            "json": {"text": "n {id}", "value": "{n}", "other": "{none}", "list": ["{n}", 5]},
+        },
+    )
+    requests = Requests(recipes=(recipe,), columns={"id": ("ä/b?",), "n": (7,)})
+    assert requests.operation(0, "") == Operation(
+        method="POST",
+        url="/%C3%A4/b%3F/x?q=%C3%A4/b%3F",
+        arguments={
+            "params": {"p": "ä/b?"},
+            "headers": {"X-Id": "<ä/b?>"},
+            "json": {"text": "n ä/b?", "value": 7, "other": "{none}", "list": [7, 5]},
+        },
+    )
+
+
+def test_a_unique_payload_is_a_field() -> None:
+    recipe = Operation(method="POST", url="/", arguments={"content": payload(64, unique=True)})
+    assert fields_of(recipe) == {"unique"}
+    sent = Requests(recipes=(recipe,)).operation(0, "u" * UNIQUE_BYTES).arguments["content"]
+    assert sent == payload(64).__class__(size_bytes=64, kind="random", tail=b"u" * UNIQUE_BYTES)
+
+
+def test_the_rows_of_a_setup_are_made_on_each_boot() -> None:
+    requests = Requests(recipes=(GET,), make=lambda made: [f"{made}-{number}" for number in range(2)])
+    of_boot = with_value(requests, "x")
+    assert isinstance(of_boot, Requests)
+    assert of_boot.columns == {"id": ("x-0", "x-1")}
+    assert of_boot.make is None
+    with pytest.raises(PlanError, match="it has no row"):
+        with_value(Requests(recipes=(GET,), make=lambda _: ()), "x")
+
+
+def test_identity_tells_rows_and_orders_apart() -> None:
+    def identity(*ids: str, **order: object) -> object:
+        return Requests(recipes=(GET,), columns={"id": ids}, order=Order(**order)).identity()  # type: ignore[arg-type]
+
+    assert identity("a", "b") == identity("a", "b")
+    different = [identity("a", "b"), identity("a"), identity("a", "c"), identity("a", "b", kind="zipf")]
+    different += [identity("a", "b", kind="zipf", seed=1), identity("a", "b", each=True)]
+    assert all(one != other for place, one in enumerate(different) for other in different[:place])
+
+
+def test_of_a_setup_the_rows_are_no_part_of_the_identity() -> None:
+    requests = Requests(recipes=(GET,), make=lambda ids: [ids])
+    assert requests.identity()["rows"] == "of the setup"
+
+
+@pytest.mark.parametrize("kind", ["random", "text", "crlf"])
+def test_unique_content_has_its_size_and_another_end_each_time(kind: str) -> None:
+    content = payload("3MiB", kind=kind, unique=True)
+    one, other = content.fresh(), content.fresh()
+    assert len(one.read()) == len(other.read()) == content.size_bytes
+    assert one.read() == one.read()
+    assert one.sha256() != other.sha256()
+    assert one.read()[:-UNIQUE_BYTES] == other.read()[:-UNIQUE_BYTES] == payload("3MiB", kind=kind).read()[:-48]
+    assert content.identity() == one.identity()
+
+
+def test_equal_content_stays_as_it_is() -> None:
+    assert payload(64).fresh() is not None
+    assert payload(64).fresh() == payload(64)
+
+
+def test_a_unique_payload_needs_room_for_what_is_unique() -> None:
+    with pytest.raises(PlanError, match="payload of 47 bytes: a unique one needs 48 bytes or more"):
+        payload(47, unique=True)

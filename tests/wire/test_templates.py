@@ -1,0 +1,178 @@
+"""Compiled requests have the bytes that httpx makes of the same request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, compile_request
+from pytest_fileperf.wire.templates import Row, compiled
+
+CLIENT = LoadClient(base_url="http://127.0.0.1:8000/base", payload_files=PayloadFiles())
+SAME_BOUNDARY = {"Content-Type": "multipart/form-data; boundary=edge"}
+
+
+def build(operation: Operation) -> BytesOfRequest:
+    found = bytes_of(request(operation))
+    assert found is not None
+    return found
+
+
+def request(operation: Operation) -> httpx.Request:
+    return CLIENT.build_request(operation.method, operation.url, **operation.arguments)
+
+
+def sent(row: Row) -> bytes:
+    if row.whole is not None:
+        return bytes(row.whole)
+    return b"".join(
+        piece.read(piece.size_bytes) if isinstance(piece, FileSegment) else bytes(piece) for piece in row.segments
+    )
+
+
+def by_httpx(operation: Operation) -> bytes:
+    found = compile_request(request(operation))
+    assert found is not None
+    row = Row()
+    row.whole, row.segments = found.whole, found.segments
+    return sent(row)
+
+
+def row_of(requests: Requests, place: int) -> Row:
+    row = Row()
+    compiled(requests, build)[requests.recipe_of(place)].fill(row, place)
+    return row
+
+
+def recipe(method: str = "POST", url: str = "/", **arguments: object) -> Operation:
+    return Operation(method=method, url=url, arguments=arguments)
+
+
+def check(operation: Operation, columns: Mapping[str, tuple[object, ...]], unique: str = "") -> None:
+    requests = Requests(recipes=(operation,), columns=columns)
+    for place in range(requests.count):
+        row, expected = row_of(requests, place), requests.operation(place, unique)
+        assert sent(row) == by_httpx(expected)
+        assert row.body_bytes == build(expected).body_bytes
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+PLAIN = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | TEXT, st.lists, max_leaves=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=3))
+def test_texts_in_every_place(values: list[str]) -> None:
+    column = {"id": tuple(values)}
+    check(recipe("GET", "/files/x{id}/end?q={id}&r=1"), column)
+    check(recipe("GET", "/", params={"page": "{id}", "more": "x {id}"}), column)
+    check(recipe(content="before {id} after"), column)
+    check(recipe(data={"name": "{id}", "other": "b"}), column)
+    check(recipe(json={"name": "<{id}>", "list": ["{id} {id}"]}), column)
+    check(recipe(files={"file": payload(9)}, data={"name": "{id}"}, headers=SAME_BOUNDARY), column)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(JSON, min_size=1, max_size=3))
+def test_json_values_keep_their_type(values: list[object]) -> None:
+    check(recipe(json={"value": "{id}", "list": [1, "{id}"]}), {"id": tuple(values)})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(PLAIN, min_size=1, max_size=3))
+def test_texts_in_headers(values: list[str]) -> None:
+    check(recipe("GET", "/", headers={"X-Id": "a{id}", "X-Other": "b"}), {"id": tuple(values)})
+
+
+def test_the_length_of_the_body_is_that_of_the_row() -> None:
+    requests = Requests(recipes=(recipe(content="{id}"),), columns={"id": ("a", "abc")})
+    assert b"Content-Length: 3\r\n" in sent(row_of(requests, 1))
+    assert row_of(requests, 1).body_bytes == 3
+
+
+@pytest.mark.parametrize("size", ["1KiB", "20KiB", "256KiB", "3MiB"])
+@pytest.mark.parametrize("unique", [False, True])
+def test_bodies_of_any_size_go_with_a_field_in_the_head(size: str, unique: bool) -> None:
+    requests = Requests(
+        recipes=(recipe(url="/{id}", content=payload(size, unique=unique)),), columns={"id": ("a", "bc")}
+    )
+    row = row_of(requests, 1)
+    raw = sent(row)
+    end = len(raw) if not unique else -48
+    assert raw[:end] == by_httpx(requests.operation(1, "u" * 48))[:end]
+    assert row.body_bytes == payload(size).size_bytes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"content": payload("64KiB", unique=True)},
+        {"content": payload("2MiB", unique=True)},
+        {"files": {"file": payload("64KiB", unique=True)}},
+        {"files": [("file", ("a.bin", payload("2MiB", unique=True)))], "data": {"name": "x"}},
+        {"json": {"key": "{unique}"}},
+        {"data": {"key": "{unique}"}},
+        {"content": "key={unique}"},
+        {"headers": {"X-Key": "{unique}"}},
+        {"params": {"key": "{unique}"}},
+    ],
+    ids=lambda arguments: str(arguments)[:40],
+)
+def test_every_request_is_unique_and_of_one_length(arguments: Mapping[str, object]) -> None:
+    requests = Requests(recipes=(Operation(method="POST", url="/", arguments=arguments),))
+    (recipe,) = compiled(requests, build)
+    row, raws = Row(), []
+    for _ in range(3):
+        recipe.fill(row, 0)
+        raws.append(sent(row))
+    assert len(set(raws)) == 3
+    assert len({len(raw) for raw in raws}) == 1
+
+
+def test_a_unique_file_is_read_from_its_own_place(tmp_path: Path) -> None:
+    file = tmp_path / "large.bin"
+    file.write_bytes(bytes(range(256)) * 8192)
+    requests = Requests(recipes=(recipe(content=payload(file, unique=True)),))
+    assert sent(row_of(requests, 0))[-(2 << 20) : -48] == file.read_bytes()[:-48]
+
+
+def test_whole_urls_are_written_as_httpx_does() -> None:
+    urls = ("/a", "/a%20b?x=1&y=%2F", "/ä b", "/a/../b", "//double", "/q?x=a b", "plain", "/x;y=1/~z")
+    requests = Requests(recipes=(recipe("GET", ""),), urls=urls)
+    for place, url in enumerate(urls):
+        assert sent(row_of(requests, place)) == by_httpx(recipe("GET", url)), url
+
+
+def test_recipes_take_turns_and_share_their_bodies() -> None:
+    body = payload("256KiB")
+    recipes = tuple(recipe("POST", f"/{number}", content=body) for number in range(3))
+    requests = Requests(recipes=recipes, uses=(2, 0, 1))
+    made = compiled(requests, build)
+    shared = {id(run.obj) for one in made for run in one.runs if isinstance(run, memoryview)}
+    assert len(shared) == 1
+    assert sent(row_of(requests, 0)) == by_httpx(recipes[2])
+
+
+@pytest.mark.parametrize(
+    "operation, value, problem",
+    [
+        (recipe(headers={"X": "{id}"}), "ä", "a value of id cannot be sent"),
+        (recipe(headers={"X": "{id}"}), "a\r\nb", "has a line break"),
+        (recipe(json={"x": "{id}"}), float("nan"), "a value of id cannot be sent"),
+        (recipe(json={"x": "{id}"}), object(), "a value of id cannot be sent"),
+    ],
+)
+def test_a_value_that_cannot_be_sent_gets_a_sentence(operation: Operation, value: object, problem: str) -> None:
+    with pytest.raises(PlanError, match=problem):
+        compiled(Requests(recipes=(operation,), columns={"id": (value,)}), build)
