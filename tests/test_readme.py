@@ -9,12 +9,37 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.measure.blame import FunctionGrowth
+from pytest_fileperf.measure.stacks import Profile
+from pytest_fileperf.report.profiled import growth_text
+from pytest_fileperf.report.verdict_text import regressed_head, verdict_text
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "examples").glob("*/README.md"))
+QUICKSTART = ROOT / "examples" / "quickstart" / "test_performance.py"
 MOST_LINES = 200
 FILES = {"app/main.py": "from fastapi", "tests/performance/test_files.py": "import pytest"}
 """The files that the first test is made of, each with how its sample begins."""
+
+SLOWER_UPLOAD = (
+    MetricComparison(
+        metric="rps", outcome=Outcome.REGRESSED, tolerance=0.03, base=1095.83, now=906.018, change=-0.173213,
+        low=-0.201942, high=-0.143451, confidence=0.9, detectable=0.1976, pairs=4,
+    ),
+    MetricComparison(
+        metric="p99", outcome=Outcome.PASS, tolerance=0.15, base=0.0618518, now=0.0682885, change=0.104066,
+        low=0.0030045, high=0.198415, confidence=0.9, detectable=0.4369, pairs=4,
+    ),
+)  # fmt: skip
+"""What a run of the quickstart showed once its upload hashed what it took."""
+HASHED = Profile(stacks={}, samples=665, seconds=3.325, requests=3590, cpu_per_request=894.894e-6)
+UNHASHED = Profile(stacks={}, samples=621, seconds=3.105, requests=4202, cpu_per_request=702.925e-6)
+UPLOAD = FunctionGrowth(
+    function="upload", file="app.py", line=88, own_code=True, growth_s=191.969e-6, share=1.0, base_s=361.084e-6,
+    now_s=562.505e-6, base_self_s=90.5539e-6, now_self_s=286.635e-6,
+)  # fmt: skip
 
 
 def samples(language: str) -> list[str]:
@@ -33,6 +58,18 @@ def test_options_in_samples_are_there() -> None:
     for page in (ROOT / "README.md", *GUIDES):
         named = set(re.findall(r"--fileperf[a-z-]*", page.read_text(encoding="utf-8")))
         assert named <= there, page
+
+
+def test_the_failure_that_is_shown_is_what_a_regression_says() -> None:
+    """The sample is what a real run printed; its figures, told by the code that is here, read the same."""
+    verdict = Verdict(comparisons=SLOWER_UPLOAD, since="its baseline (09a3381 of 2026-11-23)")
+    grown = growth_text(UNHASHED, HASHED, [UPLOAD])
+    message = verdict_text(verdict, head=regressed_head(verdict), explanation=grown)
+    (sample,) = (text for text in samples("text") if text.startswith(">"))
+    call, *error = sample.splitlines()
+    assert call.removeprefix(">").strip() in QUICKSTART.read_text(encoding="utf-8")
+    shown = "\n".join(line.removeprefix("E").removeprefix("       ") for line in error)
+    assert shown == f"pytest_fileperf.errors.RegressionError: {message}"
 
 
 @pytest.mark.parametrize("readme", ["README.md", "examples/quickstart/README.md"])
