@@ -8,7 +8,10 @@ from pathlib import Path
 
 from pytest_fileperf.errors import FilePerfError
 
-__all__ = ("put_text", "write_text")
+__all__ = ("MAKE_ROOM", "put_text", "write_text")
+
+MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
+"""What to do where a temporary file cannot be written."""
 
 
 def put_text(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError, PlanError
+from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey
@@ -115,8 +116,11 @@ class Generator:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
-        self._log = (Path(self._directory.name) / "generator.log").open("w+b")
+        try:
+            self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
+            self._log = (Path(self._directory.name) / "generator.log").open("w+b")
+        except OSError as error:
+            raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
         env = _environment(coverage=self._coverage)
         self.tracer = tracer_in(env)
         process = subprocess.Popen(

@@ -5,6 +5,7 @@ What differs is a `Program`: see `workers` for uvicorn and gunicorn, `command` f
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from typing import Protocol
 import psutil
 
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
+from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.serve.process_tree import collect, exit_text, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
@@ -41,6 +43,7 @@ __all__ = (
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _STARTS_TRIED = 5
 _POLL_S = 0.01
 _UNREADY_PATIENCE_S = 1.0
@@ -218,6 +221,7 @@ class ProcessLaunch:
         except OSError as error:
             raise ServerStartError(
                 f"{self._program.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
+                + (f"; {MAKE_ROOM}" if error.errno in _NO_ROOM else "")
             ) from error
 
     def ready(self) -> RunningServer:

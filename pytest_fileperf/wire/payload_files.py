@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.errors import LoadError
+from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 
@@ -91,8 +92,7 @@ class PayloadFiles:
             return (FileSegment(path, os.open(path, os.O_RDONLY), 0, content.size_bytes),)
         except OSError as error:
             raise LoadError(
-                f"cannot make a file for a payload of {content.size_bytes} bytes: {error}; "
-                "make room in the temporary directory, or name another with TMPDIR"
+                f"cannot make a file for a payload of {content.size_bytes} bytes: {error}; {MAKE_ROOM}"
             ) from error
 
     def _written(self, content: Payload) -> Path:

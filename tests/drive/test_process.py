@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import subprocess
@@ -215,6 +216,15 @@ def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
         run(generator, url, plan=plan, check=check)
 
     assert children() == before
+
+
+def test_a_full_disk_is_told_with_what_to_do(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, mode: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "open", full)
+    with closing(Generator()) as generator, pytest.raises(GeneratorError, match=r"No space left.*; make room"):
+        run(generator, url)
 
 
 def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
