@@ -54,8 +54,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Gives `test_deployment` its uploads and servers: more of both where the study runs as published."""
     if metafunc.function is test_deployment:
         full_size = metafunc.config.getoption("--full-size", default=False)
-        metafunc.parametrize("path", UPLOADS if full_size else DEPLOYED_UPLOADS)
-        metafunc.parametrize("server", servers(max(2, os.cpu_count() or 1) if full_size else 2))
+        axes = [
+            ("path", UPLOADS if full_size else DEPLOYED_UPLOADS),
+            ("server", servers(max(2, os.cpu_count() or 1) if full_size else 2)),
+        ]
+        if metafunc.config.getoption("--fileperf-smoke"):  # compares nothing: then each server boots once
+            axes.reverse()
+        for name, values in axes:
+            metafunc.parametrize(name, values)
 
 
 def servers(workers: int) -> list[object]:
