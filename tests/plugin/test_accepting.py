@@ -16,7 +16,7 @@ from pytest_fileperf.judge.environment import Environment
 Run = Callable[..., pytest.RunResult]
 QUICK = (
     "--fileperf-server=inprocess",
-    "--fileperf-duration=0.3s",
+    "--fileperf-duration=0.1s",
     "--fileperf-rounds=4",
     "--fileperf-boots=1",
     "--fileperf-warmup=0",

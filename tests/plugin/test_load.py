@@ -17,7 +17,9 @@ import pytest
 from pytest_fileperf.report.record import read_record
 
 Run = Callable[..., pytest.RunResult]
-QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
+QUICK = ("--fileperf-duration=0.1s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
+LONG_ENOUGH_TO_SEE = "--fileperf-duration=0.4s"
+"""For what is shown while a measurement runs."""
 
 
 def server_pid(result: pytest.RunResult) -> int:
@@ -309,7 +311,7 @@ def test_progress_is_shown_while_output_is_captured(
             fileperf.get("/", connections=2)
         """
     )
-    result = run_load("--fileperf", *QUICK, *arguments)
+    result = run_load("--fileperf", *QUICK, LONG_ENOUGH_TO_SEE, *arguments)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: test_download  *"])
 
@@ -420,7 +422,16 @@ def test_progress_is_one_line_rewritten_on_a_terminal(project: pytest.Pytester) 
 
     project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pytest", "-pno:randomly", "-pno:asyncio", "--fileperf", *QUICK]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-pno:randomly",
+        "-pno:asyncio",
+        "--fileperf",
+        *QUICK,
+        LONG_ENOUGH_TO_SEE,
+    ]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=project.path) as process:
         os.close(theirs)
         shown = b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 
 ALL_STABILISED = ("hash seed", "addresses", "allocator")
@@ -34,9 +35,10 @@ def recording(
 ) -> Recording:
     """Returns rounds of half a second on each boot with `requests` requests each, evenly from 5 ms to the slowest."""
     made = []
+    latency_ns = np.linspace(5e6, slowest_ms * 1e6, requests).astype(np.int64)
+    latency, ttfb = Histogram.of(latency_ns), Histogram.of(latency_ns // 2)
     for boot in range(boots):
         for index in range(rounds):
-            latency_ns = np.linspace(5e6, slowest_ms * 1e6, requests).astype(np.int64)
             start_ns = (boot * rounds + index) * 500_000_000
             made.append(
                 Round(
@@ -46,8 +48,8 @@ def recording(
                     started_ns=start_ns,
                     ended_ns=start_ns + 500_000_000,
                     requests=requests,
-                    latency=Histogram.of(latency_ns),
-                    ttfb=Histogram.of(latency_ns // 2),
+                    latency=latency,
+                    ttfb=ttfb,
                     bytes_sent=requests * 256 * KIB,
                     bytes_received=requests * 190,
                     statuses=((200, requests),) if requests else (),
@@ -75,6 +77,13 @@ def recording(
     )
 
 
+@cache
+def _usual() -> tuple[Recording, Measurement]:
+    """Returns what a result has that is given none: the same for all of them, as it takes a while to make."""
+    recorded = recording()
+    return recorded, measurement_of(recorded)
+
+
 def result(
     name: str = "test_upload",
     *,
@@ -96,8 +105,8 @@ def result(
 
     Without `limit` it is what the recording tells, which has nothing that would show what limited it.
     """
-    recorded = recorded or recording()
-    measurement, verdict = measurement_of(recorded), verdict or Verdict()
+    recorded, measurement = (recorded, measurement_of(recorded)) if recorded is not None else _usual()
+    verdict = verdict or Verdict()
     agreed = as_the_run_shows(verdict.comparisons, recorded)
     return Result(
         test=TestId(
