@@ -103,6 +103,7 @@ def test_more_rounds_make_a_boot_s_location_more_exact() -> None:
 
 
 @pytest.mark.parametrize("count", [300, 2000, 20_000])
+@pytest.mark.once
 def test_the_variance_of_a_percentile_is_that_of_repeated_samples(count: int) -> None:
     rng = np.random.default_rng(count)
     samples = 5e6 * np.exp(0.4 * rng.standard_normal((400, count)))
@@ -138,6 +139,7 @@ def test_nothing_is_no_cluster() -> None:
 
 
 @pytest.mark.parametrize("pauses", [0.15, 0.3])
+@pytest.mark.once
 def test_a_percentile_varies_by_about_what_is_said_where_requests_go_together(pauses: float) -> None:
     """Pauses of 20 to 60 ms hit 32 requests at once, in so many turns."""
     rng = np.random.default_rng(11)

@@ -205,6 +205,7 @@ def shares(variants: int, *, better: float, noise: Noise, groups: int) -> tuple[
 
 @pytest.mark.parametrize("boots,rounds", [(3, 4), (1, 12)])
 @pytest.mark.parametrize("variants", [2, 5, 9])
+@pytest.mark.once
 def test_equal_variants_are_told_apart_in_at_most_one_of_twenty_groups(variants: int, boots: int, rounds: int) -> None:
     """Measured, with two, five and nine variants: 4.6, 2.3 and 1.0 % on three boots, 2.3, 0.8 and 0.5 % on one."""
     apart, _, _ = shares(variants, better=0.0, noise=Noise(boots=boots, rounds=rounds), groups=400)
@@ -219,6 +220,7 @@ def test_more_noise_than_usual_makes_ties_and_not_winners() -> None:
 
 
 @pytest.mark.parametrize("variants,better,found", [(2, 0.10, 0.90), (5, 0.10, 0.35), (5, 0.20, 0.99), (9, 0.20, 0.95)])
+@pytest.mark.once
 def test_a_better_variant_is_found(variants: int, better: float, found: float) -> None:
     """On three boots of four rounds. Measured: one that is 10 % better is alone at the top in 94 % of groups of two,
     42 % of five and 10 % of nine, one that is 20 % better in 100, 100 and 99 %. Together with others it always is.

@@ -181,6 +181,7 @@ def test_whatever_was_measured_bounds_are_in_order_and_no_number_is_missing(
 
 
 @pytest.mark.parametrize("requests", [300, 5000])
+@pytest.mark.once
 def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean(requests: int) -> None:
     """Half of a hundred comparisons are above 0; the share is within three of its deviations."""
     rng = np.random.default_rng(RNG_SEED)
