@@ -3,6 +3,7 @@
     FilePerfError
     ├── PlanError (ValueError)        what was asked for makes no sense; lists every problem
     ├── SetupError                    what a test does before or after a load, `setup` or `teardown`, failed
+    │   └── BaseSetupError            it failed on the other side of a comparison
     ├── ServerError
     │   ├── AppLoadError              the app cannot be imported, or is not an ASGI app
     │   │   └── AppMissingError       there is no such module, or nothing of this name in it
@@ -35,6 +36,7 @@ __all__ = (
     "AppMissingError",
     "AppOriginError",
     "BaseDiedError",
+    "BaseSetupError",
     "BaselineError",
     "FileLimitError",
     "FilePerfError",
@@ -130,6 +132,10 @@ class SetupError(FilePerfError):
     def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
         self.log: tuple[str, ...] = tuple(log)
         super().__init__(what + log_block(log))
+
+
+class BaseSetupError(SetupError):
+    """The setup or teardown of a test failed on the other side of a comparison."""
 
 
 class LoadError(FilePerfError):

@@ -10,12 +10,12 @@ the luck of a boot, which the next pair draws again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from pytest_fileperf.drive.run import RunProgress
-from pytest_fileperf.errors import PlanError, SetupError
+from pytest_fileperf.errors import BaseSetupError, PlanError
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import paired_difference
@@ -61,6 +61,7 @@ class Comparison:
         """Of each side."""
         self._pairs: list[Pair] = []
         self._requests = 0
+        self._base_setup_failed = False
         self.base_files: tuple[str, ...] = ()
         """Where the base loaded its modules from, once there is a result."""
         self.base_alone: Recording | None = None
@@ -77,39 +78,40 @@ class Comparison:
         """
         while True:
             number, pair_begun_s = len(self._pairs), self._rig.clock()
-            with self._sides.booted(number) as servers:
+            with self._sides.booted(number) as servers, ExitStack() as torn_down:
                 if isinstance(servers, Absent):
                     return servers
                 self._require_same_tracer(servers)
-                with self._set_up(number, servers) as absent:
-                    if absent or (number == 0 and (absent := self._probed(servers))):
-                        return absent
-                    self._pairs.append(self._pair(number, servers))
-                    found = self._looked(number, pair_begun_s)
-                    if found is not None:
-                        return self._result(found, servers)
+                if not self._is_set_up(servers, torn_down):
+                    continue
+                if number == 0 and (absent := self._probed(servers)):
+                    return absent
+                self._pairs.append(self._pair(number, servers))
+                found = self._looked(number, pair_begun_s)
+                if found is not None:
+                    return self._result(found, servers)
 
-    @contextmanager
-    def _set_up(self, number: int, servers: BothServers) -> Iterator[Absent | None]:
-        """Runs the test's setup on both sides, one after the other, and its teardown at the end of the block.
+    def _is_set_up(self, servers: BothServers, torn_down: ExitStack) -> bool:
+        """Runs the test's setup on both sides, one after the other; the stack gets its teardowns.
 
-        Gives Absent where that of the first boot of the base fails: it may lack what the setup asks for.
+        Returns False where it failed on the base for the first time: fresh boots are tried then. Raises SetupError, and
+        ServerDiedError where the base has ended.
         """
-        steps, base = Steps.of(self._task.settings), self._base
-        with ExitStack() as stack:
-            values: list[object] = []
-            for side in Side:
-                whose = f", of {base.title}" if side is Side.BASE else ""
-                try:
-                    values.append(stack.enter_context(set_up(steps, servers[side], whose)))
-                except SetupError as error:
-                    if side is Side.NOW or number > 0:
-                        raise
-                    yield Absent(side=side, what=" ".join(str(error).splitlines()[0].removesuffix(":").split()))
-                    return
-            of_base, of_now = (with_value(self._task.work, value) for value in values)
-            self._works = (of_base, of_now)
-            yield None
+        steps = Steps.of(self._task.settings)
+        values: list[object] = []
+        for side in Side:
+            base = self._base.title if side is Side.BASE else ""
+            try:
+                values.append(torn_down.enter_context(set_up(steps, servers[side], base)))
+            except BaseSetupError:
+                servers[side].check()
+                if self._base_setup_failed:
+                    raise
+                self._base_setup_failed = True
+                return False
+        of_base, of_now = (with_value(self._task.work, value) for value in values)
+        self._works = (of_base, of_now)
+        return True
 
     def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
         """Returns what the gates say once the evidence is enough; None asks for another pair."""

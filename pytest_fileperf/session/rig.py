@@ -82,6 +82,8 @@ class Measured:
     """What the base shows when it is loaded alone, where two versions were measured in turn and that was planned."""
     absent: Absent | None = None
     """What one side lacks, where there was nothing to compare."""
+    notes: tuple[str, ...] = ()
+    """What a user has to know of the other side, where it could not be measured; they may have several lines."""
     tells_spread: bool = False
     """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
     world_again: Callable[[], tuple[MetricComparison, ...]] | None = None

@@ -144,6 +144,7 @@ class Session:
         task = Task(work=work, settings=settings, test=test)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
+        self._notes += (f"{test.title}: {note}" for note in measured.notes)
         result = judged_by_limits(task, measured.result)
         agreed = as_the_run_shows(result.verdict.comparisons, result.recording)
         result = replace(result, verdict=replace(result.verdict, comparisons=agreed))

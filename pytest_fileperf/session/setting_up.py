@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from pytest_fileperf.errors import SetupError
+from pytest_fileperf.errors import BaseSetupError, SetupError
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.pool import ServerPool
@@ -24,6 +24,10 @@ from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("LEAST_LIMIT_S", "Steps", "set_up", "setup_identity")
 
+_WITHOUT = (
+    "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
+    " requests all fail there is not compared"
+)
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take so long, or as long as `timeout` where that is longer."""
 _PACKAGE = Path(__file__).parents[1]
@@ -71,13 +75,14 @@ class Steps:
 
 
 @contextmanager
-def set_up(steps: Steps, server: RunningServer, whose: str = "") -> Iterator[object]:
+def set_up(steps: Steps, server: RunningServer, base: str = "") -> Iterator[object]:
     """Runs the setup, gives what it returned, and runs the teardown at the end of the block, also when that failed.
 
-    Raises SetupError. Where block and teardown fail, the block's error is raised, with the other one as a note.
+    `base` is the title of the other side of a comparison, where the server is that side. Raises SetupError, which is a
+    BaseSetupError there. Where block and teardown fail, the block's error is raised, with the other one as a note.
     """
-    value = None if steps.setup is None else _run("setup", steps.setup, (), server, steps.limit_s, whose)
-    down = partial(_torn_down, steps, server, value, whose)
+    value = None if steps.setup is None else _run("setup", steps.setup, (), server, steps.limit_s, base)
+    down = partial(_torn_down, steps, server, value, base)
     try:
         yield value
     except BaseException as error:  # a time limit of pytest and Ctrl-C are no Exceptions
@@ -100,23 +105,24 @@ def setup_identity(settings: Settings) -> dict[str, object]:
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
 
 
-def _torn_down(steps: Steps, server: RunningServer, value: object, whose: str) -> None:
+def _torn_down(steps: Steps, server: RunningServer, value: object, base: str) -> None:
     if steps.teardown is not None:
         values = (value,) if takes(steps.teardown, 2) is not False else ()
-        _run("teardown", steps.teardown, values, server, steps.limit_s, whose)
+        _run("teardown", steps.teardown, values, server, steps.limit_s, base)
 
 
-def _run(
-    kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, whose: str
-) -> object:
+def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, base: str) -> object:
     """Returns what the function returns; raises SetupError where it raises, or takes too long."""
-    title, where = f"{kind} {_name(step)}", f"on {server.title}{whose}"
+    title = f"{kind} {_name(step)}"
+    where = f"on {server.title}, of {base}" if base else f"on {server.title}"
+    failure = BaseSetupError if base else SetupError
+    advice = _WITHOUT if base and kind == "setup" else ""
     try:
         returned = (_async if _is_async(step) else _plain)(step, values, server, limit_s)
     except _LateError:
-        raise SetupError(f"{title} did not end within {limit_s:g} s {where}", log=server.log) from None
+        raise failure(f"{title} did not end within {limit_s:g} s {where}{advice}", log=server.log) from None
     except Exception as error:
-        raise SetupError(f"{title} failed {where}:\n{_described(error)}", log=server.log) from error
+        raise failure(f"{title} failed {where}:\n{_described(error)}{advice}", log=server.log) from error
     if inspect.iscoroutine(returned):
         returned.close()
         raise SetupError(f"{title} returned a coroutine: write it as an async function")

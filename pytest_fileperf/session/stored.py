@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pytest_fileperf.errors import BaseDiedError, PlanError
+from pytest_fileperf.errors import BaseDiedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
 from pytest_fileperf.judge.boots import precision_of
 from pytest_fileperf.judge.environment import Environment, package_changes
@@ -32,7 +32,6 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind,
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.session.alone import identity_of, judged_by_limits, measure_alone
 from pytest_fileperf.session.baseline_code import BaselineCode, title_of
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan
@@ -182,8 +181,11 @@ class StoredBaseline:
         other = OtherVersion(plan=plan, base=base, budget=self.budget)
         try:
             measured = other.in_turn(task, rig)
-        except (PlanError, BaseDiedError) as error:
-            measured = Absent(side=Side.BASE, what=str(error).splitlines()[0])
+        except (PlanError, BaseDiedError, BaseSetupError) as error:
+            why = str(error).splitlines()[0].removesuffix(":")
+            by_figures = self._by_figures(task, rig, _FIGURES + why, no_code=why)
+            # Its traceback and the server's log are nowhere else.
+            return replace(by_figures, notes=(str(error),) if isinstance(error, BaseSetupError) else ())
         if isinstance(measured, Absent):
             return self._by_figures(task, rig, _FIGURES + measured.what, no_code=measured.what)
 

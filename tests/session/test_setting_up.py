@@ -13,9 +13,10 @@ import httpx
 import pytest
 from drive.scripted import answer, scripted
 from session.fakes import Host, rig_of
-from session.test_comparison import PLAIN, SETTINGS, Compare, compare  # noqa: F401 # a fixture
+from session.test_comparison import PLAIN, RPS, SETTINGS, Compare, Comparing, compare  # noqa: F401 # a fixture
+from session.test_stored import NEW, OLD, Code, Project, project  # noqa: F401 # a fixture
 
-from pytest_fileperf.errors import SetupError
+from pytest_fileperf.errors import BaseDiedError, BaseSetupError, SetupError
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.alternation import Side
@@ -128,14 +129,15 @@ def test_a_failure_is_told_with_its_place_in_the_user_s_code_and_the_log(
 ) -> None:
     assert callable(step)
     monkeypatch.setattr(type(server), "log", ("sqlite3.OperationalError: no such table: items",))
-    with pytest.raises(SetupError) as raised, set_up(Steps(setup=step), server, ", of main"):
+    with pytest.raises(SetupError) as raised, set_up(Steps(setup=step), server, "main"):
         pass
     lines = str(raised.value).splitlines()
     name = step.__name__  # type: ignore[attr-defined]
     assert lines[0] == f"setup {name} failed on {server.title}, of main:"
     assert lines[1].startswith(f'    File "{__file__}", line ')
     assert lines[1].endswith(f" in {name}")
-    assert lines[-3] == "  json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert lines[-4] == "  json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert lines[-3].startswith("If that version lacks what the setup asks for, let the setup return without an error")
     assert lines[-2:] == ["last lines of its log:", "  | sqlite3.OperationalError: no such table: items"]
     assert sum(" in " in line for line in lines) == 1
 
@@ -281,23 +283,69 @@ def test_both_sides_of_a_comparison_are_set_up_in_every_pair(compare: Compare) -
     assert len(set(notes.called)) == 4 * pairs
 
 
+class Failing:
+    """A setup that fails on one side, in its first calls there or always."""
+
+    def __init__(self, comparing: Comparing, side: Side, *, times: int = 1_000) -> None:
+        self._host = comparing.host
+        self._side = side
+        self._left = times
+
+    def __call__(self, client: httpx.Client) -> None:
+        server = self._host.servers[client.base_url.port or 0]
+        if self._host.booted[server.number].side is self._side and self._left:
+            self._left -= 1
+            raise OSError("no such table: items")
+
+
 @pytest.mark.parametrize("failing", Side)
-def test_a_base_that_lacks_what_the_setup_asks_for_is_absent(
-    failing: Side,
-    compare: Compare,  # noqa: F811
-) -> None:
+def test_a_setup_that_fails_on_either_side_fails_the_test(failing: Side, compare: Compare) -> None:  # noqa: F811
+    """It is no proof that the base lacks anything: that would be NEW, which passes in CI."""
+    comparing = compare.session(PLAIN, PLAIN, ci=True)
+    with pytest.raises(SetupError, match=r"^setup Failing failed on fake ") as raised:
+        comparing.measure(replace(SETTINGS, setup=Failing(comparing, failing)))
+    assert isinstance(raised.value, BaseSetupError) is (failing is Side.BASE)
+    assert (f", of {compare.base.title}:" in str(raised.value)) is (failing is Side.BASE)
+    assert "no such table: items" in str(raised.value)
+    assert all(server.is_over for server in comparing.host.servers)
+
+
+def test_a_setup_that_failed_once_on_the_base_is_tried_on_fresh_boots(compare: Compare) -> None:  # noqa: F811
+    comparing = compare.session(PLAIN, PLAIN)
+    compared = comparing.measure(replace(RPS, tolerances={"rps": 4.0}, setup=Failing(comparing, Side.BASE, times=1)))
+    assert compared.only.outcome is Outcome.PASS
+    assert len(comparing.host.booted) == 2 * (len(compared.result.pairs) + 1)
+
+
+def test_a_base_that_died_in_its_setup_is_named(compare: Compare) -> None:  # noqa: F811
     comparing = compare.session(PLAIN, PLAIN)
 
     def fill(client: httpx.Client) -> None:
-        if comparing.host.booted[client.base_url.port or 0].side is failing:
-            raise OSError("no such endpoint")
+        server = comparing.host.servers[client.base_url.port or 0]
+        if comparing.host.booted[server.number].side is Side.BASE:
+            server.is_dead = True
+            raise OSError("connection reset")
 
-    settings = replace(SETTINGS, setup=fill)
-    if failing is Side.NOW:
-        with pytest.raises(SetupError, match=r"^setup fill failed on fake "):
-            comparing.measure(settings)
-        return
-    compared = comparing.measure(settings)
-    assert set(compared.outcomes.values()) == {Outcome.NEW}
-    reasons = {item.reason.text for item in compared.result.verdict.comparisons if item.reason}
-    assert {reason.partition(", of ")[0].rstrip("0123456789") for reason in reasons} == {"setup fill failed on fake "}
+    with pytest.raises(BaseDiedError, match="ended with exit status 3") as raised:
+        comparing.measure(replace(SETTINGS, setup=fill))
+    assert str(raised.value).startswith(f"{compare.base.title}: ")
+
+
+def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_is_shown(project: Project) -> None:  # noqa: F811
+    def fill(client: httpx.Client) -> None:
+        if host.booted and host.booted[host.servers[client.base_url.port or 0].number].side is Side.BASE:
+            raise OSError("no such table: items")
+
+    settings = replace(ALONE, setup=fill)
+    host = Host()
+    project.run(host, Code(project.directory, OLD), settings, update="new")
+    host = Host()
+    with project.session(host, Code(project.directory, NEW)) as session:
+        session.measure(GET, settings, TEST)
+        (result,), (note,) = session.results, session.notes
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is Outcome.INCONCLUSIVE
+    assert "only stored figures compare: setup " in result.verdict.code
+    assert "\n" not in result.verdict.code
+    assert note.startswith("test_any: setup ")
+    assert "no such table: items" in note
