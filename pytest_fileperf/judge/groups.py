@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
 from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import FailedTest, Result
 
 __all__ = ("Asked", "RankedGroup", "SessionRecord", "session_record")
 
@@ -58,6 +58,8 @@ class SessionRecord:
     """In order of appearance."""
     unknown_params: tuple[str, ...] = ()
     """Parameters to group by that no test has."""
+    failed: tuple[FailedTest, ...] = ()
+    """Tests that failed for another reason than a figure, in the order they did; they may have results too."""
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
     created: str = ""

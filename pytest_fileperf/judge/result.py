@@ -15,7 +15,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Explanation", "Result", "Standing", "TestId")
+__all__ = ("Explanation", "FailedTest", "Result", "Standing", "TestId")
 
 _BUSY_RUN = "a run on a busy machine"
 
@@ -84,6 +84,22 @@ class TestId:
         """`#2` and so on for the second and further measurements of one test; empty for the first."""
         match = FURTHER.search(self.nodeid)
         return match[0] if match else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTest:
+    """A load test that failed for another reason than a figure: its server, its setup, its own assertion."""
+
+    nodeid: str
+    module: str
+    """Path of the test module relative to the root directory, with `/`."""
+    name: str
+    line: int | None = None
+    """As that of a `TestId`."""
+    phase: str = "call"
+    """pytest's word for when: `setup` (fixtures), `call` or `teardown`."""
+    message: str = ""
+    """What it said, at most some lines of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,13 @@ import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plugin.failures import Failures
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
@@ -69,6 +71,7 @@ def activate(config: pytest.Config) -> None:
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.census, "fileperf-census")
+    config.pluginmanager.register(active.failures, "fileperf-failures")
     config.pluginmanager.register(Unmeasured(), "fileperf-unmeasured")
     config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
 
@@ -100,6 +103,7 @@ class Active:
         self.options = options
         self.progress = ScreenProgress(config)
         self.census = Census(config)
+        self.failures = Failures()
         self._settings = settings
         """What options and ini say, without the tests' own keys."""
         self._against = against
@@ -213,35 +217,9 @@ class Active:
         )
         if usual and self._config.get_verbosity() < 1:
             return []
-        return [f"fileperf: {'; '.join(self._header())}"]
+        from pytest_fileperf.plugin.header import header_words
 
-    def _header(self) -> list[str]:
-        from pytest_fileperf.serve.cores import split_cores
-        from pytest_fileperf.serve.spec import server_title, worker_count
-
-        said = ["smoke, a few requests each" if self.options.smoke else "measuring"]
-        if self.options.update:
-            which = {"new": "new baselines", "all": "all baselines, worse ones too"}
-            said.append(f"storing {which.get(self.options.update, 'baselines')}")
-        if self.options.prune:
-            said.append("removing stale baselines")
-        server = self._settings.server
-        workers = worker_count(server)
-        said.append(server_title(server))
-        if workers is not None:
-            said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
-        if self._against is not None:
-            said.append(f"against {self._against.title}")
-        elif self.options.aa:
-            said.append("against itself")
-        else:
-            said.append(f"baselines in {self._shown_baselines()}")
-        return said
-
-    def _shown_baselines(self) -> str:
-        directory = self.options.baselines
-        root = self._config.rootpath
-        return str(directory.relative_to(root) if directory.is_relative_to(root) else directory)
+        return [f"fileperf: {'; '.join(header_words(self._config, self.options, self._settings, self._against))}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -273,15 +251,18 @@ class Active:
         if not self.options.smoke:
             said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
             self._said += said
-        if self.results:
+        failed_tests = self.failures.found
+        if self.results or failed_tests:
             from pytest_fileperf.plugin.ci import tell_ci
             from pytest_fileperf.plugin.output import write_files
             from pytest_fileperf.plugin.record import record_of
 
-            self._record = record_of(self.results, self._config, self.options, self._said)
+            self._record = record_of(self.results, failed_tests, self._config, self.options, self._said)
             said, not_written = write_files(self._config, self.options, self._record)
             self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
+        elif not self._config.getoption("collectonly", default=False):
+            self._written += map(_not_written, self.options.files)
         return failed
 
     @pytest.hookimpl(optionalhook=True)
@@ -306,15 +287,21 @@ class Active:
 
         Rows alone need no heading: they stand where pytest's own line about a run without failures would.
         """
-        if self._record is None and not self._said:
-            return
         lines, only_rows = ((), False) if self._record is None else _result_lines(self._record, terminalreporter)
-        terminalreporter.ensure_newline()
         said = (*self._said, *self._written)
+        if not lines and not said:
+            return
+        terminalreporter.ensure_newline()
         if said or not only_rows or any(terminalreporter.stats.get(each) for each in _SECTIONS):
             terminalreporter.section("fileperf")
         for line in (*lines, *said):
             terminalreporter.write_line(line)
+
+
+def _not_written(path: Path) -> str:
+    """Returns the line about a file that was asked for, where there is nothing to write."""
+    stays = ": the file there is of an earlier run" if path.exists() else ""
+    return f"fileperf: nothing was measured, so {path} was not written{stays}"
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[Sequence[str], bool]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.report.annotations import annotations_of, github_commands
+from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 
-__all__ = ("root_in_repository", "tell_ci")
+__all__ = ("annotations_in", "tell_ci")
 
 _TOPS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Environment variables in which GitHub and GitLab name the top of the repository."""
@@ -24,10 +24,10 @@ _LEAST_BYTES = 2048
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
     """Adds the summary of this step, and yields lines to print: annotations, or why there is no summary."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
-    if summary and not all(result.smoke for result in record.results):
+    if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        yield from github_commands(annotations_of(record.results, root=root_in_repository(config)))
+        yield from github_commands(annotations_in(config, record))
 
 
 def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
@@ -44,7 +44,12 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
         yield f"fileperf: cannot write the summary of this step to {path}: {error.strerror or error}"
 
 
-def root_in_repository(config: pytest.Config) -> str:
+def annotations_in(config: pytest.Config, record: SessionRecord) -> tuple[Annotation, ...]:
+    """Returns what there is to say at lines of the code, with paths from the top of the repository."""
+    return annotations_of(record.results, record.failed, root=_root_in_repository(config))
+
+
+def _root_in_repository(config: pytest.Config) -> str:
     """Returns the path to the directory of the test run from the top of the repository, where a CI service names it."""
     for name in _TOPS:
         with suppress(ValueError, OSError):

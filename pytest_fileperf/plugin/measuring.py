@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -12,6 +11,7 @@ from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.plan.operation import Journey
 from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
+from pytest_fileperf.plugin.failures import line_of
 from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
@@ -117,12 +117,11 @@ class Measuring:
         callspec = getattr(self._item, "callspec", None)
         params = {} if callspec is None else {key: json_value(value) for key, value in callspec.params.items()}
         module = nodeid.partition("::")[0]
-        file, line, _ = self._item.location
         return TestId(
             nodeid=nodeid if self._count == 1 else f"{nodeid}#{self._count}",
             module=module,
             name=self._item.name,
-            line=None if line is None or Path(file).as_posix() != module else line + 1,
+            line=line_of(self._item),
             params=params,
             group=settings.group,
             label=settings.label,

@@ -10,9 +10,9 @@ import pytest
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.plugin.ci import root_in_repository
+from pytest_fileperf.plugin.ci import annotations_in
 from pytest_fileperf.plugin.invocation import Options
-from pytest_fileperf.report.annotations import annotations_of, code_quality
+from pytest_fileperf.report.annotations import code_quality
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
@@ -44,9 +44,7 @@ def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> 
     if markdown is not None:
         writers.append(lambda: _write(markdown, markdown_report(record)))
     if quality is not None:
-        writers.append(
-            lambda: _write(quality, code_quality(annotations_of(record.results, root=root_in_repository(config))))
-        )
+        writers.append(lambda: _write(quality, code_quality(annotations_in(config, record))))
     if name is not None:
         writers.append(lambda: _save(config, name or None, record))
     return writers

@@ -13,17 +13,24 @@ import pytest
 
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import FailedTest, Result
 from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.versions.commit import commit_info
 
 __all__ = ("record_of",)
 
 
-def record_of(results: Sequence[Result], config: pytest.Config, options: Options, said: Sequence[str]) -> SessionRecord:
+def record_of(
+    results: Sequence[Result],
+    failed: Sequence[FailedTest],
+    config: pytest.Config,
+    options: Options,
+    said: Sequence[str],
+) -> SessionRecord:
     """Returns the record. Commit and environment are only looked up where a file is written that has them."""
     record = replace(
         session_record(results, options.group_by),
+        failed=tuple(failed),
         said=tuple(said),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         asked=_asked(config, options),

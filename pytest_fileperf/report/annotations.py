@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.result import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.report.comparisons import world_outcome, world_text
 from pytest_fileperf.report.details import limit_text, reasons
+from pytest_fileperf.report.failed import first_line, where_failed
 from pytest_fileperf.report.short_summary import SLOWER_WORLD, figures_text, undecided_texts
 from pytest_fileperf.report.text import plain
 
@@ -52,12 +53,16 @@ class Annotation:
     """What happened, the most telling first."""
 
 
-def annotations_of(results: Iterable[Result], *, root: str = "") -> tuple[Annotation, ...]:
+def annotations_of(
+    results: Iterable[Result], failed: Iterable[FailedTest] = (), *, root: str = ""
+) -> tuple[Annotation, ...]:
     """Returns what there is to say, errors first, and of these regressions first.
 
+    `failed` are the tests that failed for another reason than a figure.
     `root` is where paths of test modules begin, as seen from the top of the repository.
     """
     found = [annotation for result in results for annotation in _of(result, PurePosixPath(root))]
+    found += [_of_failed(test, PurePosixPath(root)) for test in failed]
     return tuple(sorted(found, key=_weight))
 
 
@@ -83,6 +88,18 @@ def _of(result: Result, root: PurePosixPath) -> Iterator[Annotation]:
         yield said(Level.WARNING, standing.value, (text for _, text in reasons(result)))
     if world_outcome(result.verdict) is Outcome.REGRESSED:
         yield said(Level.WARNING, SLOWER_WORLD, [world_text(result.verdict)])
+
+
+def _of_failed(test: FailedTest, root: PurePosixPath) -> Annotation:
+    return Annotation(
+        level=Level.ERROR,
+        file=(root / test.module).as_posix(),
+        line=test.line,
+        kind=Standing.FAILED.value,
+        test=test.nodeid,
+        name=plain(test.name),
+        lines=(first_line(test) or where_failed(test),),
+    )
 
 
 def _failing(result: Result) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.result import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.report.comparisons import NOT_YOUR_CODE
 from pytest_fileperf.report.details import STYLES, word_of
+from pytest_fileperf.report.failed import failed_count
 from pytest_fileperf.report.short_summary import slower_worlds
 from pytest_fileperf.report.text import Style, words
 from pytest_fileperf.units import format_count
@@ -16,26 +17,29 @@ from pytest_fileperf.units import format_count
 __all__ = ("hints", "summary_line", "summary_pieces", "unstored")
 
 
-def summary_line(results: Sequence[Result]) -> str:
+def summary_line(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> str:
     """Returns the counts in a line: `3 measured: 2 PASS, 1 NEW; store baselines with --fileperf-update=new`."""
-    return " ".join(text for text, _ in summary_pieces(results))
+    return " ".join(text for text, _ in summary_pieces(results, failed))
 
 
-def summary_pieces(results: Sequence[Result]) -> list[tuple[str, Style]]:
+def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> list[tuple[str, Style]]:
     """Returns the pieces of that line, for `flow`."""
-    if results and all(result.smoke for result in results):
-        failed = sum(result.standing.fails for result in results)
-        found = f", {failed} FAILED" if failed else ""
-        text = f"{len(results)} measured{found}; smoke: a few requests each, nothing judged"
-        return words(text, Style.BAD if failed else Style.NONE)
+    otherwise = failed_count(failed, measured=bool(results))
+    if not results:
+        return words("; ".join(filter(None, ("nothing was measured", otherwise))), Style.BAD if failed else Style.NONE)
+    if all(result.smoke for result in results):
+        bad = sum(result.standing.fails for result in results)
+        found = f", {bad} FAILED" if bad else ""
+        said = (f"{len(results)} measured{found}", otherwise, "smoke: a few requests each, nothing judged")
+        return words("; ".join(filter(None, said)), Style.BAD if bad or failed else Style.NONE)
     counts = Counter(result.standing for result in results)
     found_words = [(f"{counts[each]} {word_of(each)}", STYLES[each]) for each in Standing if counts[each]]
     pieces = [(f"{len(results)} measured:", Style.BOLD)]
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
     slower = len(slower_worlds(results))
     world = f"{format_count(slower, 'slower world')}: {NOT_YOUR_CODE}" if slower else ""
-    rest = list(filter(None, (*_stored(results), world, _to_do(results))))
-    last, style = found_words[-1] if found_words else ("nothing", Style.NONE)
+    rest = list(filter(None, (otherwise, *_stored(results), world, _to_do(results))))
+    last, style = found_words[-1]
     pieces.append((last + ";" * bool(rest), style))
     return [*pieces, *words("; ".join(rest))] if rest else pieces
 

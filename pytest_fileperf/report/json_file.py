@@ -12,6 +12,9 @@ Series have a list a column, a list of plain values is on one line.
     asked             command, against, aa, update, smoke, strict, profile, group_by
     environment       machine, system, Python and packages, as the judge describes them
     said[]            lines about the whole session, as the terminal shows them
+    failed[]          load tests that failed for another reason than a figure: a server that died, a setup that failed,
+                      an assertion of its own. nodeid, module, name, line (of the function), phase (pytest's word for
+                      when: setup, call or teardown), message (some lines at most). Such a test may have results too
     rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
       group           its title
       metric, unit    by what it is ranked: rps, or p50 where every member got the rate that was asked for
@@ -89,7 +92,7 @@ Series have a list a column, a list of plain values is on one line.
 `now` of a comparison is the figure of the summary, and `base` is that without the change: `judge.agreement`. In `world`
 `base` is what is stored.
 
-History: 3 has versions, commit, asked, said and record, so that reports can be made of it again.
+History: 3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
 2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
 1 is the first.
 """
@@ -122,6 +125,7 @@ def results_json(record: SessionRecord) -> str:
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said"),
         "asked": asdict(record.asked),
+        "failed": [named(test, "nodeid", "module", "name", "line", "phase", "message") for test in record.failed],
         "rankings": [_ranking(group) for group in record.groups],
         "results": [_result(result) for result in record.results],
     }

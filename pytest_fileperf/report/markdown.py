@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
-from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.result import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.comparisons import (
@@ -34,6 +34,7 @@ from pytest_fileperf.report.comparisons import (
 )
 from pytest_fileperf.report.counts import summary_line
 from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
+from pytest_fileperf.report.failed import first_line, where_failed
 from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.remarks import limiting_text
@@ -62,12 +63,10 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     A longer one is cut after a whole line, and says so.
     """
     results = record.results
-    if not results:
-        return "## Load tests: nothing was measured\n"
     pressing = sorted(filter(_is_pressing, results), key=_weight)
     calm = [result for result in results if not _is_pressing(result)]
     common = _common(results)
-    blocks = [[f"## Load tests: {_escaped(summary_line(results))}", ""]]
+    blocks = [[f"## Load tests: {_escaped(summary_line(results, record.failed))}", ""], *_failed(record.failed)]
     if pressing:
         rows = [row for result in pressing for row in _gate_rows(result)]
         blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in pressing))
@@ -216,8 +215,24 @@ def _remarks(result: Result) -> list[str]:
     return [*said, *notes(result)]
 
 
+def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
+    """Yields a line for each test that failed for another reason than a figure, and then all that they said, folded."""
+    if not tests:
+        return
+    yield [*(f"- {_code(test.nodeid)} {where_failed(test)}: {_escaped(first_line(test))}" for test in tests), ""]
+    longer = [test for test in tests if len(test.message.splitlines()) > 1]
+    if longer:
+        yield _folded("all that failed tests said", [line for test in longer for line in _said_by(test)])
+
+
+def _said_by(test: FailedTest) -> list[str]:
+    return [_code(test.nodeid), "", *_block(test.message)]
+
+
 def _common(results: Sequence[Result]) -> tuple[str, ...]:
     """Returns what is true of all results: their setting, and what would be said of each."""
+    if not results:
+        return ()
     shared = [text for text in setting(results[0]) if all(text in setting(other) for other in results)]
     if len(results) == 1:
         return tuple(shared)

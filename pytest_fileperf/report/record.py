@@ -15,7 +15,7 @@ from pytest_fileperf.errors import RecordError
 from pytest_fileperf.judge.groups import Asked, RankedGroup, SessionRecord
 from pytest_fileperf.judge.pair import Pair, sides_by_boot
 from pytest_fileperf.judge.ranking import Ranking
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import FailedTest, Result
 from pytest_fileperf.measure.measurement import with_histograms
 from pytest_fileperf.report.codec import Decoder, Encoder
 
@@ -34,6 +34,7 @@ class _Facts:
     versions: Mapping[str, str]
     commit: Mapping[str, object] | None
     environment: Mapping[str, object]
+    failed: tuple[FailedTest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
         alone=tuple(result for result in results if id(result) not in ranked),
         groups=groups,
         unknown_params=measured.unknown_params,
+        failed=facts.failed,
         said=facts.said,
         created=facts.created,
         asked=facts.asked,

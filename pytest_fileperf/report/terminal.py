@@ -76,7 +76,7 @@ def _in_full(record: SessionRecord, *, width: int, colour: bool) -> list[str]:
     lines += [""] * bool(groups)
     lines += reason_lines(said.reasons, indent=0, width=width, colour=colour)
     lines += [line for note in foot for line in note_lines(note, indent=0, width=width, colour=colour)]
-    lines += flow(summary_pieces(results), width=width, indent=0, hanging=2, gap=1, colour=colour)
+    lines += flow(summary_pieces(results, record.failed), width=width, indent=0, hanging=2, gap=1, colour=colour)
     return lines
 
 

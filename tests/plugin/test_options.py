@@ -99,6 +99,7 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
     )
 
 
+@pytest.mark.once  # files have the commit, which Git tells
 def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SHOW_SETTINGS)
     result = run(

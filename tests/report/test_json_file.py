@@ -70,6 +70,7 @@ def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
             "profile": False,
             "group_by": ["group"],
         },
+        "failed": [],
         "environment": ENVIRONMENT,
         "said": ["fileperf: a note"],
         "rankings": [],

@@ -1,15 +1,18 @@
-"""Causes as markup: which functions made a test slower, and what went wrong with requests that failed."""
+"""Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests."""
 
 from __future__ import annotations
 
-from pytest_fileperf.judge.result import Result, Standing
+from collections.abc import Sequence
+
+from pytest_fileperf.judge.result import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.report.details import other_kinds
+from pytest_fileperf.report.failed import where_failed
 from pytest_fileperf.report.page.gates import badge
 from pytest_fileperf.report.page.markup import Markup, element
 from pytest_fileperf.report.text import plain, shorten
 
-__all__ = ("cause_items", "explanation", "failed_requests")
+__all__ = ("cause_items", "explanation", "failed_requests", "failed_section")
 
 _MOST_FAILURES = 20
 _EXAMPLE_LENGTH = 4_000
@@ -62,3 +65,18 @@ def failed_requests(result: Result) -> list[Markup]:
     if rest:
         shown.append(element("p", other_kinds(rest)))
     return shown
+
+
+def failed_section(tests: Sequence[FailedTest]) -> Markup:
+    """Returns the tests that failed for another reason than a figure, each with what it said; empty for none."""
+    if not tests:
+        return Markup("")
+    shown = [part for test in tests for part in _failed(test)]
+    return element("section", element("h2", "Tests that failed for another reason than a figure"), *shown, id="failed")
+
+
+def _failed(test: FailedTest) -> list[Markup]:
+    place = f"{test.module}:{test.line}" if test.line is not None else test.module
+    title = element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " ")
+    about = element("p", f"{plain(place)}, {where_failed(test)}", class_="quiet")
+    return [title, about, element("pre", test.message)] if test.message else [title, about]

@@ -18,6 +18,8 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.report.counts import summary_line
 from pytest_fileperf.report.details import word_of
+from pytest_fileperf.report.failed import failed_count
+from pytest_fileperf.report.page.causes import failed_section
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge
@@ -49,7 +51,7 @@ def results_html(record: SessionRecord) -> str:
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", f"Load tests: {summary_line(record.results)}"),
+            element("title", f"Load tests: {summary_line(record.results, record.failed)}"),
             raw_element("style", _part("style.css")),
         ),
         body=(
@@ -57,9 +59,10 @@ def results_html(record: SessionRecord) -> str:
             element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
             element(
                 "main",
+                failed_section(record.failed),
                 overview(entries),
                 group_sections(record.groups, {id(entry.result): entry for entry in entries}),
-                element("section", element("h2", "Each test"), *sections),
+                element("section", element("h2", "Each test"), *sections) if sections else Markup(""),
             ),
             data_block([{"traces": chart.traces, "layout": chart.layout} for chart in charts], id="charts"),
             *(raw_element("script", script) for script in scripts),
@@ -81,11 +84,13 @@ def _policy(scripts: Sequence[str]) -> str:
 
 def _header(record: SessionRecord) -> Markup:
     results = record.results
-    smoke = all(result.smoke for result in results)
+    smoke = bool(results) and all(result.smoke for result in results)
+    failed = failed_count(record.failed, measured=bool(results))
+    counts = f"{len(results)} measured" if results else "nothing was measured"
     return element(
         "header",
         element("h1", "Load tests"),
-        element("p", f"{len(results)} measured", *_badges(results), class_="counts"),
+        element("p", counts, *_badges(results), *([badge(Standing.FAILED, failed)] if failed else []), class_="counts"),
         element("p", "A smoke run: a few requests each, nothing judged.") if smoke else Markup(""),
         facts_list(_facts(record)),
     )

@@ -68,6 +68,8 @@ def link(entry: PageEntry, name: str = "") -> Markup:
 
 def overview(entries: Sequence[PageEntry]) -> Markup:
     """Returns the filter and the table."""
+    if not entries:
+        return Markup("")
     headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
     rows = [row for entry in entries for row in _rows(entry, len(headings))]
     few = any(metric_text(name, entry.result).startswith("~") for entry in entries for name in _METRICS)

@@ -1,0 +1,43 @@
+"""The line about load tests above all tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fileperf.plugin.invocation import Options
+from pytest_fileperf.serve.cores import split_cores
+from pytest_fileperf.serve.spec import server_title, worker_count
+from pytest_fileperf.settings.resolve import Settings
+
+if TYPE_CHECKING:
+    from pytest_fileperf.versions.checkout import Against
+
+__all__ = ("header_words",)
+
+
+def header_words(config: pytest.Config, options: Options, settings: Settings, against: Against | None) -> list[str]:
+    """Returns what the run is about to do, by options and ini alone."""
+    said = ["smoke, a few requests each" if options.smoke else "measuring"]
+    if options.update:
+        which = {"new": "new baselines", "all": "all baselines, worse ones too"}
+        said.append(f"storing {which.get(options.update, 'baselines')}")
+    if options.prune:
+        said.append("removing stale baselines")
+    workers = worker_count(settings.server)
+    said.append(server_title(settings.server))
+    if workers is not None:
+        said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
+    if against is not None:
+        said.append(f"against {against.title}")
+    elif options.aa:
+        said.append("against itself")
+    else:
+        said.append(f"baselines in {_shown_baselines(config, options)}")
+    return said
+
+
+def _shown_baselines(config: pytest.Config, options: Options) -> str:
+    directory, root = options.baselines, config.rootpath
+    return str(directory.relative_to(root) if directory.is_relative_to(root) else directory)
