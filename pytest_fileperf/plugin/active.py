@@ -62,7 +62,7 @@ def activate(config: pytest.Config) -> None:
             with _source(config, options) as source:
                 against = instead_of_itself(against, options.against.strip(), source)
         except PlanError as error:
-            problems += error.problems
+            problems += tuple(f"{error.where}: {problem}" if error.where else problem for problem in error.problems)
     if problems:
         raise pytest.UsageError(_listed(*problems))
     if not options.smoke and _is_distributed(config):

@@ -62,7 +62,11 @@ def line_of(item: pytest.Item) -> int | None:
 def _message(error: BaseException | None, report: pytest.TestReport) -> str:
     """Returns what it said, at most some lines of it: errors of ours in full, others as pytest's summary has them."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    text = str(error) if isinstance(error, FilePerfError) or crash is None else crash.message
-    lines = (text.strip() or report.longreprtext).splitlines()
+    text = report.longreprtext
+    if isinstance(error, FilePerfError):
+        text = str(error)
+    elif crash is not None:
+        text = crash.message.removeprefix("AssertionError: ")
+    lines = text.strip().splitlines()
     cut = "\n".join(lines[:_MOST_LINES])[:_MOST_CHARS]
     return cut if cut == "\n".join(lines) else f"{cut}\n…"

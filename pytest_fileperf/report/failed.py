@@ -27,7 +27,7 @@ def failed_count(failed: Sequence[FailedTest], *, measured: bool) -> str:
 
 def where_failed(test: FailedTest) -> str:
     """Returns when it failed: `failed before it ran`."""
-    return f"failed {_WHERE[test.phase]}".rstrip()
+    return f"failed {_WHERE.get(test.phase, '')}".rstrip()
 
 
 def first_line(test: FailedTest) -> str:

@@ -51,7 +51,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     f" {_LONGER}",
     ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed} requests a side, and there were {count}:"
     f" {_LONGER}, or gate a lower percentile",
-    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count} requests a side, as {together:.2g} slow ones come"
+    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count} requests a side, as {bunches} slow ones come"
     f" together: {_LONGER}, or gate a lower percentile",
     ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
     " worse by at least {share}",
@@ -82,7 +82,7 @@ def sentence(reason: Reason | None) -> str:
         total=reason.total,
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
-        together=reason.together,
+        bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         ratio=reason.ratio,
         differences="; ".join(reason.differences),
         changed=f"; {'; '.join(reason.differences)}" if reason.differences else "",

@@ -7,7 +7,7 @@ is only in the part for other programs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pytest_fileperf.judge.pair import Pair, sides_by_boot
 from pytest_fileperf.judge.ranking import Ranking
 from pytest_fileperf.judge.result import FailedTest, Result
 from pytest_fileperf.measure.measurement import with_histograms
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.codec import Decoder, Encoder
 
 __all__ = ("SCHEMA", "read_record", "record_to_json")
@@ -118,6 +119,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
     results = tuple(map(_whole, measured.results))
     groups = tuple(_group(group, results) for group in measured.groups)
+    _require_metrics(results, groups)
     ranked = {id(result) for group in groups for result in group.results}
     return SessionRecord(
         results=results,
@@ -132,6 +134,25 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
         commit=facts.commit,
         environment=facts.environment,
     )
+
+
+def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
+    """Raises ValueError for a metric that there is not: every report looks metrics up by their names."""
+    for result in results:
+        verdict = result.verdict
+        comparisons = (*verdict.comparisons, *verdict.world)
+        names = [item.metric for item in comparisons] + [check.metric for check in verdict.limits]
+        names += [floor.metric for floor in result.noise]
+        names += [item.reason.metric for item in comparisons if item.reason is not None and item.reason.metric]
+        for name in names:
+            _require_metric(name, result.test.nodeid)
+    for group in groups:
+        _require_metric(group.ranking.metric, f"the group {group.title!r}")
+
+
+def _require_metric(name: str, where: str) -> None:
+    if name not in METRICS:
+        raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
 
 
 def _kept(result: Result) -> _Kept:

@@ -209,6 +209,23 @@ def test_both_sides_have_a_curve_of_percentiles_that_tell_themselves_apart(code:
     assert len({each["color"] for each in lines}) == len({each["dash"] for each in lines}) == 3
 
 
+@pytest.mark.parametrize("boots, requests", [(3, 410), (5, 20)], ids=["pairs alone", "some pairs together"])
+def test_both_sides_have_the_change_that_is_shown_above_them(boots: int, requests: int) -> None:
+    """The judge's change is that of typical turns: one stall moves the level of a side, and not the change."""
+    shown = compared(boots=boots, requests=requests)
+    first = shown.pairs[0].base
+    levels = (9000.0, 9000.0, 4000.0, 4100.0)
+    stalled = replace(first, turns=tuple({**turn, "rps": rps} for turn, rps in zip(first.turns, levels, strict=True)))
+    shown = replace(shown, pairs=(replace(shown.pairs[0], base=stalled), *shown.pairs[1:]))
+    for metric, title, name in (("requests/s", "Requests per second", ""), ("p99", "Latency", "p99 ")):
+        change = trace_of(chart_of(shown, f"Change of {metric} by pair of boots"), "pair")
+        chart = chart_of(shown, f"{title} by pair of boots")
+        base, now = trace_of(chart, f"{name}base"), trace_of(chart, f"{name}now")
+        assert base["x"] == now["x"] == change["x"]
+        for before, after, percent in zip(base["y"], now["y"], change["y"], strict=True):
+            assert 100 * (after / before - 1) == pytest.approx(percent, abs=0.1)
+
+
 def test_many_pairs_of_many_turns_do_not_drown_the_page() -> None:
     charts = charts_of(compared(boots=60, rounds=30, requests=25))
     for chart in charts:

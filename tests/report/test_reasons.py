@@ -34,6 +34,14 @@ def test_every_kind_is_said_in_one_line_with_its_facts(kind: ReasonKind, jump: t
     assert not set("{}\n") & set(text)
 
 
+@pytest.mark.parametrize(
+    "together, said", [(1.04, "some slow ones"), (2.0, "about 2 slow ones"), (15.3, "about 15 slow ones")]
+)
+def test_how_many_slow_requests_come_together_is_said_of_several(together: float, said: str) -> None:
+    reason = Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric="p99", count=912, together=together)
+    assert sentence(reason).startswith(f"p99 cannot be told of 912 requests a side, as {said} come together: ")
+
+
 def test_no_reason_needs_no_words() -> None:
     assert sentence(None) == ""
     assert sentence(Reason(kind=ReasonKind.SINCE_BASELINE)) == ""

@@ -197,6 +197,7 @@ def changed(document: dict[str, Any], place: Sequence[str | int], value: object)
 
 
 FIRST = ("record", "measured", "results", 0, "result")
+LAST = ("record", "measured", "results", -1, "result")
 GROUP = ("record", "measured", "groups", 0)
 ROUND = (*FIRST, "recording", "rounds", 1)
 
@@ -216,6 +217,8 @@ ROUND = (*FIRST, "recording", "rounds", 1)
         ((*ROUND, "phase"), "REST", "….recording.rounds[1].phase is 'REST', not one of ROUND, HANDOVER, DRAIN"),
         ((*ROUND, "statuses", 0), [200], "….recording.rounds[1].statuses[0] has 1 items, not 2"),
         ((*FIRST, "measurement", "statuses"), {"ok": 1}, "….measurement.statuses has the key 'ok', "),
+        ((*GROUP, "ranking", "metric"), "speed", "the group 'event loops' has a metric 'speed', which there is not: "),
+        ((*LAST, "verdict", "comparisons", 0, "metric"), "x", "tests/test_files.py::test_upload has a metric 'x'"),
         ((*GROUP, "members", 0), 99, "the group 'event loops' has members that are none of its "),
         ((*GROUP, "ranking", "places", 0, "member"), 99, "the places of the group 'event loops' are not those "),
     ],

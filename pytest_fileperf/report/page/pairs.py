@@ -1,4 +1,7 @@
-"""Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides."""
+"""Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides.
+
+The two agree, as everywhere (`judge.agreement`): base is the level of now without the change that is shown.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pytest_fileperf.judge.pair import Pair, PairSide
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.report.page.drawing import (
     BAD,
@@ -85,8 +89,11 @@ def _rates(pairs: Sequence[Pair]) -> Chart:
     scale = Scale(name="/s")
     return Chart(
         title="Requests per second by pair of boots",
-        says="The typical turn of each boot. Both sides together rise and fall with the machine.",
-        traces=_both_sides("", pairs, lambda side: side.level("rps"), scale, FIRST),
+        says=(
+            "Now is the typical turn of each boot, and base is that without the change."
+            " Both sides together rise and fall with the machine."
+        ),
+        traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].level("rps"), scale, FIRST),
         layout=_layout(pairs, scale),
     )
 
@@ -99,13 +106,14 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
     traces: list[Trace] = []
     for percent, colour, symbol in ((50, FIRST, "circle"), (99, SECOND, "diamond")):
 
-        def reached(side: PairSide, percent: int = percent) -> float | None:
-            return side.latency.percentile_ns(percent) / 1e9 if side.latency.count else None
+        def reached(sides: Sequence[PairSide], percent: int = percent) -> float | None:
+            latency = Histogram.merged(side.latency for side in sides)
+            return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
-        traces += _both_sides(f"p{percent} ", pairs, reached, scale, colour, symbol)
+        traces += _both_sides(f"p{percent} ", METRICS[f"p{percent}"], pairs, reached, scale, colour, symbol)
     return Chart(
         title="Latency by pair of boots",
-        says="The median and p99 of each boot.",
+        says="The median and p99 of each boot, or of some together that have enough requests.",
         traces=tuple(traces),
         layout=_layout(pairs, scale),
     )
@@ -113,15 +121,26 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
 
 def _both_sides(
     name: str,
+    metric: Metric,
     pairs: Sequence[Pair],
-    value: Callable[[PairSide], float | None],
+    value: Callable[[Sequence[PairSide]], float | None],
     scale: Scale,
     colour: str,
     symbol: str = "circle",
 ) -> tuple[Trace, ...]:
-    """Returns a mark for each boot; those of base are hollow."""
-    base: Points = [(number, value(pair.base)) for number, pair in enumerate(pairs, 1)]
-    now: Points = [(number, value(pair.now)) for number, pair in enumerate(pairs, 1)]
+    """Returns a mark for each change that is shown, or for each boot where none is; those of base are hollow."""
+    base: Points
+    now: Points
+    if found := changes(metric, pairs):
+        places = [each.first + (each.pairs + 1) / 2 for each in found]
+        levels = [value([pair.now for pair in pairs[each.first : each.first + each.pairs]]) for each in found]
+        now = list(zip(places, levels, strict=True))
+        ratios = [1 + each.value for each in found]
+        before = [None if level is None else level / ratio for level, ratio in zip(levels, ratios, strict=True)]
+        base = list(zip(places, before, strict=True))
+    else:
+        base = [(number, value([pair.base])) for number, pair in enumerate(pairs, 1)]
+        now = [(number, value([pair.now])) for number, pair in enumerate(pairs, 1)]
     sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
     return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
 
