@@ -22,6 +22,7 @@ from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, mar
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
 from pytest_fileperf.plugin.staleness import Census, settle_stale
+from pytest_fileperf.plugin.turns import Turns
 from pytest_fileperf.plugin.unmeasured import Unmeasured
 from pytest_fileperf.settings.resolve import Settings, resolve
 
@@ -102,6 +103,7 @@ class Active:
         self._config = config
         self.options = options
         self.progress = ScreenProgress(config)
+        self.turns = Turns()
         self.census = Census(config)
         self.failures = Failures()
         self._settings = settings
@@ -248,6 +250,7 @@ class Active:
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""
         failed = False
+        self._said += (f"fileperf: {note}" for note in self.turns.notes)
         if not self.options.smoke:
             said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
             self._said += said

@@ -14,6 +14,8 @@ from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
 from pytest_fileperf.plugin.failures import line_of
 from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
 from pytest_fileperf.plugin.options import marker_keys
+from pytest_fileperf.plugin.screen import GivenUpError
+from pytest_fileperf.plugin.turns import Turn
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings.resolve import Settings, resolve
@@ -44,27 +46,45 @@ class Measuring:
         self._fixtures = fixtures
         self._count = 0
         self.has_measured = False
-        """Whether a measurement was made, or raised an error; not where it was given up."""
+        """Whether a measurement was made, or raised an error; not where it was cancelled."""
         self.async_verbs: list[AsyncVerb] = []
         """The calls of async verbs, which measure when they are awaited."""
 
-    def measure(self, call: VerbCall, *, given_up: Event | None = None) -> Measurement:
-        """Makes the measurement, and blocks. Raises PlanError, other FilePerfErrors and PerformanceError.
+    def measure(self, call: VerbCall, *, turn: Turn | None = None, given_up: Event | None = None) -> Measurement:
+        """Makes the measurement when it is its turn, and blocks. Raises FilePerfErrors and PerformanceError.
 
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
-        try:
-            with self._active.progress.until(given_up):
-                return _without_internals(lambda: self._measure(call))
-        finally:
-            self.has_measured |= given_up is None or not given_up.is_set()
+        with self._active.turns.taken(turn or self.in_line(call), given_up):
+            try:
+                with self._active.progress.until(given_up):
+                    measurement = _without_internals(lambda: self._measure(call))
+            except GivenUpError:
+                raise
+            except BaseException:
+                self.has_measured = True
+                raise
+            self.has_measured = True
+            return measurement
+
+    def in_line(self, call: VerbCall) -> Turn:
+        """Returns the next place in the line of measurements."""
+        return self._active.turns.draw(self._item.nodeid, call.where)
+
+    def leave_line(self, turn: Turn) -> None:
+        """Leaves it, also where nothing was measured."""
+        self._active.turns.leave(turn)
 
     def to_be_awaited(
-        self, call: VerbCall, coroutine: Coroutine[object, None, Measurement]
+        self, call: VerbCall, coroutine: Coroutine[object, None, Measurement], given_up: Event
     ) -> Coroutine[object, None, Measurement]:
-        """Returns the coroutine of an async verb, after noting it: the test fails where nobody awaits it."""
-        self.async_verbs.append(AsyncVerb(coroutine, call.where, calling_place(self._item.config.rootpath)))
+        """Returns the coroutine of an async verb, after noting it: the test fails where nobody awaits it.
+
+        `given_up` is set where it is cancelled.
+        """
+        place = calling_place(self._item.config.rootpath)
+        self.async_verbs.append(AsyncVerb(coroutine=coroutine, given_up=given_up, where=call.where, place=place))
         return coroutine
 
     def server(self) -> RunningServer:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,14 @@ _EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
 _PACKAGE = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncVerb:
     """A call of an async verb."""
 
     coroutine: Coroutine[object, None, Measurement]
     """What the call returned."""
+    given_up: Event
+    """Is set where it was cancelled."""
     where: str
     """The call, for messages: `GET /upload`."""
     place: str
@@ -47,10 +50,11 @@ class Unmeasured:
             expected = item.stash.get(_EXPECTED, {})
             verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
             unawaited = [verb for verb in verbs if _is_unawaited(verb)]
+            cancelled = [verb for verb in verbs if verb.given_up.is_set()]
             measured = any(measuring.has_measured for measuring in expected.values())
             fixtures = tuple(expected)
             expected.clear()
-        if problem := unmeasured(fixtures, unawaited, measured=measured):
+        if problem := unmeasured(fixtures, unawaited, cancelled, measured=measured):
             pytest.fail(problem, pytrace=False)
 
 
@@ -59,11 +63,19 @@ def expect_measurement(item: pytest.Item, fixture: str, measuring: Measuring) ->
     item.stash.setdefault(_EXPECTED, {})[fixture] = measuring
 
 
-def unmeasured(fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], *, measured: bool) -> str:
+def unmeasured(
+    fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], cancelled: Sequence[AsyncVerb], *, measured: bool
+) -> str:
     """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
     if unawaited:
         calls = "\n".join(f"{verb.place}: {verb.where} was called and not awaited" for verb in unawaited)
         return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
+    if cancelled and not measured:
+        calls = "\n".join(f"{verb.place}: {verb.where} was cancelled before it was measured" for verb in cancelled)
+        return (
+            f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
+            " requests=, or skip the test with pytest.skip(…) where there is nothing to measure"
+        )
     if fixtures and not measured:
         names, call = " and ".join(fixtures), f"{fixtures[0]}.get(…)"
         call = f"await {call}" if fixtures[0] == "afileperf" else call

@@ -94,26 +94,28 @@ class FilePerf(_Verbs["Measurement"]):
 class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
     """`FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
 
-    A cancelled verb returns after its load has ended, so that nothing runs on beside the next test.
+    Measurements are made one at a time: gathered verbs wait for their turn, in the order of their calls. A cancelled
+    verb returns after its load has ended, so that nothing runs on beside the next test.
     """
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:
         __tracebackhide__ = True
-        return self._measuring.to_be_awaited(call, self._measured(call))
-
-    async def _measured(self, call: VerbCall) -> Measurement:
-        __tracebackhide__ = True
-        turn = threading.Lock()  # held while measuring
         given_up = threading.Event()
+        return self._measuring.to_be_awaited(call, self._measured(call, given_up), given_up)
+
+    async def _measured(self, call: VerbCall, given_up: threading.Event) -> Measurement:
+        __tracebackhide__ = True
+        turn = self._measuring.in_line(call)  # drawn here, as threads begin in any order
+        working = threading.Lock()
         found: list[Measurement] = []
         failed: list[Exception] = []
 
         def work() -> None:
             __tracebackhide__ = True
-            with turn:
+            with working:
                 if not given_up.is_set():
                     try:
-                        found.append(self._measuring.measure(call, given_up=given_up))
+                        found.append(self._measuring.measure(call, turn=turn, given_up=given_up))
                     except Exception as error:  # goes to the test
                         failed.append(error)
 
@@ -122,8 +124,10 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
         except get_cancelled_exc_class():
             given_up.set()  # a thread that has not begun does nothing; one that has stops soon
             with CancelScope(shield=True):
-                await to_thread.run_sync(turn.acquire)
+                await to_thread.run_sync(working.acquire)
             raise
+        finally:
+            self._measuring.leave_line(turn)
         if failed:
             raise failed[0]
         return found[0]

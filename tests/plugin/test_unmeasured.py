@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -140,10 +141,39 @@ def test_a_verb_that_still_runs_at_the_end_has_measured_nothing(project: pytest.
     )
     result = run_load("--fileperf")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["this test uses afileperf and measured nothing: *"])
+    result.stdout.fnmatch_lines(["test_*.py:7: GET / was cancelled before it was measured"])
 
 
-def test_verbs_may_be_gathered(project: pytest.Pytester, run_load: Run) -> None:
+@pytest.mark.parametrize("then", ["", "assert (await afileperf.get('/', requests=20, gate='none')).requests == 20"])
+def test_a_test_whose_only_verb_was_cancelled_has_measured_nothing(
+    project: pytest.Pytester, run_load: Run, then: str
+) -> None:
+    project.makepyfile(
+        test_it=f"""
+        import asyncio
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_impatient(afileperf):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await afileperf.get("/", duration="30s", gate="none")
+            {then}
+        """
+    )
+    result = run_load("--fileperf", plugins=("asyncio",))
+    if then:
+        result.assert_outcomes(passed=1)
+        return
+    result.assert_outcomes(failed=1)
+    assert problem_of(result) == (
+        "test_it.py:8: GET / was cancelled before it was measured so this test measured nothing: let the call come to"
+        " its end, make it shorter with duration= or requests=, or skip the test with pytest.skip(…) where there is"
+        " nothing to measure"
+    )
+
+
+def test_gathered_verbs_are_measured_one_at_a_time(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         f"""
         import asyncio
@@ -152,8 +182,37 @@ def test_verbs_may_be_gathered(project: pytest.Pytester, run_load: Run) -> None:
         @pytest.mark.anyio
         @{ON_ASYNCIO}
         async def test_both(afileperf):
-            first, second = await asyncio.gather(afileperf.get("/"), afileperf.post("/", content=b"abc"))
-            assert first.requests and second.requests
+            paths = [f"/status/{{status}}" for status in (201, 202, 203, 206, 207)]
+            verbs = [afileperf.get(path, expect_status=int(path[-3:])) for path in paths]
+            measured = await asyncio.gather(*verbs)
+            assert [[*one.statuses] for one in measured] == [[int(path[-3:])] for path in paths]
         """
     )
-    run_load("--fileperf-smoke", "-Werror").assert_outcomes(passed=1)
+    result = run_load("--fileperf-smoke", "-Werror", "--fileperf-json=run.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["fileperf: *::test_both* GET /status/* waited for the measurement *"])
+    results = json.loads((project.path / "run.json").read_text(encoding="utf-8"))["results"]
+    found = [(one["test"]["nodeid"].partition("::")[2], one["work"]) for one in results]
+    assert found == [
+        (f"test_both[asyncio]{further}", f"GET /status/{status}")
+        for further, status in zip(("", "#2", "#3", "#4", "#5"), (201, 202, 203, 206, 207), strict=True)
+    ]
+
+
+def test_verbs_in_threads_are_measured_one_at_a_time(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        def test_both(fileperf):
+            def status(path):
+                return [*fileperf.get(path, expect_status=int(path[-3:])).statuses]
+
+            paths = [f"/status/{status}" for status in (201, 202, 203, 206, 207)]
+            with ThreadPoolExecutor() as pool:
+                assert [*pool.map(status, paths)] == [[int(path[-3:])] for path in paths]
+        """
+    )
+    result = run_load("--fileperf-smoke", "-Werror")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["fileperf: *::test_both: GET /status/* waited for the measurement *"])

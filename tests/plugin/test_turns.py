@@ -1,0 +1,57 @@
+"""The line of measurements: in order, one at a time, and nobody waits for one that never begins."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from pytest_fileperf.plugin.screen import GivenUpError
+from pytest_fileperf.plugin.turns import Turns
+
+
+def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
+    turns, done, running = Turns(), list[int](), Event()
+    drawn = [turns.draw("test_it", f"GET /{number}") for number in range(5)]
+
+    def measure(number: int) -> None:
+        with turns.taken(drawn[number]):
+            assert not running.is_set()
+            running.set()
+            done.append(number)
+            running.clear()
+
+    with ThreadPoolExecutor(5) as pool:
+        [*pool.map(measure, reversed(range(5)))]
+    assert done == [0, 1, 2, 3, 4]
+    assert len(turns.notes) == 1
+    assert turns.notes[0].endswith(" waited for the measurement before, as one is made at a time")
+
+
+def test_one_alone_waits_for_nobody() -> None:
+    turns = Turns()
+    for _ in range(2):
+        with turns.taken(turns.draw("test_it", "GET /")):
+            pass
+    assert turns.notes == ()
+
+
+def test_one_whose_thread_never_begins_is_overtaken() -> None:
+    turns = Turns()
+    turns.draw("test_it", "GET /never")
+    with turns.taken(turns.draw("test_it", "GET /")):
+        pass
+    assert turns.notes == ()
+
+
+def test_one_that_is_given_up_waits_no_more_and_is_gone() -> None:
+    turns, given_up = Turns(), Event()
+    first, second = turns.draw("test_it", "GET /1"), turns.draw("test_it", "GET /2")
+    given_up.set()
+    with turns.taken(first):
+        with pytest.raises(GivenUpError), turns.taken(second, given_up):
+            pass
+        turns.leave(second)
+    with turns.taken(turns.draw("test_it", "GET /3")):
+        pass
