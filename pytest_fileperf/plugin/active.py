@@ -22,6 +22,7 @@ from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, mar
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
 from pytest_fileperf.plugin.staleness import Census, settle_stale
+from pytest_fileperf.plugin.storing import Storing
 from pytest_fileperf.plugin.turns import Turns
 from pytest_fileperf.plugin.unmeasured import Unmeasured
 from pytest_fileperf.settings.resolve import Settings, resolve
@@ -74,6 +75,7 @@ def activate(config: pytest.Config) -> None:
     config.pluginmanager.register(active.census, "fileperf-census")
     config.pluginmanager.register(active.failures, "fileperf-failures")
     config.pluginmanager.register(Unmeasured(), "fileperf-unmeasured")
+    config.pluginmanager.register(Storing(active.settle), "fileperf-storing")
     config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
 
 
@@ -155,6 +157,11 @@ class Active:
             self._session = Session(options, rig)
         return self._session
 
+    def settle(self, nodeid: str, passed: bool) -> None:
+        """Stores the baselines that a test has measured, where it passed. Raises BaselineError."""
+        if self._session is not None:
+            self._session.settle(nodeid, passed=passed)
+
     def _base(self, source: Source) -> Base | None:
         """Returns the other version; its files stay until the session ends. The source has the code here."""
         if self._against is None:
@@ -229,6 +236,7 @@ class Active:
         slower_world = False
         if self._session is not None:
             slower_world = session.exitstatus in _ENDED and self._has_slower_world(session, self._session)
+            self._session.settle(passed=False)  # what a test was about to store when the run was interrupted
             self.results += self._session.results
         self._close()
         if hasattr(self._config, "workerinput"):

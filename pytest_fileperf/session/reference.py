@@ -19,7 +19,7 @@ from pytest_fileperf.serve.spec import InProcess, Url
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.comparison import Comparison
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
-from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
 __all__ = ("Nothing", "OtherVersion", "Reference")
@@ -34,8 +34,8 @@ class Reference(Protocol):
         Raises what booting and loading raise.
         """
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
-        """Stores what later ones are compared with, where that was asked for; returns the result that says so."""
+    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
+        """Returns how to store what later ones are compared with, where that was asked for, and the result by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Nothing:
         """Measures the code here."""
         return measure_alone(task, self.plan, rig)
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
+    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
         """Stores nothing."""
         return None
 
@@ -110,7 +110,7 @@ class OtherVersion:
             result=replace(found, verdict=verdict), files=comparison.base_files, base_alone=comparison.base_alone
         )
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
+    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
         """Stores nothing: nobody asked for a baseline."""
         return None
 

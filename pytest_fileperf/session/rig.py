@@ -22,7 +22,7 @@ from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.source import Source
 
-__all__ = ("Measured", "Rig", "Task")
+__all__ = ("Kept", "Measured", "Rig", "Task")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +88,13 @@ class Measured:
     """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
     world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
     """Measures for `Verdict.world` once more; None where that asks nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is to become of a result where baselines are stored."""
+
+    result: Result
+    """It says what is stored, or why nothing is."""
+    store: Callable[[], None] | None = None
+    """Stores it; raises BaselineError. It is called once the test has passed."""

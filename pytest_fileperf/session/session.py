@@ -30,7 +30,7 @@ from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.setting_up import Steps
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.session.stored import StoredBaseline
+from pytest_fileperf.session.stored import StoredBaseline, saying
 from pytest_fileperf.settings.resolve import Settings
 
 __all__ = ("Session", "SessionOptions")
@@ -99,6 +99,8 @@ class Session:
         ] = {}
         """What measures unchanged code again that seemed slower, how it seemed, and whether it tells how steady the
         machine is; by the place of its result."""
+        self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
+        """What is stored once its test has passed: the result without it, and what stores it; by the result's place."""
         self._shown_to: str | None = None
         """The last test that got the running server."""
         self.results: list[Result] = []
@@ -153,9 +155,32 @@ class Session:
         result = self._suspecting(measured, result)
         self.results.append(result)
         if (kept := reference.keep(task, result, self._rig)) is not None:
-            result = self.results[-1] = kept
+            if kept.store is not None:
+                self._to_store[len(self.results) - 1] = result, kept.store
+            result = self.results[-1] = kept.result
         self._raise_for(task, measured, result)
         return result.measurement
+
+    def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
+        """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
+
+        Raises BaselineError. The results say where nothing was stored.
+        """
+        for place, (without, store) in tuple(self._to_store.items()):
+            test = without.test
+            if nodeid is not None and test.nodeid.removesuffix(test.further) != nodeid:
+                continue
+            del self._to_store[place]
+            try:
+                why = "" if passed else "the test did not pass"
+                if passed:
+                    store()
+            except FilePerfError:
+                why = "that failed"
+                raise
+            finally:
+                if why:
+                    self.results[place] = saying(without, f"nothing was stored: {why}")
 
     @property
     def notes(self) -> tuple[str, ...]:

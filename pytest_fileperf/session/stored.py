@@ -36,13 +36,13 @@ from pytest_fileperf.session.alone import identity_of, judged_by_limits, measure
 from pytest_fileperf.session.baseline_code import BaselineCode, title_of
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan
 from pytest_fileperf.session.reference import OtherVersion
-from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base
 from pytest_fileperf.session.storing import measure_to_store, precision_said
 from pytest_fileperf.versions.source import SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
-__all__ = ("StoredBaseline",)
+__all__ = ("StoredBaseline", "saying")
 
 _FIGURES = "only stored figures compare: "
 
@@ -89,8 +89,8 @@ class StoredBaseline:
                 return measured
         return self._in_turn(task, rig, found, code.base, code.said)
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Result | None:
-        """Stores a level that is fit to be the baseline, where that was asked for. Raises BaselineError.
+    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
+        """Returns how to store a level that is fit to be the baseline, where that was asked for.
 
         Figures that were measured in turn are not those of a run alone: what is stored is measured anew then.
         """
@@ -98,9 +98,10 @@ class StoredBaseline:
             return None
         kept = result if self.found is None else judged_by_limits(task, measure_to_store(task, self.alone, rig).result)
         if kept.never_fit or (kept.unfit and self.update != "all"):
-            return _saying(result, f"nothing was stored: {kept.unfit} is no baseline")
+            return Kept(result=saying(result, f"nothing was stored: {kept.unfit} is no baseline"))
         if rig.source is not None and not rig.source.is_as_it_was():
-            return _saying(result, "nothing was stored: the code changed while it was measured, so run it again")
+            changed = "the code changed while it was measured, so run it again"
+            return Kept(result=saying(result, f"nothing was stored: {changed}"))
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         evidence = evidence_of(kept.recording)
         here = "this session does not look for code" if rig.source is None else rig.source.here
@@ -116,13 +117,16 @@ class StoredBaseline:
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=kept.measurement.busy,
         )
-        self.store.write(task.test.module, task.test.nodeid, entry, self.environment, summary_of=gated)
-        said = [precision_said(gated, kept.recording)]
-        if isinstance(here, SourceState):
-            self._keep_code(rig)
-        else:
-            said.append(f"only figures were stored, as its code cannot be found again: {here}")
-        return replace(_saying(result, *said), baseline_written=True)
+        has_code = isinstance(here, SourceState)
+
+        def store() -> None:
+            self.store.write(task.test.module, task.test.nodeid, entry, self.environment, summary_of=gated)
+            if has_code:
+                self._keep_code(rig)
+
+        no_code = "" if has_code else f"only figures were stored, as its code cannot be found again: {here}"
+        said = precision_said(gated, kept.recording), no_code
+        return Kept(result=replace(saying(result, *said), baseline_written=True), store=store)
 
     # --- ways to measure
 
@@ -312,7 +316,7 @@ def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig
     return ""
 
 
-def _saying(result: Result, *said: str) -> Result:
+def saying(result: Result, *said: str) -> Result:
     """Returns the result with further sentences about its code."""
     return replace(result, verdict=replace(result.verdict, code=_sentences(result.verdict.code, *said)))
 

@@ -33,6 +33,7 @@ def run(baselines: Path, update: str | None, settings: Settings = QUICK) -> Resu
     with Session(SessionOptions(baselines=baselines, update=update), rig_of(Host())[0]) as session:
         with suppress(PerformanceError):
             session.measure(GET, settings, TEST)
+            session.settle(TEST.nodeid, passed=True)
         return session.results[0]
 
 
@@ -95,10 +96,30 @@ def test_a_smoke_run_judges_no_limits(tmp_path: Path) -> None:
 def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / Environment.current().profile).symlink_to(tmp_path / "missing" / "directory")
     with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+        session.measure(GET, QUICK, TEST)
         with pytest.raises(BaselineError, match="cannot be written"):
-            session.measure(GET, QUICK, TEST)
+            session.settle(TEST.nodeid, passed=True)
 
         assert [result.baseline_written for result in session.results] == [False]
+        assert "nothing was stored: that failed" in session.results[0].verdict.code
+
+
+@pytest.mark.parametrize("passed, stores", [(None, False), (False, False), (True, True)])
+def test_a_baseline_is_stored_once_the_whole_test_has_passed(passed: bool | None, stores: bool, tmp_path: Path) -> None:
+    """Its own assertions come after the measurements."""
+    second = replace(TEST, nodeid=f"{TEST.nodeid}#2")
+    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+        session.measure(GET, QUICK, TEST)
+        session.measure(GET, QUICK, second)
+        if passed is not None:
+            session.settle("test_any.py::test_other", passed=not passed)
+            assert not list(tmp_path.rglob("*.json"))
+            session.settle(TEST.nodeid, passed=passed)
+        assert bool(list(tmp_path.rglob("*.json"))) is stores
+        session.settle(passed=False)  # the session is over
+        assert [result.baseline_written for result in session.results] == [stores] * 2
+        said = ["nothing was stored: the test did not pass" in result.verdict.code for result in session.results]
+        assert said == [not stores] * 2
 
 
 def test_a_damaged_baseline_is_told_before_anything_is_booted(tmp_path: Path) -> None:
