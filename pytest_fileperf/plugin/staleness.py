@@ -31,6 +31,8 @@ class Census:
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
+        self._failures: list[str] = []
+        """What failed tests told."""
         self._errors = False
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -55,6 +57,13 @@ class Census:
             self._not_passed.add(report.nodeid)
         elif report.when == "call":
             self._passed.add(report.nodeid)
+        if report.failed:
+            self._failures.append(report.longreprtext)
+
+    def has_told(self, message: str) -> bool:
+        """Returns whether a failed test has told this already, by the first line."""
+        head = message.partition("\n")[0]
+        return any(head in failure for failure in self._failures)
 
     def why_unknown(self, session: pytest.Session) -> str:
         """Returns why nothing is known about any baseline; empty where something is."""
@@ -89,7 +98,7 @@ def settle_stale(
 ) -> tuple[list[str], bool]:
     """Lists stale baselines, or removes them with `--fileperf-prune`; returns lines to show, and whether it failed.
 
-    A damaged file is reported; it fails the session only with `--fileperf-prune`.
+    A damaged file is reported where no test has failed for it; it fails the session only with `--fileperf-prune`.
     """
     if not options.prune and not options.baselines.is_dir():
         return [], False
@@ -112,7 +121,8 @@ def settle_stale(
             with Source(config.rootpath, options.baselines) as source:
                 source.forget(with_code - store.trees())
     except BaselineError as error:
-        return [f"fileperf: {error}"], options.prune
+        is_known = not options.prune and census.has_told(str(error))
+        return [] if is_known else [f"fileperf: {error}"], options.prune
     if not stale:
         return ["fileperf: no stale baselines in the modules that were collected whole"] * options.prune, False
     writer = config.get_terminal_writer()

@@ -302,6 +302,18 @@ def test_a_damaged_file_is_told_and_fails_only_where_something_was_to_be_removed
     assert stored.keys()["test_gone.py::test_x"] == 2
 
 
+def test_a_damaged_file_that_a_test_failed_for_is_told_once(stored: BaselineStore, run: Run) -> None:
+    path = stored.path_of("test_other.py", ELSEWHERE)
+    path.write_text("{", encoding="utf-8")
+    Path("test_failing.py").write_text(
+        "from pytest_fileperf.judge.baseline import BaselineStore\n"
+        f"def test_failing(): BaselineStore(__import__('pathlib').Path({str(path.parents[1])!r})).keys()\n"
+    )
+    told = run("--fileperf", "test_failing.py").stdout.str()
+    assert f"BaselineError: baseline {path} is damaged" in told
+    assert f"fileperf: baseline {path}" not in told
+
+
 def test_what_is_still_measured_is_not_stale(project: pytest.Pytester, run_load: Run) -> None:
     twice = """
         def test_twice(fileperf):
