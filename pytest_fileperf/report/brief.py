@@ -34,6 +34,7 @@ from pytest_fileperf.report.remarks import (
 )
 from pytest_fileperf.report.table import LEAST_NAME_CELLS, Column, metric_text, outcome_column, row_names, table_of
 from pytest_fileperf.report.text import plain
+from pytest_fileperf.serve.running import SERVED_WITH
 from pytest_fileperf.units import format_count
 
 __all__ = ("Brief", "brief_report")
@@ -158,6 +159,7 @@ def _notes(result: Result) -> list[str]:
     found = []
     if text := saturated_text(result):
         found.append(text)
+    found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
     if result.standing not in _WELL and (text := str(result.background or "")):
         found.append(text)
     code = code_text(result.verdict, with_title=True)

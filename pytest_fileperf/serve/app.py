@@ -48,10 +48,14 @@ class AppSpec:
         target = self.target if isinstance(self.target, str) else id(self.target)
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
-    def load(self) -> object:
-        """Returns the app, imported or made in this process; raises AppLoadError."""
+    def load(self, check: Callable[[], None] = lambda: None) -> object:
+        """Returns the app, imported or made in this process; raises AppLoadError.
+
+        `check` is called after the import, and before the factory is called where there is one.
+        """
         if isinstance(self.target, str):
-            return load_app(self.target, factory=self.factory)
+            return load_app(self.target, factory=self.factory, check=check)
+        check()
         return make_app(self.target, self.name) if self.factory else check_app(self.target, self.name)
 
     def pickled(self, *, workers: int) -> bytes:

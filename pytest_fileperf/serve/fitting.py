@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.serve.differences import Cause, cause_of, tell_difference, told
+from pytest_fileperf.serve.imported import Imported
 from pytest_fileperf.serve.likeness import (
+    KIND,
     MISSING,
+    OUTLINE,
+    Likeness,
     Part,
-    Parts,
     is_item,
-    parts_of,
+    likeness_of,
     places,
     set_part,
     state_of,
-    tell_difference,
-    told,
 )
 from pytest_fileperf.serve.made import Made, loaded
 
@@ -28,7 +29,6 @@ _WAY_OUT = (
     'Give a factory in a module that the server can import ("package.module:make()"), '
     "functools.partial(make, …), or a lambda; or the app by its name, to serve it as it is imported"
 )
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,33 +37,36 @@ class Fitting:
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
-    differing: Parts = field(default_factory=dict)
-    """The parts that differed from what was imported, with the entries that they had."""
+    found: Likeness | None = None
+    """What the app was like when it was imported."""
+    set: tuple[Part, ...] = ()
+    """The parts that have the test's values."""
+    left: Mapping[Part, str] = field(default_factory=dict)
+    """The parts that are left as they were imported, though the test's are others, and why."""
     awaited: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that cannot be sent, which the app's lifespan has to set as it did in the test's process, and why."""
+    """Parts that cannot be set, which the app's lifespan has to set as it did in the test's process, and why."""
     watched: list[_Noting] = field(default_factory=list)
 
-    def fit(self, app: object, run_directory: Path) -> None:
-        """Sets on the app what the test has set. Raises AppLoadError where that cannot be."""
+    def fit(self, app: object, run_directory: Path, imports: Callable[[], Sequence[Imported]], *, env: bool) -> None:
+        """Sets on the app what the test has set. Raises AppLoadError where that cannot be.
+
+        `imports` gives what other imports of the app gave; it is asked only where something differs. `env` says whether
+        the user gave this server environment variables that the test run does not have.
+        """
         self.made = made = Made.read(run_directory)
-        if made is None:
+        if made is None or not made.binding:
             return
-        found = parts_of(app)
-        if not made.binding:
+        self.found = found = likeness_of(app)
+        differing = found.differing(made.likeness)
+        if not differing:
             return
         self.nodes = dict(places(app))
-        self.differing = {
-            part: found.get(part, ())
-            for part in sorted({*found, *made.parts})
-            if found.get(part) != made.parts.get(part)
-        }
-        if not self.differing:
-            return
+        to_set = self._those_of_the_test(differing, made, found, imports(), env=env)
         values = loaded(made)
-        self._check(made, values)
-        for part in self.differing:
-            if part not in self.awaited:
-                set_part(self.nodes[part[0]], part[1], values.get(part, MISSING))
+        self._check(made, values, to_set)
+        self.set = tuple(part for part in to_set if part not in self.awaited)
+        for part in self.set:
+            set_part(self.nodes[part[0]], part[1], values.get(part, MISSING))
         self._check_again(app, made)
         self._watch()
 
@@ -71,52 +74,76 @@ class Fitting:
         """Looks what the app's lifespan has set. Raises AppLoadError where the test's app had something else."""
         written = {part for noting in self.watched for part in noting.end()}
         made = self.made
-        if made is None or not self.differing:
+        if made is None or self.found is None or not (self.set or self.awaited):
             return
-        found = parts_of(next(iter(self.nodes.values())))
+        now = likeness_of(next(iter(self.nodes.values())))
         for part, why in self.awaited.items():
-            mine, now = made.parts.get(part, ()), found.get(part, ())
-            was_set = part in written or now != self.differing[part]
-            if not was_set or _DIGITS.sub("", str(mine)) != _DIGITS.sub("", str(now)):
-                raise AppLoadError(_refusal(part, mine, now, why))
-        self.differing = {
-            part: entries
-            for part, entries in self.differing.items()
-            if part not in written and part not in self.awaited
-        }
+            if not self._is_as_in_the_test(part, made.likeness, now, was_set=part in written):
+                raise AppLoadError(_refusal(part, made.parts.get(part, ()), now.parts.get(part, ()), why))
+        self.set = tuple(part for part in self.set if part not in written)
 
     def changed(self) -> tuple[tuple[str, str], ...]:
         """Returns what the server's app has from the test: the name of each part, and its entries."""
-        made = self.made
-        return tuple(
-            (f"{part[1]}{f' of {part[0]}' if part[0] else ''}", told(part, made.parts.get(part, ())) or "none")
-            for part in (self.differing if made is not None else ())
-            if made is not None
-        )
+        parts = {} if self.made is None else self.made.parts
+        return tuple((_title(part), told(part, parts.get(part, ())) or "none") for part in self.set)
 
-    def _check(self, made: Made, values: Mapping[Part, object]) -> None:
-        for part, theirs in self.differing.items():
+    def own(self) -> tuple[tuple[str, str], ...]:
+        """Returns what differs from the test's app and is left so: the name of each part, and why."""
+        return tuple((_title(part), why) for part, why in self.left.items())
+
+    def _those_of_the_test(
+        self, differing: Sequence[Part], made: Made, found: Likeness, imports: Sequence[Imported], *, env: bool
+    ) -> tuple[Part, ...]:
+        """Returns the parts that the test has set; the others are left as they are."""
+        others = [one.likeness for one in imports if one.likeness is not None]
+        problem = next((one.problem for one in imports if one.problem), "")
+        causes = {part: cause_of(part, made.likeness, found, others, env=env) for part in differing}
+        for part, cause in causes.items():
+            if cause is Cause.TEST_AND_ENV or (env and problem):
+                why = f"an import without that env would tell, and it failed: {problem}" if problem else cause.value
+                raise AppLoadError(_refusal(part, made.parts.get(part, ()), found.parts.get(part, ()), why))
+        self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
+        return tuple(part for part in differing if part not in self.left)
+
+    def _check(self, made: Made, values: Mapping[Part, object], to_set: Sequence[Part]) -> None:
+        for part in to_set:
             where, name = part
             mine, why = made.parts.get(part, ()), made.unsent.get(part, "")
             may_remove = not mine and name.startswith(("config.", "state."))
             if where in self.nodes and (part in values or may_remove):
                 continue
-            if where in self.nodes and why and made.has_run and is_item(name):
-                self.awaited = {**self.awaited, part: why}
-                continue
-            raise AppLoadError(_refusal(part, mine, theirs, why))
+            self._await_or_refuse(part, why, made, self.found)
 
     def _check_again(self, app: object, made: Made) -> None:
-        found = parts_of(app)
-        for part in {*found, *made.parts} - {*self.awaited}:
-            if found.get(part) != made.parts.get(part):
-                why = "it stays so when it is set there"
-                raise AppLoadError(_refusal(part, made.parts.get(part, ()), found.get(part, ()), why))
+        now = likeness_of(app)
+        for part in now.differing(made.likeness):
+            if part not in self.awaited and part not in self.left:
+                self._await_or_refuse(part, "it stays so when it is set there", made, now)
+        self.set = tuple(part for part in self.set if part not in self.awaited)
+
+    def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness | None) -> None:
+        """Where a lifespan may have run in the test's process, that may have set it, or requests have changed it."""
+        if not made.has_run:
+            theirs = () if now is None else now.parts.get(part, ())
+            raise AppLoadError(_refusal(part, made.parts.get(part, ()), theirs, why))
+        self.awaited = {**self.awaited, part: why}
+
+    def _is_as_in_the_test(self, part: Part, mine: Likeness, now: Likeness, *, was_set: bool) -> bool:
+        """Returns whether a part is left that the test need not have set.
+
+        What the lifespan has set is of the type that it has in the test: more cannot be known, since it is used since.
+        What it has not set was there, and differs only in what use changes.
+        """
+        found = self.found
+        assert found is not None
+        if was_set or not now.agrees(found, part):
+            return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
+        return bool(found.parts.get(part)) and mine.agrees(found, part, OUTLINE)
 
     def _watch(self) -> None:
         """Notes which items of a state the lifespan sets: those are its own."""
-        for where in {part[0] for part in self.differing if part[1].startswith("state.")}:
-            node = self.nodes[where]
+        for where in {part[0] for part in (*self.set, *self.awaited) if part[1].startswith("state.")}:
+            node = self.nodes.get(where)
             if (held := state_of(node)) is not None:
                 noting = _Noting(held, where, getattr(node, "state", None))
                 self.watched.append(noting)
@@ -141,6 +168,10 @@ class _Noting(dict[str, object]):
         self._held.update(self)
         object.__setattr__(self._state, "_state", self._held)
         return frozenset((self._where, f"state.{key}") for key in self._set)
+
+
+def _title(part: Part) -> str:
+    return f"{part[1]}{f' of {part[0]}' if part[0] else ''}"
 
 
 def _refusal(part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], why: str) -> str:

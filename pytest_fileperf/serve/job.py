@@ -7,14 +7,14 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.databases import Databases
+from pytest_fileperf.serve.databases import Databases, databases_here
 from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.spec import AsgiSpec
@@ -28,7 +28,7 @@ class Job:
     """An app and how to serve it; travels as `job.json` in the run directory."""
 
     server: str
-    """`uvicorn` or `gunicorn`."""
+    """`uvicorn` or `gunicorn`; `import`: the app is imported only."""
     sys_path: list[str | None]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
@@ -101,18 +101,25 @@ class Job:
     def load_app(self, run_directory: Path) -> object:
         """Returns the app, imported, made or rebuilt in this process.
 
-        Raises AppLoadError, also where it would use a real database of Django in place of a test database.
+        Raises AppLoadError, also where it would use a real database of Django in place of a test database: before a
+        factory is called, and before the first question to such a database.
         """
-        app = self._loaded(run_directory)
         theirs = Databases(names=tuple((alias, name) for alias, name in self.databases), settings=self.django_settings)
         chosen = [os.environ.get(name, "") for name in self.env_given]
-        if refusal := theirs.refusal(chosen):
-            raise AppLoadError(f"{self.app_name} is not served: {refusal}")
-        return app
 
-    def _loaded(self, run_directory: Path) -> object:
+        def check() -> None:
+            if refusal := theirs.refusal(databases_here(), chosen):
+                raise AppLoadError(f"{self.app_name} is not served: {refusal}")
+
+        with theirs.checking(check):
+            try:
+                return self._loaded(run_directory, check)
+            finally:
+                check()  # also where the app made another error of it
+
+    def _loaded(self, run_directory: Path, check: Callable[[], None]) -> object:
         if self.target is not None:
-            return AppSpec(self.target, self.factory).load()
+            return AppSpec(self.target, self.factory).load(check)
         try:
             data = (run_directory / "app.pickle").read_bytes()
             target: object = pickle.loads(data)  # noqa: S301 # written by the test process for us
@@ -121,7 +128,7 @@ class Job:
                 f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
                 'put it in a module of its own and give it as "module:attribute"'
             ) from error
-        return AppSpec(target, self.factory).load()
+        return AppSpec(target, self.factory).load(check)
 
 
 def lend_package(run_directory: Path) -> Path:

@@ -8,7 +8,9 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandProgram, free_port
+from pytest_fileperf.serve.command_app import refuse_other_app, refuse_other_databases
 from pytest_fileperf.serve.external import UrlLaunch
+from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
@@ -46,17 +48,23 @@ def prepare(
     serial: int = 0,
     code_tree: CodeTree = HERE,
     coverage: bool = False,
+    imports: Imports | None = None,
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
     Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
-    Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree.
+    Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree; and
+    AppLoadError where the test has an app, or a test database, that a command cannot be handed.
     """
     if not code_tree.is_here:
         refuse_other_version(spec, app, title=code_tree.title)
     if isinstance(spec, Url):
         return UrlLaunch(spec)
+    imports = imports or Imports()
     if isinstance(spec, Command):
+        if code_tree.is_here:
+            refuse_other_app(spec, app, imports)
+            refuse_other_databases(spec, imports)
         return ProcessLaunch(
             lambda: CommandProgram(
                 spec=spec,
@@ -74,7 +82,14 @@ def prepare(
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
     program = AsgiProgram(
-        spec=spec, app=app, boot=boot, cores=cores, serial=serial, code_tree=code_tree, coverage=coverage
+        spec=spec,
+        app=app,
+        boot=boot,
+        cores=cores,
+        serial=serial,
+        code_tree=code_tree,
+        coverage=coverage,
+        imports=imports,
     )
     return ProcessLaunch(lambda: program)
 

@@ -6,24 +6,32 @@ holds) and its name: `routes`, `dependency_overrides`, `state.db`. It is describ
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
 from types import FunctionType, MethodType
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
-from pytest_fileperf.serve.described import describe, name_of
+from pytest_fileperf.serve.described import FRAMEWORKS, View, attributes_of, describe, kind_of, name_of, named, outline
+from pytest_fileperf.serve.loading import takes
 
 __all__ = (
+    "EXACTLY",
+    "KIND",
     "MISSING",
+    "OUTLINE",
+    "Likeness",
     "Part",
     "Parts",
     "is_item",
+    "likeness_of",
     "part_of",
-    "parts_of",
     "places",
     "set_part",
     "state_of",
-    "tell_difference",
-    "told",
 )
 
 Part: TypeAlias = tuple[str, str]
@@ -34,6 +42,12 @@ Parts: TypeAlias = Mapping[Part, tuple[str, ...]]
 MISSING = object()
 """In place of a value that is not there."""
 
+EXACTLY, OUTLINE, KIND = range(3)
+"""The views of a part, from fine to coarse: in everything, without what time, chance and use change, types only."""
+_VIEWS: tuple[View, ...] = (describe, outline, kind_of)
+
+_ON_STARLETTE = ("on_startup", "on_shutdown", "default")
+"""Attributes of the router of Starlette and FastAPI; Litestar has the first two itself."""
 _WHOLE = (
     "dependency_overrides",
     "exception_handlers",
@@ -42,15 +56,49 @@ _WHOLE = (
     "error_handler_spec",
     "before_request_funcs",
     "after_request_funcs",
+    "teardown_request_funcs",
+    "before_serving_funcs",
+    "after_serving_funcs",
+    "while_serving_gens",
+    "_lifespan_managers",
+    *_ON_STARLETTE,
 )
-"""Attributes of frameworks' apps, mappings and lists, that are set as a whole."""
-_FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
-_SCALARS = (bool, int, str)
-_FOUND_LATER = ("config_checked", "openapi_schema")
+"""Attributes of frameworks' apps, most of them mappings and lists, that are set as a whole."""
+_INNER = ("app", "_app", "application", "_application", "asgi", "_asgi", "asgi_app", "_asgi_app", "wsgi_app", "wrapped")
+"""How the attributes are called by which frameworks' apps, and wrappers, hold what they wrap."""
+_SCALARS = (bool, int, str, PurePath)
+_FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 """Attributes that an app sets when it answers its first requests."""
-_MOST_TOLD = 3
-_LONGEST_TOLD = 100
-_SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
+_ASGI = ["scope", "receive", "send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What an app is like."""
+
+    views: tuple[Parts, Parts, Parts]
+
+    @property
+    def parts(self) -> Parts:
+        """Every part, exactly."""
+        return self.views[EXACTLY]
+
+    def agrees(self, other: Likeness, part: Part, view: int = EXACTLY) -> bool:
+        """Returns whether both are alike in a part, as the view shows it."""
+        return self.views[view].get(part) == other.views[view].get(part)
+
+    def differing(self, other: Likeness) -> tuple[Part, ...]:
+        """Returns the parts in which both differ."""
+        return tuple(part for part in sorted({*self.parts, *other.parts}) if not self.agrees(other, part))
+
+
+def likeness_of(app: object) -> Likeness:
+    """Returns what an app is like, with all apps in it."""
+    found: tuple[dict[Part, tuple[str, ...]], ...] = ({}, {}, {})
+    for where, node in places(app):
+        for parts, view in zip(found, _VIEWS, strict=True):
+            parts.update({(where, name): entries for name, entries in _parts(node, view) if entries})
+    return Likeness((found[EXACTLY], found[OUTLINE], found[KIND]))
 
 
 def places(app: object) -> Iterator[tuple[str, object]]:
@@ -62,18 +110,8 @@ def places(app: object) -> Iterator[tuple[str, object]]:
             continue
         seen.add(id(node))
         yield where, node
-        inner = _attributes(node).get("app")
-        if callable(inner):
-            waiting.append((f"{where}.app", inner))
+        waiting += ((f"{where}.{name}", inner) for name, inner in _inner(node))
         waiting += ((where + path, mounted) for path, mounted in _mounted(node))
-
-
-def parts_of(app: object) -> dict[Part, tuple[str, ...]]:
-    """Returns the parts of the app and of all apps in it."""
-    found: dict[Part, tuple[str, ...]] = {}
-    for where, node in places(app):
-        found |= {(where, name): entries for name, entries in _parts(node) if entries}
-    return found
 
 
 def part_of(node: object, name: str) -> object:
@@ -84,7 +122,7 @@ def part_of(node: object, name: str) -> object:
         return MISSING if holder is None else holder.get(key, MISSING)
     if kind == "lifespan":
         return getattr(getattr(node, "router", None), "lifespan_context", MISSING)
-    return _attributes(node).get(name, MISSING)
+    return _live(_with(node, name)).get(name, MISSING)
 
 
 def set_part(node: object, name: str, value: object) -> None:
@@ -106,7 +144,13 @@ def set_part(node: object, name: str, value: object) -> None:
     elif isinstance(there, MutableSequence) and isinstance(value, list):
         there[:] = value
     else:
-        setattr(node, name, value)
+        setattr(_with(node, name), name, value)
+
+
+def _with(node: object, name: str) -> object:
+    """Returns what has the attribute: the app, or its router."""
+    router = _live(node).get("router")
+    return router if name in _ON_STARLETTE and name in _live(router) else node
 
 
 def is_item(name: str) -> bool:
@@ -123,84 +167,87 @@ def state_of(node: object) -> dict[str, object] | None:
     return held if isinstance(held, dict) else None
 
 
-def tell_difference(part: Part, mine: tuple[str, ...], theirs: tuple[str, ...]) -> str:
-    """Returns in words how a part of the test's app differs from that of the one that the server imports."""
-    where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.")
-    only_mine = told(part, tuple(entry for entry in mine if entry not in theirs))
-    only_theirs = told(part, tuple(entry for entry in theirs if entry not in mine))
-    if not theirs:
-        return f"the test's app{where} has {title} {only_mine}, the one that the server imports has none"
-    if only_mine and only_theirs:
-        return f"the test's app{where} has {title} {only_mine}, the one that the server imports has {only_theirs}"
-    if only_mine:
-        return f"the test's app{where} has {title} {only_mine}, which the one that the server imports lacks"
-    if only_theirs:
-        return f"the test's app{where} lacks {title} {only_theirs}, which the one that the server imports has"
-    return f"the test's app{where} has its {title} in another order than the one that the server imports"
-
-
-def told(part: Part, entries: tuple[str, ...]) -> str:
-    """Returns the entries of a part for a message, without secrets."""
-    if entries and any(word in part[1].lower() for word in _SECRET):
-        return "another one"
-    shown = ", ".join(
-        entry if len(entry) <= _LONGEST_TOLD else f"{entry[:_LONGEST_TOLD]}…" for entry in entries[:_MOST_TOLD]
-    )
-    return f"{shown} and {len(entries) - _MOST_TOLD} more" if len(entries) > _MOST_TOLD else shown
-
-
-def _parts(node: object) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "type", (describe(node) if isinstance(node, type | FunctionType | MethodType) else name_of(type(node)),)
-    routes = tuple(_routes(getattr(node, "routes", None) or (), ""))
+def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "type", (describe(node) if isinstance(node, type) else _kind_of_app(node),)
+    routes = tuple(_routes(getattr(node, "routes", None) or (), "", view))
     yield "routes", tuple(sorted(routes)) if type(node).__module__.startswith("litestar.") else routes
     yield "routes by rule", tuple(_rules(node))
-    attributes = _attributes(node)
     for name in _WHOLE:
-        yield name, _entries(attributes.get(name))
+        yield name, _entries(part_of(node, name), view)
     lifespan = part_of(node, "lifespan")
     if lifespan is not MISSING:
-        yield "lifespan", (describe(lifespan),)
+        yield "lifespan", (view(lifespan),)
     for kind in ("state", "config"):
         for key, value in (_holder(node, kind) or {}).items():
-            yield f"{kind}.{key}", (describe(value),)
-    framework = _is_of_framework(node)
-    for name, value in attributes.items():
-        if framework and (type(value) not in _SCALARS or name.startswith("_") or name in _FOUND_LATER):
-            continue
-        if name not in (*_WHOLE, "app", "config", "router", "state"):
-            yield f"attribute.{name}", (describe(value),)
+            yield f"{kind}.{key}", (view(value),)
+    inner = {name for name, _ in _inner(node)}
+    kind = "attribute" if _live(node) else "held"
+    for name, value in _attributes(node).items():
+        if name not in (*_WHOLE, *inner, *_FOUND_LATER, "config", "router", "state") and _is_told(node, name, value):
+            yield f"{kind}.{name}", (view(value),)
 
 
-def _entries(value: object) -> tuple[str, ...]:
+def _kind_of_app(node: object) -> str:
+    if isinstance(node, partial):
+        return f"partial of {_kind_of_app(node.func)}"
+    if isinstance(node, MethodType):
+        return f"{name_of(type(node.__self__))}.{node.__name__}"
+    return f"{kind_of(node)}:{node.__code__.co_firstlineno}" if _is_made_inside(node) else kind_of(node)
+
+
+def _is_made_inside(node: object) -> TypeGuard[FunctionType]:
+    return isinstance(node, FunctionType) and "<" in node.__qualname__
+
+
+def _is_told(node: object, name: str, value: object) -> bool:
+    """Returns whether an attribute of an app tells it from others: most of a framework's app are its own affair."""
+    if not _is_of_framework(node):
+        return True
+    return not name.startswith("_") and (isinstance(value, _SCALARS) or not _has_routes(node))
+
+
+def _entries(value: object, view: View) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        return tuple(sorted(f"{describe(key)} → {describe(item)}" for key, item in value.items()))
-    if not isinstance(value, list | tuple):
-        return ()
-    return tuple(map(_middleware, value))
+        return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(_middleware(item, view) for item in value)
+    return () if value is MISSING or value is None else (view(value),)
 
 
-def _middleware(value: object) -> str:
+def _middleware(value: object, view: View) -> str:
     """Returns the class and the arguments of a middleware of Starlette's, which tells only names."""
     if not all(hasattr(value, name) for name in ("cls", "args", "kwargs")):
-        return describe(value)
+        return view(value)
     kind, args, kwargs = (getattr(value, name) for name in ("cls", "args", "kwargs"))
-    named = (f"{name}={describe(item)}" for name, item in sorted(kwargs.items()))
-    return f"{describe(kind)}({', '.join((*map(describe, args), *named))})"
+    keywords = (named(name, view(item)) for name, item in sorted(kwargs.items()))
+    return f"{describe(kind)}({', '.join((*map(view, args), *keywords))})"
 
 
-def _routes(routes: object, prefix: str) -> Iterator[str]:
+def _routes(routes: object, prefix: str, view: View) -> Iterator[str]:
     for route in routes if isinstance(routes, list | tuple) else ():
         included = getattr(route, "original_router", None)
         if included is not None:
             inner = getattr(getattr(route, "include_context", None), "prefix", "")
-            yield from _routes(getattr(included, "routes", ()), f"{prefix}{inner}")
+            yield from _routes(getattr(included, "routes", ()), f"{prefix}{inner}", view)
             continue
         methods = ",".join(sorted(map(str, getattr(route, "methods", None) or ())))
         handlers = getattr(route, "route_handlers", None) or (getattr(route, "route_handler", None),)
         found = (getattr(route, "endpoint", None), *(getattr(handler, "fn", None) for handler in handlers))
-        names = " ".join(sorted(describe(handler) for handler in found if handler is not None))
+        names = " ".join(sorted(view(handler) for handler in found if handler is not None))
         path = getattr(route, "path", None) or getattr(route, "host", None) or name_of(type(route))
-        yield " ".join(filter(None, (methods, f"{prefix}{path}", names)))
+        yield " ".join(filter(None, (methods, f"{prefix}{path}", names, *_wrappers(route, view))))
+
+
+def _wrappers(route: object, view: View) -> Iterator[str]:
+    """Yields the middleware of one route, with its options."""
+    held = _live(route)
+    base, app = held.get("_base_app"), held.get("app")
+    while app is not base and app is not None and not isinstance(app, type | FunctionType):
+        attributes = _attributes(app)
+        options = (named(name, view(value)) for name, value in sorted(attributes.items()) if name != "app")
+        if "app" in attributes:
+            yield f"in {name_of(type(app))}({', '.join(options)})"
+        app = attributes.get("app")
 
 
 def _rules(node: object) -> Iterator[str]:
@@ -213,11 +260,31 @@ def _rules(node: object) -> Iterator[str]:
 def _mounted(node: object) -> Iterator[tuple[str, object]]:
     routes = getattr(node, "routes", None)
     for route in routes if isinstance(routes, list | tuple) else ():
-        held = _attributes(route)
+        held = _live(route)
         app = held.get("_base_app", held.get("app"))
         where = held.get("path", held.get("host"))
         if callable(app) and isinstance(where, str) and "endpoint" not in held:
             yield where or "/", app
+
+
+def _inner(node: object) -> Iterator[tuple[str, object]]:
+    """Yields the apps that a wrapper holds, by the names of its attributes."""
+    of_framework = _is_of_framework(node)
+    for name, value in _attributes(node).items():
+        if name in _FOUND_LATER or (of_framework and name not in _INNER):
+            continue
+        if callable(value) and (name in _INNER or _is_app(value)):
+            yield name, value
+        elif not of_framework and isinstance(value, dict | list | tuple):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}[{key!r}]", item) for key, item in items if _is_app(item))
+
+
+def _is_app(value: object) -> bool:
+    """Returns whether it is an ASGI app for certain: of a framework, or by the names of its parameters."""
+    if not callable(value) or isinstance(value, type) or takes(value, 3) is not True:
+        return False
+    return _is_of_framework(value) or list(inspect.signature(value).parameters)[:3] == _ASGI
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
@@ -225,14 +292,14 @@ def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
     if kind == "state":
         return state_of(node)
     if kind == "attribute":
-        return _attributes(node)
-    config = _attributes(node).get("config")
+        return _live(node)
+    config = _live(node).get("config")
     return config if kind == "config" and isinstance(config, dict) and _is_of_framework(node) else None
 
 
-def _attributes(node: object) -> dict[str, object]:
-    """Returns the attributes of an app; none of a function, a class, or an object that has no dictionary."""
-    if isinstance(node, type | FunctionType | MethodType):
+def _live(node: object) -> dict[str, object]:
+    """Returns the attributes that can be set; none of a function, a class, or an object that has no dictionary."""
+    if isinstance(node, type | FunctionType | MethodType | partial):
         return {}
     try:
         found = object.__getattribute__(node, "__dict__")
@@ -241,5 +308,25 @@ def _attributes(node: object) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+def _attributes(node: object) -> dict[str, object]:
+    """Returns what an app holds: also what a function has of the outer one, and the arguments of a `partial`."""
+    if isinstance(node, MethodType):
+        return _attributes(node.__self__)
+    if isinstance(node, partial):
+        given = {str(number): value for number, value in enumerate(node.args)}
+        return {**_attributes(node.func), **given, **node.keywords}
+    if isinstance(node, FunctionType):
+        held = {}
+        for name, cell in zip(node.__code__.co_freevars, node.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it is not filled yet
+                held[name] = cell.cell_contents
+        return held
+    return {} if isinstance(node, type) else attributes_of(node)
+
+
 def _is_of_framework(node: object) -> bool:
-    return any(kind.__module__.partition(".")[0] in _FRAMEWORKS for kind in type(node).__mro__)
+    return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
+
+
+def _has_routes(node: object) -> bool:
+    return hasattr(node, "routes") or hasattr(node, "url_map")

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import traceback
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
@@ -17,13 +18,14 @@ _TRACEBACK_FRAMES = 5
 """The innermost frames say where it went wrong; the outer ones belong to the import."""
 
 
-def load_app(target: str, *, factory: bool) -> object:
+def load_app(target: str, *, factory: bool, check: Callable[[], None] = lambda: None) -> object:
     """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.
 
     Raises AppMissingError where there is no such module or attribute, and AppLoadError where the import fails (with the
-    end of its traceback), or finds something else than an app.
+    end of its traceback), or finds something else than an app. `check` is called between import and factory.
     """
     found = _find(target)
+    check()
     return make_app(found, target) if factory else check_app(found, target)
 
 

@@ -16,7 +16,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import BinaryIO
 
 from pytest_fileperf.errors import AppLoadError
-from pytest_fileperf.serve.likeness import MISSING, Part, Parts, part_of, parts_of, places
+from pytest_fileperf.serve.likeness import MISSING, Likeness, Part, Parts, likeness_of, part_of, places
 
 __all__ = ("Made", "loaded", "made_of")
 
@@ -44,7 +44,7 @@ _BY_THEMSELVES = (
 class Made:
     """An app object, as the test made it."""
 
-    parts: Parts
+    likeness: Likeness
     values: bytes
     """The parts that can be sent: a pickled mapping of part to value. One pickle, so that parts can share objects."""
     unsent: Mapping[Part, str]
@@ -53,6 +53,11 @@ class Made:
     """Whether a lifespan may have run on it in the test process, and have set what it holds."""
     binding: bool = True
     """Whether the server's app has to be like it: not where it has the code of another version."""
+
+    @property
+    def parts(self) -> Parts:
+        """The entries of each part."""
+        return self.likeness.parts
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -82,9 +87,11 @@ def made_of(
     `modules` are those that another process can import; within `by_value`, the code of others is sent by value.
     """
     nodes = dict(places(app))
-    parts = parts_of(app)
+    likeness = likeness_of(app)
     values = {
-        part: value for part in _to_send(app, parts) if (value := part_of(nodes[part[0]], part[1])) is not MISSING
+        part: value
+        for part in _to_send(app, likeness.parts)
+        if (value := part_of(nodes[part[0]], part[1])) is not MISSING
     }
     names = _names(modules)
     with by_value():
@@ -92,7 +99,7 @@ def made_of(
     # Starlette makes this stack when it is first called, by a test client or a server in this process.
     stacks = [vars(node)["middleware_stack"] for node in nodes.values() if hasattr(node, "user_middleware")]
     has_run = not stacks or any(stack is not None for stack in stacks)
-    return Made(parts=parts, values=data, unsent=unsent, has_run=has_run)
+    return Made(likeness=likeness, values=data, unsent=unsent, has_run=has_run)
 
 
 def loaded(made: Made) -> Mapping[Part, object]:
@@ -108,11 +115,11 @@ def loaded(made: Made) -> Mapping[Part, object]:
 
 def _to_send(app: object, parts: Parts) -> Iterator[Part]:
     """Yields the parts that can be set; containers also where they are empty, as the server's may not be."""
-    containers = ("dependency_overrides", "exception_handlers", "user_middleware")
+    containers = ("dependency_overrides", "exception_handlers", "user_middleware", "on_startup", "on_shutdown")
     for where, node in places(app):
         yield from ((where, name) for name in containers if part_of(node, name) is not MISSING)
     for part in parts:
-        if part[1] not in ("type", "routes", "routes by rule", *containers):
+        if part[1] not in ("type", "routes", "routes by rule", *containers) and not part[1].startswith("held."):
             yield part
 
 

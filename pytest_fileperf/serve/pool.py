@@ -10,9 +10,10 @@ from itertools import count
 from pytest_fileperf.errors import FilePerfError, ServerDiedError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.databases import databases_here
 from pytest_fileperf.serve.launch import Launch, prepare
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import ServerSpec, needs_app
+from pytest_fileperf.serve.spec import Command, ServerSpec, needs_app
 
 __all__ = ("ServerPool",)
 
@@ -26,8 +27,11 @@ class _Boot:
     launch: Launch
     running: RunningServer
 
+    key: object
+    """Of the app, and what else the test's process had when it started."""
+
     def is_of(self, spec: ServerSpec, app: AppSpec | None) -> bool:
-        return self.spec == spec and _key(spec, self.app) == _key(spec, app)
+        return self.spec == spec and self.key == _key(spec, app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class ServerPool:
             assert self._serving is not None
             return self._serving.running
         self.close()
+        key = _key(spec, app)
         launch = self.prepare(spec, app, boot=number, serial=next(self.serials), cores=cores, builds=self.builds)
         try:
             launch.start()
@@ -70,7 +75,7 @@ class ServerPool:
         except BaseException:
             launch.stop()
             raise
-        self._serving = _Boot(spec, app, number, launch, running)
+        self._serving = _Boot(spec, app, number, launch, running, key)
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
@@ -118,5 +123,7 @@ class ServerPool:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns what tells apps apart where the server needs one."""
+    """Returns what tells apps apart where the server needs one, or must not be another one than the test's."""
+    if isinstance(spec, Command):
+        return (None if app is None or app.made is None else app.key, databases_here())
     return app.key if app is not None and needs_app(spec) else None

@@ -9,12 +9,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ("Failed", "Ready", "Started", "reports_of", "write_report")
+__all__ = ("Asked", "Failed", "Ready", "Started", "reports_of", "write_report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A process begins to load the app. More of these than workers: one has died and was replaced."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A process has imported an app that differs from the test's, and waits for what other imports give."""
 
     pid: int
 
@@ -36,6 +43,8 @@ class Ready:
     """Where its modules were loaded from, without those of this package and of the interpreter."""
     changed: Sequence[Sequence[str]] = ()
     """What the test has set on the app that was imported: the name of each part, and what it holds."""
+    own: Sequence[Sequence[str]] = ()
+    """What differs from the test's app, and is left as it was imported: the name of each part, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +58,10 @@ class Failed:
     message: str
 
 
-_Report = TypeVar("_Report", Started, Ready, Failed)
+_Report = TypeVar("_Report", Started, Asked, Ready, Failed)
 
 
-def write_report(run_directory: Path, report: Started | Ready | Failed) -> None:
+def write_report(run_directory: Path, report: Started | Asked | Ready | Failed) -> None:
     """Writes the report under a name of its own, so that no reader sees a part of it.
 
     Does nothing where the run directory is gone: then no test process waits.

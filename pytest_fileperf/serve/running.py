@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     import httpx
     import psutil
 
-__all__ = ("ClientOptions", "RunningServer")
+__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer")
+
+SERVED_WITH = "served with what the test has set on the app"
+"""How the note begins that no reader may miss."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -49,6 +52,8 @@ class RunningServer(ABC):
     """Where its modules were loaded from when it was ready, without those of the interpreter; empty where unknown."""
     changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
+    own: tuple[tuple[str, str], ...] = ()
+    """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
     @property
     @abstractmethod
@@ -85,9 +90,12 @@ class RunningServer(ABC):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of what it serves, as sentences without a full stop."""
-        if not self.changed:
-            return ()
-        return (f"served with what the test has set on the app: {'; '.join(map(' '.join, self.changed))}",)
+        found = []
+        if self.changed:
+            found.append(f"{SERVED_WITH}: {'; '.join(map(' '.join, self.changed))}")
+        if self.own:
+            found.append(f"not as in the test's app: {'; '.join(f'{name} ({why})' for name, why in self.own)}")
+        return tuple(found)
 
     @abstractmethod
     def check(self) -> None:

@@ -30,6 +30,8 @@ def main(run_directory: Path) -> None:
     try:
         if job["server"] == "gunicorn":
             from pytest_fileperf.serve.gunicorn_worker import serve
+        elif job["server"] == "import":
+            from pytest_fileperf.serve.imported import report_import as serve
         else:
             from pytest_fileperf.serve.uvicorn_worker import serve
     except ImportError as error:

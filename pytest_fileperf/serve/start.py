@@ -16,10 +16,11 @@ from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.fitting import Fitting
+from pytest_fileperf.serve.imported import Imported, imports_in
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.names import fill_environment
-from pytest_fileperf.serve.reports import Failed, Ready, Started, write_report
+from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
 from pytest_fileperf.serve.stage1 import allow_profilers
 from pytest_fileperf.serve.tracers import tracer_now
@@ -52,11 +53,17 @@ class WorkerStart:
         move_heap()
         try:
             app = self.job.load_app(self.run_directory)
-            self.fitting.fit(app, self.run_directory)
+            self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
+
+    def _imports(self) -> tuple[Imported, ...]:
+        """Asks the test process what imports of the app give, and waits for it."""
+        write_report(self.run_directory, Asked(pid=os.getpid()))
+        found = imports_in(self.run_directory, timeout_s=self.job.start_s)
+        return found or (Imported(problem="it did not end in time"),)
 
     def make_lifespan(self, config: Config) -> LifespanOn:
         """Returns what runs the app's lifespan; takes the place of uvicorn's own class."""
@@ -80,6 +87,7 @@ class WorkerStart:
             app_file=self.job.app_file(),
             files=_loaded_files(),
             changed=self.fitting.changed(),
+            own=self.fitting.own(),
         )
         write_report(self.run_directory, ready)
 

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,8 @@ from pytest_fileperf.errors import (
     ServerStartError,
 )
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.imported import answer_imports, is_answered
+from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.job import Job, lend_package
 from pytest_fileperf.serve.names import env_filled
 from pytest_fileperf.serve.process import (
@@ -32,7 +34,7 @@ from pytest_fileperf.serve.process import (
     staged,
 )
 from pytest_fileperf.serve.process_tree import is_alive
-from pytest_fileperf.serve.reports import Failed, Ready, Started, reports_of
+from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -54,6 +56,7 @@ class AsgiProgram:
     code_tree: CodeTree = HERE
     coverage: bool = False
     """Whether coverage may trace it."""
+    imports: Imports = field(default_factory=Imports)
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing job and app into the run directory.
@@ -85,6 +88,10 @@ class AsgiProgram:
         returncode = process.ended()
         ready = reports_of(Ready, process.directory)
         self._raise_for_failure(process, returncode)
+        if reports_of(Asked, process.directory) and not is_answered(process.directory):
+            # Where the server has an environment of its own, only two others show what differs from import to import.
+            count = 2 if self.spec.env else 1
+            answer_imports(process.directory, self.imports.of(self.app, count, timeout_s=self.spec.start_timeout_s))
         if len(ready) < self.spec.workers:
             return None
         self._raise_for_origin(ready[0])
@@ -154,6 +161,7 @@ class RunningWorkers(RunningProcess):
         self.tracer = ready[0].tracer
         self.files = tuple(sorted({file for report in ready for file in report.files}))
         self.changed = tuple((name, held) for name, held in ready[0].changed)
+        self.own = tuple((name, why) for name, why in ready[0].own)
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 
     @property

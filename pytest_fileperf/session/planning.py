@@ -12,7 +12,7 @@ from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, is_only_once, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_once, worker_count
 from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
 from pytest_fileperf.units import format_duration, format_rate
 
@@ -153,7 +153,7 @@ def server_plan(settings: Settings) -> ServerPlan:
     workers = worker_count(settings.server)
     cores, generator_cores = (None if workers is None else split_cores(workers)) or (None, None)
     app = None if settings.app is None else app_spec(settings.app)
-    if app is not None and isinstance(settings.server, AsgiSpec):
+    if app is not None and isinstance(settings.server, AsgiSpec | Command):
         app = as_made(app, settings.app)
     return ServerPlan(
         spec=settings.server,

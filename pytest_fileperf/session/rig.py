@@ -14,6 +14,7 @@ from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
+from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.session.loading import Loader, Loads
@@ -45,7 +46,7 @@ class Rig:
         """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them."""
         return cls(
             progress=progress,
-            servers=ServerPool(partial(prepare, coverage=coverage)),
+            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports())),
             loads=Loader(coverage=coverage),
             source=source,
         )

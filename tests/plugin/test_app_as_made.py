@@ -204,6 +204,60 @@ def test_an_app_that_a_test_client_has_run_is_served(shop: pytest.Pytester, run:
     result.stdout.no_fnmatch_line("*set on the app*")
 
 
+def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(shop: pytest.Pytester, run: Run) -> None:
+    """A command imports the app itself, so an app that is as it was imported may go with one."""
+    app = shop.path / "fastapi_app.py"
+    app.write_text(
+        app.read_text().replace(
+            "@app.get",
+            "import os, uuid\napp.state.flag, app.state.run = os.environ.get('FLAG'), uuid.uuid4().hex\n@app.get",
+            1,
+        )
+    )
+    shop.makepyfile(
+        test_it="""
+        import pytest
+        from fastapi_app import app, get_db
+        from pytest_fileperf import Command, Uvicorn
+
+        SERVER = Command(["{python}", "-m", "uvicorn", "fastapi_app:app", "--port", "{port}"], title="mine")
+
+        @pytest.fixture
+        def fileperf_app():
+            return app
+
+        @pytest.fixture
+        def overridden():
+            app.dependency_overrides[get_db] = lambda: "fake"
+            yield
+            app.dependency_overrides.clear()
+
+        def test_env(fileperf, overridden):
+            server = Uvicorn(env={"FLAG": "of this boot"})
+            fileperf.get("/flag", server=server, expect_body=b'"of this boot"')
+            fileperf.get("/", server=server, expect_body=b'"fake"')
+
+        def test_command(fileperf):
+            fileperf.get("/", server=SERVER, expect_body=b'"production"')
+
+        def test_changed(fileperf, overridden):
+            fileperf.get("/", server=SERVER)
+
+        def test_made_here(fileperf):
+            fileperf.get("/", server=SERVER, app=lambda: app)
+
+        def test_named(fileperf, overridden):
+            fileperf.get("/", server=SERVER, app="fastapi_app:app", expect_body=b'"production"')
+        """
+    )
+    result = run("--fileperf-smoke", "-p", "no:randomly")
+    result.assert_outcomes(passed=3, failed=2)
+    said = " ".join(result.stdout.str().split())
+    assert "served with what the test has set on the app: dependency_overrides fastapi_app.get_db → test_it" in said
+    assert "mine cannot be handed fastapi_app:app as the test made it: the test's app has dependency_overrides" in said
+    assert "mine cannot be handed <lambda>, which is an object of this test run. Serve it by Uvicorn()" in said
+
+
 def test_a_changed_app_is_not_compared_with_another_version(repo: Repo, shop: pytest.Pytester, run: Run) -> None:
     shop.makepyfile(test_it=OVERRIDES)
     repo.commit()
@@ -227,10 +281,12 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.
     )
     project.makepyfile(
         """
+        from contextlib import nullcontext
+
         import pytest
         import server_app
         from django.db import connections
-        from pytest_fileperf import Uvicorn
+        from pytest_fileperf import Command, FilePerfError, Uvicorn
 
         @pytest.fixture
         def test_database(monkeypatch):
@@ -243,13 +299,23 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.
         def test_lost(fileperf, test_database, app):
             fileperf.get("/", app=app)
 
+        COMMAND = ["{python}", "-m", "uvicorn", "server_app:app", "--port", "{port}"]
+
+        @pytest.mark.parametrize("env, fails", [
+            ({}, True), ({"DB_NAME": "test_shop"}, False), ({"DJANGO_SETTINGS_MODULE": ""}, False)
+        ])
+        def test_command(fileperf, test_database, monkeypatch, env, fails):
+            monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings")
+            with pytest.raises(FilePerfError, match="Command") if fails else nullcontext():
+                fileperf.get("/", server=Command(COMMAND, env=env))
+
         @pytest.mark.parametrize("name", ["test_shop", "boot{boot}"])
         def test_given(fileperf, test_database, name):
             fileperf.get("/", server=Uvicorn(env={"DB_NAME": name}))
         """
     )
     result = run("--fileperf-smoke")
-    result.assert_outcomes(passed=3, failed=2)
+    result.assert_outcomes(passed=6, failed=2)
     said = " ".join(result.stdout.str().split())
     assert (
         'the database "default" of Django is "test_shop" in the test process, and would be "shop" in the server' in said

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pytest_fileperf.serve.databases import Databases
+from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.databases import Databases, databases_here
+from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.spec import Uvicorn
 
 TEST = Databases(names=(("default", "test_shop"),))
 
@@ -42,6 +48,50 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 )
 def test_which_database_is_refused(theirs: dict[str, str], name: str, chosen: list[str], refused: bool) -> None:
     theirs["NAME"] = name
-    refusal = TEST.refusal(chosen)
+    refusal = TEST.refusal(databases_here(), chosen)
     assert (refusal is not None) is refused
     assert refusal is None or f'"test_shop" in the test process, and would be "{name}" in the server' in refusal
+
+
+class Connected:
+    """Stands for Django's signal of a new connection."""
+
+    def __init__(self) -> None:
+        self.receivers: list[Callable[[], None]] = []
+
+    def connect(self, receiver: Callable[[], None], *, weak: bool) -> None:
+        assert not weak
+        self.receivers.append(receiver)
+
+    def disconnect(self, receiver: Callable[[], None]) -> None:
+        self.receivers.remove(receiver)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["settings at import", "settings in the factory"])
+def test_a_factory_does_not_reach_the_real_database(
+    theirs: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, late: bool
+) -> None:
+    """Where it is known before, the factory is not called; else its first connection fails."""
+    connected = Connected()
+    monkeypatch.setitem(sys.modules, "django.db.backends.signals", SimpleNamespace(connection_created=connected))
+    done = []
+
+    def make() -> object:
+        done.append("called")
+        theirs["NAME"] = "shop"
+        for receiver in connected.receivers:
+            receiver()
+        done.append("written")
+        return app
+
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    module = ModuleType("made_late")
+    module.make = make  # type: ignore[attr-defined]  # of a module
+    monkeypatch.setitem(sys.modules, "made_late", module)
+    theirs["NAME"] = "test_shop" if late else "shop"
+    job = Job.of(Uvicorn(), AppSpec("made_late:make", True, databases=TEST), lent=tmp_path)
+    with pytest.raises(AppLoadError, match=r"^made_late:make\(\) is not served: the database .* would be \"shop\""):
+        job.load_app(tmp_path)
+    assert done == (["called"] if late else [])
+    assert connected.receivers == []

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from pytest_fileperf.serve.described import describe
+from pytest_fileperf.serve.described import describe, kind_of, outline
 
 HERE = __name__
 
@@ -29,6 +34,28 @@ class Plain:
 class Shown:
     url: str
     held: object
+
+
+class Own:
+    def __init__(self, url: str, held: object) -> None:
+        self.url, self.held = url, held
+
+    def __repr__(self) -> str:
+        return f"Own({self.held})"
+
+
+class Held:
+    def __init__(self, url: str, held: object = None) -> None:
+        self._url, self.lock = url, threading.Lock()
+        if held is not None:
+            self.held = held
+
+
+class Slots:
+    __slots__ = ("empty", "url")
+
+    def __init__(self, url: str) -> None:
+        self.url = url
 
 
 class Failing:
@@ -51,13 +78,20 @@ VALUES = (
     (json, "json"),
     (Plain, f"{HERE}.Plain"),
     (outer, f"{HERE}.outer"),
-    (Shown("a", 1).__eq__, "Shown(url='a', held=1).__eq__"),
+    (Shown("a", 1).__eq__, f"{HERE}.Shown(held=1, url='a').__eq__"),
     (partial(outer, 1), f"{HERE}.outer(1)"),
     (partial(outer, held=Plain), f"{HERE}.outer(held={HERE}.Plain)"),
     (Plain(), f"{HERE}.Plain"),
     (Failing(), f"{HERE}.Failing"),
-    (Shown("a", Plain()), f"Shown(url='a', held=<{HERE}.Plain object at …>)"),
-    (threading.Lock(), "<unlocked _thread.lock object at …>"),
+    (Shown("a", Plain()), f"{HERE}.Shown(held={HERE}.Plain, url='a')"),
+    (Shown("a", frozenset("cab")), f"{HERE}.Shown(held=('a', 'b', 'c'), url='a')"),
+    (Own("z", {"c", "a", "b"}), "Own({'a', 'b', 'c'}) with url='z'"),
+    (Held("a"), f"{HERE}.Held(_url='a', lock=_thread.lock)"),
+    (Slots("a"), f"{HERE}.Slots(url='a')"),
+    (Shown("a", {"password": "x"}), f"{HERE}.Shown(held={{password=…4755bd1b}}, url='a')"),
+    (Path("a"), "PosixPath('a')" if os.name == "posix" else "WindowsPath('a')"),
+    (threading.Lock(), "_thread.lock"),
+    (logging.getLogger(HERE), "logging.Logger"),
     (Mock(), "<Mock …>"),
 )
 
@@ -82,3 +116,60 @@ def test_what_holds_itself_has_an_end() -> None:
 def test_long_texts_are_told_apart() -> None:
     assert len(describe("x" * 10_000)) < 250
     assert describe("x" * 10_000) != describe("x" * 9_999)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("run 3f2b9c1d-0a4e-4c55-9d7e-1f2a3b4c5d6e", "run 00000000-1111-2222-3333-444444444444"),
+        (1.5, 7),
+        (None, True),
+        (Held("a", 1), Held("a", 2)),
+        ({"a": [1, "x"]}, {"a": [2, "x"]}),
+    ],
+)
+def test_an_outline_leaves_out_what_time_and_chance_change(one: object, other: object) -> None:
+    assert describe(one) != describe(other)
+    assert outline(one) == outline(other)
+
+
+@pytest.mark.parametrize("one, other", [("a", "b"), (Held("a"), Held("b")), (Held("a", "x"), Held("a", "y"))])
+def test_an_outline_has_texts(one: object, other: object) -> None:
+    assert outline(one) != outline(other)
+    assert kind_of(one) == kind_of(other)
+
+
+def test_what_leads_in_circles_and_what_is_large_is_described_in_little_time() -> None:
+    held = [Held("a") for _ in range(50)]
+    for one in held:
+        one.held = held
+    assert describe(held) == describe(held)
+    assert describe(list(range(100_000))) == "builtins.list of 100000"
+
+
+@pytest.mark.once
+def test_sets_are_described_alike_in_every_process() -> None:
+    code = """if True:
+        from dataclasses import dataclass
+        from pydantic import BaseModel
+        from pytest_fileperf.serve.described import describe
+
+        @dataclass
+        class Kept:
+            hosts: frozenset
+
+        class Model(BaseModel):
+            hosts: set
+            inner: object
+
+        names = ("alpha", "beta", "gamma", "delta")
+        print(describe(Model(hosts=set(names), inner=Kept(frozenset(names)))), describe({frozenset(names): 1}))
+    """
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(told) == 1
+    assert "hosts=('alpha', 'beta', 'delta', 'gamma')" in told.pop()

@@ -6,21 +6,31 @@ import asyncio
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Mount, Route
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import app_spec, as_made
+from pytest_fileperf.serve.described import describe, kind_of, outline
+from pytest_fileperf.serve.differences import Cause, cause_of, tell_difference
 from pytest_fileperf.serve.fitting import Fitting
-from pytest_fileperf.serve.likeness import parts_of, tell_difference
+from pytest_fileperf.serve.imported import Imported
+from pytest_fileperf.serve.likeness import Likeness, likeness_of
 from pytest_fileperf.serve.made import Made
 
 SOURCE = """
+import os
 import threading
+import uuid
 from contextlib import asynccontextmanager
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -29,6 +39,16 @@ from starlette.staticfiles import StaticFiles
 class Guard:
     def __call__(self):
         return "guard"
+
+class Store:
+    def __init__(self, url):
+        self.url, self.lock = url, threading.Lock()
+
+class Rates(dict):
+    "Can be sent."
+
+    def __init__(self, limit):
+        self.limit = limit
 
 guard = Guard()
 hidden = {"guard": Guard()}
@@ -56,6 +76,11 @@ app.mount("/api", api)
 app.mount("/files", StaticFiles(directory="."))
 app.state.lock = threading.Lock()
 app.state.settings = {"url": "production"}
+app.state.run = uuid.uuid4().hex
+app.state.url = os.environ.get("SHOP_URL", "production")
+app.state.store = Store("production")
+app.state.rates = Rates(5)
+app.router.on_startup.append(get_db)
 wrapped = CORSMiddleware(app)
 
 class Own:
@@ -82,7 +107,14 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType
     sys.modules.pop("fitting_shop", None)
 
 
-def sent(shop: ModuleType, path: Path, name: str = "app", *, binding: bool = True) -> Fitting:
+def sent(
+    shop: ModuleType,
+    path: Path,
+    name: str = "app",
+    *,
+    binding: bool = True,
+    env: Mapping[str, str] = {},  # it is not changed
+) -> Fitting:
     """Does what a server's process does, in this one: imports the app anew, and makes it fit."""
     app = getattr(shop, name)
     spec = as_made(app_spec(app), app)
@@ -90,9 +122,21 @@ def sent(shop: ModuleType, path: Path, name: str = "app", *, binding: bool = Tru
     assert spec.made is not None
     replace(spec.made, binding=binding).write(path)
     del sys.modules["fitting_shop"]
+    others = tuple(imported_again(name) for _ in range(2))
     fitting = Fitting()
-    fitting.fit(getattr(importlib.import_module("fitting_shop"), name), path)
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in env.items():
+            patch.setenv(variable, value)
+        app = getattr(importlib.import_module("fitting_shop"), name)
+    fitting.fit(app, path, lambda: others, env=bool(env))
     return fitting
+
+
+def imported_again(name: str) -> Imported:
+    """Does what another process does that imports the app too."""
+    likeness = likeness_of(getattr(importlib.import_module("fitting_shop"), name))
+    del sys.modules["fitting_shop"]
+    return Imported(likeness=likeness)
 
 
 def imported() -> ModuleType:
@@ -146,6 +190,14 @@ def _own(shop: ModuleType) -> None:
     shop.own.db = "test"
 
 
+def _startup(shop: ModuleType) -> None:
+    shop.app.router.on_startup.clear()
+
+
+def _rates(shop: ModuleType) -> None:
+    shop.app.state.rates = shop.Rates(10)
+
+
 def _debug(shop: ModuleType) -> None:
     shop.app.debug = True
 
@@ -169,6 +221,8 @@ CHANGES: dict[str, tuple[Callable[[ModuleType], None], str, str, Callable[[Modul
     "handlers": (_handle, "app", "exception_handlers", lambda m: KeyError in m.app.exception_handlers),
     "lifespan": (_no_lifespan, "app", "lifespan", lambda m: m.app.router.lifespan_context() == "fake"),
     "attribute": (_own, "own", "attribute.db", lambda m: m.own.db == "test"),
+    "startup": (_startup, "app", "on_startup", lambda m: m.app.router.on_startup == []),
+    "same class": (_rates, "app", "state.rates", lambda m: m.app.state.rates.limit == 10),
     "debug": (_debug, "app", "attribute.debug", lambda m: m.app.debug is True),
 }
 
@@ -224,6 +278,10 @@ def _unsent_state(shop: ModuleType) -> None:
     shop.app.state.other = threading.Lock()
 
 
+def _same_class(shop: ModuleType) -> None:
+    shop.app.state.store = shop.Store("test")
+
+
 def _much(shop: ModuleType) -> None:
     shop.app.state.other = [bytes(1 << 20) * 10, bytearray(10 << 20)]
 
@@ -236,7 +294,11 @@ REFUSED = {
         _new_route,
         f"app has routes GET /new {__name__}.fake_db, which the one that the server imports lacks",
     ),
-    "state": (_unsent_state, r"the test's app has state.other <unlocked .*, the one that the server imports has none"),
+    "state": (_unsent_state, r"the test's app has state.other _thread.lock, the one that the server imports has none"),
+    "same class": (
+        _same_class,
+        r"state.store fitting_shop.Store\(…url='test'\), the one .*'production'",
+    ),
     "much": (_much, "It cannot be set there: it has more than 16 MiB"),
 }
 
@@ -248,6 +310,36 @@ def test_what_cannot_be_set_is_refused(
     change(shop)
     with pytest.raises(AppLoadError, match=rf'(?s){message}.* Give a factory .*"package.module:make\(\)"'):
         sent(shop, tmp_path)
+
+
+def test_what_the_server_s_environment_sets_stays(shop: ModuleType, tmp_path: Path) -> None:
+    shop.app.state.settings["url"] = "test"
+    fitting = sent(shop, tmp_path, env={"SHOP_URL": "of this boot"})
+    assert imported().app.state.url == "of this boot"
+    assert dict(fitting.changed()).keys() == {"state.settings"}
+    assert dict(fitting.own())["state.url"] == "the server's env sets it"
+
+
+def test_what_the_test_and_the_server_s_environment_set_is_refused(shop: ModuleType, tmp_path: Path) -> None:
+    shop.app.state.url = "of the test"
+    with pytest.raises(
+        AppLoadError, match=r"state.url 'of the test', .* the test has set it, and so does the server's env"
+    ):
+        sent(shop, tmp_path, env={"SHOP_URL": "of this boot"})
+
+
+def test_what_differs_at_each_import_is_the_server_s_own(shop: ModuleType, tmp_path: Path) -> None:
+    before = shop.app.state.run
+    fitting = sent(shop, tmp_path)
+    assert fitting.changed() == ()
+    assert fitting.own() == (("state.run", "it is another one at each import"),)
+    assert imported().app.state.run != before
+
+
+def test_a_text_in_place_of_what_differs_at_each_import_is_set(shop: ModuleType, tmp_path: Path) -> None:
+    shop.app.state.run = "of the test"
+    assert sent(shop, tmp_path).changed() == (("state.run", "'of the test'"),)
+    assert imported().app.state.run == "of the test"
 
 
 def _run_lifespan(app: object) -> None:
@@ -271,12 +363,34 @@ def test_what_a_lifespan_has_set_is_the_server_s_own(shop: ModuleType, tmp_path:
     assert type(vars(app.state)["_state"]) is dict
 
 
+def test_what_a_lifespan_has_set_was_used_since(shop: ModuleType, tmp_path: Path) -> None:
+    """So it is compared by its type; and what was there at the import, but for what use changes."""
+    _run_lifespan(shop.app)
+    shop.app.state.store.used = 7
+    shop.app.state.pool = shop.Store("used since")
+    fitting = sent(shop, tmp_path)
+    app = imported().app
+    _run_lifespan(app)
+    app.state.pool = imported().Store("new")
+    fitting.started()
+    assert fitting.changed() == ()
+
+
+def test_another_object_than_the_lifespan_sets_is_refused(shop: ModuleType, tmp_path: Path) -> None:
+    _run_lifespan(shop.app)
+    shop.app.state.pool = shop.Store("test")
+    fitting = sent(shop, tmp_path)
+    _run_lifespan(imported().app)
+    with pytest.raises(AppLoadError, match=r"state\.pool fitting_shop.Store.*, the one .* has _thread.lock"):
+        fitting.started()
+
+
 def test_what_no_lifespan_sets_is_refused_after_it(shop: ModuleType, tmp_path: Path) -> None:
     _run_lifespan(shop.app)
     shop.app.state.other = threading.Lock()
     fitting = sent(shop, tmp_path)
     _run_lifespan(imported().app)
-    with pytest.raises(AppLoadError, match=r"state\.other <unlocked .*, the one that the server imports has none"):
+    with pytest.raises(AppLoadError, match=r"state\.other _thread.lock, the one that the server imports has none"):
         fitting.started()
 
 
@@ -295,7 +409,7 @@ def test_keys_of_apps_that_cannot_share_a_server(shop: ModuleType) -> None:
 
 
 def test_parts_of_an_app(shop: ModuleType) -> None:
-    parts = parts_of(shop.app)
+    parts = likeness_of(shop.app).parts
     assert parts["", "type"] == ("fastapi.applications.FastAPI",)
     assert "GET /shop/items/{number} fitting_shop.item" in parts["", "routes"]
     assert parts["/files", "type"] == ("starlette.staticfiles.StaticFiles",)
@@ -322,6 +436,96 @@ def test_parts_of_an_app(shop: ModuleType) -> None:
 )
 def test_differences_in_words(part: tuple[str, str], mine: tuple[str, ...], theirs: tuple[str, ...], text: str) -> None:
     assert tell_difference(part, mine, theirs).startswith(f"the test's app{text}")
+
+
+class _Wrapper:
+    async def __call__(self, scope: object, receive: object, send: object) -> None: ...
+
+
+def _closure(app: object) -> object:
+    async def wrapped(scope: object, receive: object, send: object) -> object:
+        return app
+
+    return wrapped
+
+
+def _wrapper(name: str, held: Callable[[object], object]) -> Callable[[object], object]:
+    def wrap(app: object) -> object:
+        wrapper = _Wrapper()
+        setattr(wrapper, name, held(app))
+        return wrapper
+
+    return wrap
+
+
+WRAPPERS = {
+    **{name: _wrapper(name, lambda app: app) for name in ("app", "_app", "asgi", "_application", "wsgi_app", "odd")},
+    "mapping": _wrapper("apps", lambda app: {"/": app}),
+    "list": _wrapper("apps", lambda app: [app]),
+    "closure": _closure,
+    "partial": lambda app: partial(_closure, app),
+    "method": lambda app: _wrapper("odd", lambda app: app)(app).__call__,  # type: ignore[operator]
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_an_app_in_a_wrapper_is_found(shop: ModuleType, wrap: Callable[[object], object]) -> None:
+    before = likeness_of(wrap(shop.app))
+    shop.app.dependency_overrides[shop.get_db] = fake_db
+    assert [name for _, name in likeness_of(wrap(shop.app)).differing(before)] == ["dependency_overrides"]
+
+
+@pytest.mark.parametrize(
+    "name", ["before_serving_funcs", "after_serving_funcs", "while_serving_gens", "on_startup", "_lifespan_managers"]
+)
+def test_what_other_frameworks_run_at_the_start_is_compared(name: str) -> None:
+    kind = type("App", (_Wrapper,), {"__module__": "quart.app"})
+
+    def made(*functions: object) -> object:
+        app = kind()
+        setattr(app, name, list(functions))
+        return app
+
+    assert likeness_of(made(fake_db)).differing(likeness_of(made())) == (("", name),)
+
+
+def test_the_middleware_of_a_route_is_compared() -> None:
+    def made(size: int = 500) -> object:
+        gzip = Middleware(GZipMiddleware, minimum_size=size)
+        return Starlette(routes=[Mount("/in", routes=[Route("/", fake_db, middleware=[gzip])], middleware=[gzip])])
+
+    names = likeness_of(made(10)).differing(likeness_of(made(20)))
+    assert names == (("", "routes"), ("/in", "routes"))
+    assert likeness_of(made()).differing(likeness_of(made())) == ()
+
+
+def _alike(*values: object) -> tuple[Likeness, ...]:
+    return tuple(Likeness(tuple({PART: (view(value),)} for view in VIEWS)) for value in values)  # type: ignore[arg-type]
+
+
+PART = ("", "state.x")
+VIEWS = (describe, outline, kind_of)
+
+
+@pytest.mark.parametrize(
+    "mine, theirs, imports, env, cause",
+    [
+        ("a", "b", ["b"], False, Cause.TEST),
+        ("a", "b", [], False, Cause.TEST),
+        ("a", "b", ["a", "a"], True, Cause.ENV),
+        ("a", "b", ["b", "b"], True, Cause.TEST),
+        ("a", "b", ["c", "c"], True, Cause.TEST_AND_ENV),
+        ("run 1", "run 2", ["run 3"], False, Cause.CHANCE),
+        ("run 1", "run 2", ["run 3", "run 4"], True, Cause.CHANCE),
+        ("test", "run 2", ["run 3"], False, Cause.TEST),
+        ("test", "run 2", ["run 3", "run 4"], True, Cause.TEST),
+        ("f", "x", ["y"], False, Cause.CHANCE),
+        (None, "x", ["y"], False, Cause.TEST),
+    ],
+)
+def test_why_a_part_differs(mine: object, theirs: object, imports: list[object], env: bool, cause: Cause) -> None:
+    one, other, *others = _alike(mine, theirs, *imports)
+    assert cause_of(PART, one, other, others, env=env) is cause
 
 
 def test_no_app_no_comparison(tmp_path: Path) -> None:
