@@ -15,7 +15,7 @@ import psutil
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command_invocation import require_difference, require_posix, supervised
+from pytest_fileperf.serve.command_invocation import code_places, require_difference, require_posix, supervised
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.names import env_filled, filled
 from pytest_fileperf.serve.process import (
@@ -80,8 +80,7 @@ class CommandProgram:
         """
         require_posix()
         self.builds.ensure(self.spec, self.code_tree)
-        env = self.code_tree.env(self._env(), given=dict(self.spec.env))
-        env = env_filled(env, dict(self.spec.env), boot=self.serial, port=self.port, worker=0)
+        env = self._filled_env()
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return supervised(
             [filled(word, boot=self.serial, port=self.port) for word in self.spec.command],
@@ -106,7 +105,8 @@ class CommandProgram:
             raise PortTakenError(shared, log=process.log)
         if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
             return None
-        return RunningCommand(self.spec, process, self.port, tracer=tracer_in(self._env()))
+        files = code_places(self.spec, env=self._filled_env(), code_tree=self.code_tree)
+        return RunningCommand(self.spec, process, self.port, tracer=tracer_in(self._env()), files=files)
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns where it listens instead, or what its answer was."""
@@ -122,6 +122,10 @@ class CommandProgram:
             others = listeners(_HOST, self.port)
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
+
+    def _filled_env(self) -> dict[str, str]:
+        env = self.code_tree.env(self._env(), given=dict(self.spec.env))
+        return env_filled(env, dict(self.spec.env), boot=self.serial, port=self.port, worker=0)
 
     def _env(self) -> dict[str, str]:
         return base_env(self.spec, boot=self.boot, coverage=self.coverage)
@@ -146,9 +150,12 @@ class RunningCommand(RunningProcess):
 
     kind = "command"
 
-    def __init__(self, spec: Command, process: ServerProcess, port: int, *, tracer: str = "") -> None:
+    def __init__(
+        self, spec: Command, process: ServerProcess, port: int, *, tracer: str = "", files: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(process)
         self.tracer = tracer
+        self.files = files
         self._spec = spec
         self._port = port
         self.workers = spec.workers

@@ -14,7 +14,7 @@ from pytest_fileperf.serve.process import STAGES, Invocation, staged
 from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("require_difference", "require_posix", "supervised")
+__all__ = ("code_places", "require_difference", "require_posix", "supervised")
 
 
 def require_posix() -> None:
@@ -73,6 +73,19 @@ def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Code
     raise PlanError(
         f"{spec.name} would be the same on both sides, here and in {code_tree.title}: {advice}", where="Command"
     )
+
+
+def code_places(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> tuple[str, ...]:
+    """Returns where the code is that a command runs, as far as that is known: its directory, program and named files.
+
+    Programs beside the interpreter are left out: they belong to its packages.
+    """
+    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in spec.command]
+    directory = _working_directory(spec, code_tree)
+    program = Path(_find_program(words[0], directory, env.get("PATH")))
+    named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
+    programs = Path(code_tree.interpreter).parent
+    return (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
 
 
 def _working_directory(spec: Command, code_tree: CodeTree) -> Path:

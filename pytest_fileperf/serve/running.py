@@ -49,7 +49,8 @@ class RunningServer(ABC):
     tracer: str = ""
     """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
     files: tuple[str, ...] = ()
-    """Where its modules were loaded from when it was ready, without those of the interpreter; empty where unknown."""
+    """Where its code is: the files of its modules when it was ready, without those of the interpreter; of a command its
+    directory, its program and the files it names. Empty where that is unknown."""
     changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
     own: tuple[tuple[str, str], ...] = ()

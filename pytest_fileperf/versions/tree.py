@@ -183,7 +183,8 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
 
     No comparison of trees sees that code, and both sides run the same: editable installs elsewhere, directories on
     `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own is left out. A package
-    counts by the directory it lies in, links followed; none lies in another.
+    counts by the directory it lies in, links followed; none lies in another. The working directory of a command, which
+    is among its files, is no code.
     """
     if tree.here is None:
         return ()
@@ -191,7 +192,8 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
     outside = {
         _import_directory(path.resolve().parent)
         for path in map(Path, files)
-        if not whole.holds(path) and not is_of_the_interpreter(path) and not is_of_the_interpreter(path.resolve())
+        if not (whole.holds(path) or is_of_the_interpreter(path) or is_of_the_interpreter(path.resolve()))
+        and not path.is_dir()
     }
     tops = (directory for directory in outside if outside.isdisjoint(directory.parents))
     return tuple(sorted(map(str, tops), key=lambda top: (len(top), top)))

@@ -420,6 +420,23 @@ def test_a_server_whose_code_is_not_in_the_tree_is_not_taken_for_the_same(projec
     assert "the server's code is not in it" in result.verdict.code
 
 
+@pytest.mark.parametrize(
+    "program, outcome, said",
+    [
+        ("server", Outcome.PASS, "the code here is that of"),
+        ("/opt/server", Outcome.INCONCLUSIVE, "code outside it may have changed: /opt"),
+    ],
+)
+def test_a_command_that_runs_in_the_tree_is_the_same_unless_its_program_lies_elsewhere(
+    program: str, outcome: Outcome, said: str, project: Project
+) -> None:
+    project.store()
+    host = Host(files=(str(project.directory), str(project.directory / program)))
+    result = project.run(host, Code(project.directory, OLD))
+    assert outcome_of(result) is outcome
+    assert said in result.verdict.code
+
+
 def test_ignored_files_that_are_newer_than_the_baseline_are_in_doubt(project: Project) -> None:
     project.store()
     code = Code(project.directory, OLD)

@@ -239,6 +239,7 @@ def test_code_from_outside_the_other_tree_is_named_by_its_directories(trees: Cod
             tmp_path / "base" / "src" / "app.py",
             Path(os.__file__),
             Path(pytest.__file__),
+            tmp_path,  # the working directory of a command
         )
     ]
     library, ignored = str(tmp_path / "library" / "src"), str(tmp_path / "here" / "ignored")
