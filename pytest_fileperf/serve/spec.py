@@ -123,7 +123,7 @@ class Command:
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """Its name in reports, test ids and baselines; None: its program and its command."""
+    """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
@@ -142,8 +142,12 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Its title, or else the name of its program."""
-        return self.title or PurePath(self.command[0].replace(PYTHON, "python")).name
+        """Its title, or else the name of its program: of `python -m granian` that of the module."""
+        if self.title:
+            return self.title
+        program = PurePath(self.command[0].replace(PYTHON, "python")).name
+        runs_module = program.startswith("python") and self.command[1:2] == ("-m",) and len(self.command) > 2
+        return self.command[2] if runs_module else program
 
 
 @dataclass(frozen=True, slots=True)
