@@ -66,6 +66,7 @@ class LoadLoop:
         """Whether slots may be without work while there is load."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
+        self._is_over = False
         self._timer: Timer | None = None
         self._slots = 0
         """Those that may still get work."""
@@ -87,6 +88,7 @@ class LoadLoop:
                 self.next(slot)
             await self._ended
         finally:
+            self._is_over = True  # slots that are cut off get free, and must begin nothing more
             sweeper.cancel()
             self._timer.close()
 
@@ -104,6 +106,8 @@ class LoadLoop:
     def _start_free(self) -> None:
         """Starts due work on free slots, sets the timer for work to come, and retires slots when there is no more."""
         self._woken = False
+        if self._is_over:
+            return
         free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
         # The rest goes on after one turn of the event loop.
         for _ in range(len(free) + _DROPPED_A_TURN):

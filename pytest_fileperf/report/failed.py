@@ -10,7 +10,7 @@ from pytest_fileperf.units import format_count
 
 __all__ = ("failed_count", "failed_lines", "first_line", "where_failed")
 
-_WHERE = {"setup": "before it ran", "call": "", "teardown": "after it ran"}
+_WHERE = {"setup": "before it ran", "teardown": "after it ran"}
 """In pytest's words a fixture's part before the test is its setup; a load test has a setup of its own."""
 
 

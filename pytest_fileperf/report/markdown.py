@@ -222,7 +222,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
     yield [*(f"- {_code(test.nodeid)} {where_failed(test)}: {_escaped(first_line(test))}" for test in tests), ""]
     longer = [test for test in tests if len(test.message.splitlines()) > 1]
     if longer:
-        yield _folded("all that failed tests said", [line for test in longer for line in _said_by(test)])
+        yield _folded("what these tests said", [line for test in longer for line in _said_by(test)])
 
 
 def _said_by(test: FailedTest) -> list[str]:

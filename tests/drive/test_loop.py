@@ -148,3 +148,24 @@ def test_slots_are_asked_to_expire_what_is_older_than_the_time_limit() -> None:
     _, slots = run(ClosedLoop(duration_ns=150 * MS), 1)
 
     assert slots[0].expired
+
+
+def test_nothing_begins_after_a_run_was_given_up() -> None:
+    """Slots that are cut off get free: their next work would be left without an end."""
+
+    async def load() -> int:
+        loop = LoadLoop(
+            pacing=ClosedLoop(duration_ns=10_000 * MS),
+            recorder=Recorder(boot=0, stretches=(), server_cpu=dict),
+            timeout_ns=1000 * MS,
+        )
+        slots = [FakeSlot(loop, lambda: None) for _ in range(4)]
+        asyncio.get_running_loop().call_later(0.01, loop.abort, KeyError("given up"))
+        with pytest.raises(KeyError, match="given up"):
+            await loop.run(slots, origin_ns=monotonic_ns())
+        before = loop.started
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return loop.started - before
+
+    assert asyncio.run(load()) == 0

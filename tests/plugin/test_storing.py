@@ -43,7 +43,7 @@ def test_expected(fileperf):
 
 def test_only_what_passed_is_stored(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(test_it=TESTS)
-    result = run_load("--fileperf-update=new", *QUICK)
+    result = run_load("--fileperf-update=all", *QUICK)
     result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1, xfailed=1)
     (stored,) = (project.path / ".fileperf").rglob("test_it*.json")
     text = stored.read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_what_cannot_be_stored_is_an_error(project: pytest.Pytester, run_load: R
     baselines = project.mkdir(".fileperf")
     (baselines / Environment.current().profile).symlink_to(baselines / "missing" / "directory")
     project.makepyfile("def test_passes(fileperf): fileperf.get('/', connections=1, gate='rps')")
-    result = run_load("--fileperf-update=new", *QUICK)
+    result = run_load("--fileperf-update=all", *QUICK)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*cannot be written*"])
     assert "Traceback" not in result.stdout.str()

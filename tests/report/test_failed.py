@@ -55,7 +55,7 @@ def test_markdown_has_a_line_for_each_and_all_they_said_folded() -> None:
         "- <code>other.py::test\\_a&#124;b</code> failed after it ran: KeyError\n"
         "\n"
         "<details>\n"
-        "<summary>all that failed tests said</summary>\n"
+        "<summary>what these tests said</summary>\n"
         "\n"
         "`tests/test_files.py::test_form`\n"
         "\n"

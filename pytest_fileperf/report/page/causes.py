@@ -78,5 +78,5 @@ def failed_section(tests: Sequence[FailedTest]) -> Markup:
 def _failed(test: FailedTest) -> list[Markup]:
     place = f"{test.module}:{test.line}" if test.line is not None else test.module
     title = element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " ")
-    about = element("p", f"{plain(place)}, {where_failed(test)}", class_="quiet")
+    about = element("p", f"{plain(place)}: {where_failed(test)}", class_="quiet")
     return [title, about, element("pre", test.message)] if test.message else [title, about]
