@@ -134,7 +134,7 @@ def _change(comparison: MetricComparison) -> str:
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
-    """Returns the tests that passed, folded: a row each, and what there is to say about them."""
+    """Returns the measurements that are fine, folded: a row each, and what there is to say about them."""
     headings = ("test", *(METRICS[name].title for name in _RUN_METRICS), "errors", "change", "outcome")
     rows = (
         (
@@ -151,7 +151,7 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
         for result in results
         if (own := [text for text in _remarks(result) if text not in common])
     ]
-    title = f"{format_count(len(results), 'test')} without findings"
+    title = f"{format_count(len(results), 'measurement')} without findings"
     return _folded(title, [*_table(headings, rows), "", *said])
 
 

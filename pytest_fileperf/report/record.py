@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from pytest_fileperf.errors import RecordError
@@ -120,6 +121,10 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     results = tuple(map(_whole, measured.results))
     groups = tuple(_group(group, results) for group in measured.groups)
     _require_metrics(results, groups)
+    for result in results:
+        _require_boots(result)
+    if facts.created and not _is_time(facts.created):
+        raise ValueError(f"created is {facts.created!r}, not a time in ISO 8601")
     ranked = {id(result) for group in groups for result in group.results}
     return SessionRecord(
         results=results,
@@ -153,6 +158,21 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 def _require_metric(name: str, where: str) -> None:
     if name not in METRICS:
         raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
+
+
+def _require_boots(result: Result) -> None:
+    """Raises ValueError for a round of a boot that there is not."""
+    for recording in filter(None, (result.recording, result.base)):
+        if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
+            raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _kept(result: Result) -> _Kept:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from report.in_turn import compared
-from report.samples import FAILURES, NEW, PASSED, REGRESSED, every_kind, recording, result
+from report.samples import ERRORS, FAILURES, NEW, PASSED, REGRESSED, every_kind, recording, result
 from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
@@ -35,7 +35,7 @@ def test_a_whole_report() -> None:
 def test_where_all_is_well_one_line_is_seen_and_the_rest_is_folded() -> None:
     first, *rest = report(result(verdict=Verdict(comparisons=(PASSED,)))).splitlines()
     assert first == "## Load tests: 1 measured: 1 PASS"
-    assert rest[1:3] == ["<details>", "<summary>1 test without findings</summary>"]
+    assert rest[1:3] == ["<details>", "<summary>1 measurement without findings</summary>"]
 
 
 def test_what_was_stored_is_no_finding_and_what_lacks_a_baseline_is() -> None:
@@ -95,5 +95,7 @@ def test_a_long_report_is_cut_after_a_line_and_says_so(limit_bytes: int) -> None
 
 def test_more_kinds_of_failed_requests_are_counted() -> None:
     many = tuple(Failure(kind=f"status {status}", count=2, example="x") for status in range(500, 506))
-    text = report(result(recorded=recording(failures=(*FAILURES, *many))))
-    assert '- 12 × status 500: `POST /upload answered 500: {"detail": "disk full"}`' in text or "1 test " in text
+    failing = result(recorded=recording(failures=(*FAILURES, *many)), verdict=Verdict(limits=(ERRORS,)))
+    text = report(failing)
+    assert '- 14 × status 500: `POST /upload answered 500: {"detail": "disk full"}`' in text
+    assert "- and 8 more of 4 other kinds" in text

@@ -209,6 +209,8 @@ ROUND = (*FIRST, "recording", "rounds", 1)
         (("asked", "group_by"), "func", "asked.group_by is 'func', not a list"),
         (("asked", "aa"), 1, "asked.aa is 1, not of type bool"),
         (("created",), KeyError, "it has no 'created'"),
+        (("created",), "today", "created is 'today', not a time in ISO 8601"),
+        ((*LAST, "recording", "boots", 0, "index"), 9, "tests/test_files.py::test_upload has rounds of the boot 0"),
         (("record", "histograms"), KeyError, "histograms is None, not a list"),
         (("record", "histograms", 0, 0), "HISTF", "histograms[0]: not an HdrHistogram V2 text: "),
         (("record", "histograms", 0, 1), True, "histograms[0] is True, not of type int"),
