@@ -68,7 +68,7 @@ class AppSpec:
         import cloudpickle
 
         try:
-            with _test_modules_by_value(), _starlette_by_value():
+            with _by_value():
                 data: bytes = cloudpickle.dumps(self.target)
         except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
             reason = f"{type(error).__name__}: {error}"
@@ -99,7 +99,7 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
     if spec.factory or isinstance(app, str | AppSpec):
         return spec
     importable = {name: module for name, module in _modules() if not _is_test_module(name, module)}
-    return replace(spec, made=made_of(app, importable, _test_modules_by_value))
+    return replace(spec, made=made_of(app, importable, _by_value))
 
 
 def _from_text(text: str) -> AppSpec:
@@ -124,6 +124,13 @@ def _import_string(app: object) -> str | None:
         if value is app and str.isidentifier(attribute)
     ]
     return "{3}:{4}".format(*min(found)) if found else None
+
+
+@contextmanager
+def _by_value() -> Iterator[None]:
+    """Within the block, cloudpickle sends what another process can rebuild."""
+    with _test_modules_by_value(), _starlette_by_value():
+        yield
 
 
 @contextmanager

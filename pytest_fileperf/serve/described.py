@@ -62,7 +62,7 @@ def describe(value: object) -> str:
 
 
 def outline(value: object) -> str:
-    """Returns the description without numbers, flags, tokens, and what an object keeps to itself, except texts."""
+    """Returns the description without numbers, flags, tokens, and most of what an object keeps to itself."""
     return _Describer.text(value, is_outline=True)
 
 
@@ -202,9 +202,18 @@ class _Describer:
         told = [
             named(name, self(value, depth - 1))
             for name, value in sorted(attributes.items())
-            if not self._is_outline or type(value) in _TEXTS or not (name.startswith("_") or type(value) in _PLAIN)
+            if not self._is_outline or _is_in_outline(name, value)
         ]
         return name_of(kind) + (f"({', '.join(told)})" if told else "")
+
+
+def _is_in_outline(name: str, value: object) -> bool:
+    """Returns whether an attribute is told in outline: texts are, and of private ones what has a text of its own."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind in _TEXTS
+    has_text = kind.__repr__ is not object.__repr__ and not isinstance(value, (*_COLLECTIONS, Enum))
+    return not name.startswith("_") or (has_text and not callable(value))
 
 
 def _is_framework_app(value: object) -> bool:

@@ -80,7 +80,7 @@ class Fitting:
         for part, why in self.awaited.items():
             if not self._is_as_in_the_test(part, made.likeness, now, was_set=part in written):
                 raise AppLoadError(_refusal(part, made.parts.get(part, ()), now.parts.get(part, ()), why))
-        self.set = tuple(part for part in self.set if part not in written)
+        self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
     def changed(self) -> tuple[tuple[str, str], ...]:
         """Returns what the server's app has from the test: the name of each part, and its entries."""

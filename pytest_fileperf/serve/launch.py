@@ -106,8 +106,8 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
             f"this cannot be compared with {title}: the test has set {names} on the app, which the other side "
-            "imports as it is: give a factory that does so, in a module that both sides have, "
-            'as in "package.module:make()"'
+            "imports as it is (or an earlier test has, as by requests of a test client): give a factory that does so, "
+            'in a module that both sides have, as in "package.module:make()"'
         )
 
 

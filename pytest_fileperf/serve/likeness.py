@@ -7,7 +7,7 @@ holds) and its name: `routes`, `dependency_overrides`, `state.db`. It is describ
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ __all__ = (
     "is_item",
     "likeness_of",
     "part_of",
+    "parts_to_send",
     "places",
     "set_part",
     "state_of",
@@ -125,6 +126,21 @@ def part_of(node: object, name: str) -> object:
     return _live(_with(node, name)).get(name, MISSING)
 
 
+def parts_to_send(app: object, parts: Parts) -> Iterator[Part]:
+    """Yields the parts that can be set; containers also where they are empty, as the server's may not be."""
+    for where, node in places(app):
+        yield from ((where, name) for name in _WHOLE if isinstance(part_of(node, name), dict | list))
+    yield from (part for part in parts if part[1].startswith(("attribute.", "config.", "state.")))
+    for where, node in places(app):
+        # Starlette's own lifespan and 404 hold the whole app.
+        yield from ((where, name) for name in ("lifespan", "default") if not _is_of_router(part_of(node, name)))
+
+
+def _is_of_router(value: object) -> bool:
+    owner = value.__self__ if isinstance(value, MethodType) else value
+    return type(owner).__module__.startswith(("starlette.", "fastapi."))
+
+
 def set_part(node: object, name: str, value: object) -> None:
     """Sets a part of one app, in place where others may hold it; MISSING removes it."""
     kind, _, key = name.partition(".")
@@ -208,7 +224,9 @@ def _is_told(node: object, name: str, value: object) -> bool:
 
 def _entries(value: object, view: View) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in value.items()))
+        # A defaultdict has empty lists for what was asked for.
+        items = ((key, item) for key, item in value.items() if not (isinstance(item, Sized) and len(item) == 0))
+        return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in items))
     if isinstance(value, list | tuple):
         return tuple(_middleware(item, view) for item in value)
     return () if value is MISSING or value is None else (view(value),)
@@ -269,6 +287,8 @@ def _mounted(node: object) -> Iterator[tuple[str, object]]:
 
 def _inner(node: object) -> Iterator[tuple[str, object]]:
     """Yields the apps that a wrapper holds, by the names of its attributes."""
+    if isinstance(node, MethodType):
+        yield "__self__", node.__self__
     of_framework = _is_of_framework(node)
     for name, value in _attributes(node).items():
         if name in _FOUND_LATER or (of_framework and name not in _INNER):
@@ -311,9 +331,9 @@ def _live(node: object) -> dict[str, object]:
 def _attributes(node: object) -> dict[str, object]:
     """Returns what an app holds: also what a function has of the outer one, and the arguments of a `partial`."""
     if isinstance(node, MethodType):
-        return _attributes(node.__self__)
+        return {}
     if isinstance(node, partial):
-        given = {str(number): value for number, value in enumerate(node.args)}
+        given = {f"argument {number}": value for number, value in enumerate(node.args)}
         return {**_attributes(node.func), **given, **node.keywords}
     if isinstance(node, FunctionType):
         held = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import BinaryIO
 
 from pytest_fileperf.errors import AppLoadError
-from pytest_fileperf.serve.likeness import MISSING, Likeness, Part, Parts, likeness_of, part_of, places
+from pytest_fileperf.serve.likeness import MISSING, Likeness, Part, Parts, likeness_of, part_of, parts_to_send, places
 
 __all__ = ("Made", "loaded", "made_of")
 
@@ -90,7 +90,7 @@ def made_of(
     likeness = likeness_of(app)
     values = {
         part: value
-        for part in _to_send(app, likeness.parts)
+        for part in parts_to_send(app, likeness.parts)
         if (value := part_of(nodes[part[0]], part[1])) is not MISSING
     }
     names = _names(modules)
@@ -111,16 +111,6 @@ def loaded(made: Made) -> Mapping[Part, object]:
             f"what the test has set on the app cannot be rebuilt in the server ({type(error).__name__}: {error})"
         ) from error
     return values
-
-
-def _to_send(app: object, parts: Parts) -> Iterator[Part]:
-    """Yields the parts that can be set; containers also where they are empty, as the server's may not be."""
-    containers = ("dependency_overrides", "exception_handlers", "user_middleware", "on_startup", "on_shutdown")
-    for where, node in places(app):
-        yield from ((where, name) for name in containers if part_of(node, name) is not MISSING)
-    for part in parts:
-        if part[1] not in ("type", "routes", "routes by rule", *containers) and not part[1].startswith("held."):
-            yield part
 
 
 def _sent(values: Mapping[Part, object], names: Mapping[int, str]) -> tuple[bytes, dict[Part, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import Mock
 
 import pytest
@@ -49,6 +49,11 @@ class Held:
         self._url, self.lock = url, threading.Lock()
         if held is not None:
             self.held = held
+
+
+class Client:
+    def __init__(self, url: str) -> None:
+        self._url = PurePosixPath(url)
 
 
 class Slots:
@@ -133,7 +138,9 @@ def test_an_outline_leaves_out_what_time_and_chance_change(one: object, other: o
     assert outline(one) == outline(other)
 
 
-@pytest.mark.parametrize("one, other", [("a", "b"), (Held("a"), Held("b")), (Held("a", "x"), Held("a", "y"))])
+@pytest.mark.parametrize(
+    "one, other", [("a", "b"), (Held("a"), Held("b")), (Client("a"), Client("b")), (Held("a", "x"), Held("a", "y"))]
+)
 def test_an_outline_has_texts(one: object, other: object) -> None:
     assert outline(one) != outline(other)
     assert kind_of(one) == kind_of(other)

@@ -475,6 +475,18 @@ def test_an_app_in_a_wrapper_is_found(shop: ModuleType, wrap: Callable[[object],
     assert [name for _, name in likeness_of(wrap(shop.app)).differing(before)] == ["dependency_overrides"]
 
 
+def test_what_a_test_has_emptied_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also lists that other frameworks have; and an app that its own lifespan holds is not sent with it."""
+    source = "from starlette.applications import Starlette\napp = Starlette()\n"
+    source += "app.state.held = Starlette()\napp.before_serving_funcs = [print]\n"
+    (tmp_path / "fitting_shop.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    shop = importlib.import_module("fitting_shop")
+    shop.app.before_serving_funcs.clear()
+    assert sent(shop, tmp_path).changed() == (("before_serving_funcs", "none"),)
+    assert sys.modules.pop("fitting_shop").app.before_serving_funcs == []
+
+
 @pytest.mark.parametrize(
     "name", ["before_serving_funcs", "after_serving_funcs", "while_serving_gens", "on_startup", "_lifespan_managers"]
 )
