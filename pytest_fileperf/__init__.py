@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plan.payload import Payload, payload
-    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
+    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
     from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
@@ -78,6 +78,7 @@ __all__ = (
     "ServerError",
     "ServerStartError",
     "SetupError",
+    "StreamKeywords",
     "StreamingASGITransport",
     "Url",
     "Uvicorn",
@@ -98,6 +99,7 @@ _HOMES = {
     "Payload": "plan.payload",
     "RequestKeywords": "plugin.keywords",
     "RunningServer": "serve.running",
+    "StreamKeywords": "plugin.keywords",
     "StreamingASGITransport": "wire.asgi",
     "Url": "serve.spec",
     "Uvicorn": "serve.spec",

@@ -24,6 +24,7 @@ ONCE = (
     "plugin/test_coverage.py",
     "plugin/test_load.py",
     "plugin/test_stored.py",
+    "plugin/test_streaming.py",
     "serve/test_command.py",
     "serve/test_orphans.py",
     "serve/test_pool.py",

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.plugin.options import add_options
 from pytest_fileperf.settings.keys import KEYS, LIMITS
+from pytest_fileperf.units import format_count
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "examples" / "reference.md"
@@ -32,6 +33,9 @@ them.
 """
 _REQUEST_HEAD = """\
 A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker only.
+"""
+_STREAM_HEAD = """\
+`fileperf.stream(url)` takes these besides the keywords of a request and the keys of the marker.
 """
 _RESULT_HEAD = """\
 A verb returns a `Measurement`. Times are in seconds, sizes in bytes, and shares from 0 to 1. `print(result)` is short.
@@ -67,6 +71,7 @@ def reference_text() -> str:
     keywords = PACKAGE / "plugin" / "keywords.py"
     marker = documented(keywords, "MarkerKeys")
     request = documented(keywords, "RequestKeywords") | documented(keywords, "FeedKeywords")
+    stream = documented(keywords, "StreamKeywords")
     parts = (
         _HEAD,
         "## Options and ini settings\n",
@@ -77,6 +82,9 @@ def reference_text() -> str:
         "## Keywords of a request\n",
         _REQUEST_HEAD,
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in request.items())),
+        "## Keywords of a stream\n",
+        _STREAM_HEAD,
+        _table(("keyword", "means"), ((f"`{key}`", text) for key, text in stream.items())),
         "## Figures of a result\n",
         _RESULT_HEAD,
         _table(("figure", "means"), _figures()),
@@ -120,7 +128,7 @@ def _options_table() -> str:
 
 def _figures() -> Iterator[tuple[str, str]]:
     module = PACKAGE / "measure" / "measurement.py"
-    parts = {"server": "ServerUse", "client": "ClientUse"}
+    parts = {"server": "ServerUse", "client": "ClientUse", "events": "EventSummary"}
     for name, text in documented(module, "Measurement").items():
         if name in parts:
             for part, part_text in documented(module, parts[name]).items():
@@ -136,7 +144,11 @@ def _figures() -> Iterator[tuple[str, str]]:
 def _metrics() -> Iterator[tuple[str, ...]]:
     for metric in METRICS.values():
         limit = f"`{metric.limit_key}`" if metric.limit_key in LIMITS else ""
-        yield f"`{metric.name}`", limit, f"{metric.tolerance * 100:g} %", f"{metric.least_requests:,}"
+        yield f"`{metric.name}`", limit, f"{metric.tolerance * 100:g} %", _least(metric)
+
+
+def _least(metric: Metric) -> str:
+    return f"{metric.least_requests:,}" if metric.events is None else format_count(metric.least_events, "event")
 
 
 def _outcomes() -> Iterator[tuple[str, ...]]:

@@ -12,9 +12,11 @@ from typing import NoReturn, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.calls import operation_call
 from pytest_fileperf.drive.loop import LoadLoop, Slot
 from pytest_fileperf.drive.opening import open_all
-from pytest_fileperf.drive.slots import ClientSlot, Drawing, ReplaySlot, Sent, VaryingSlot, operation_call
+from pytest_fileperf.drive.slots import ClientSlot, Drawing, ReplaySlot, Sent, VaryingSlot
+from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.alternation import Alternation
@@ -22,13 +24,14 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.stream import Stream
 from pytest_fileperf.plan.unique import unique_bytes
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, ready
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, WireRequest, bytes_of, ready
 from pytest_fileperf.wire.templates import compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
@@ -96,7 +99,7 @@ async def prepared(
     make, why = (None, "") if target.transport is not None else _replaying(work, new_client, plan.connections)
     slots: Sequence[Slot]
     if make is None:
-        calls = _calls(work, plan.connections)
+        calls = _calls(work, recorder, plan.connections)
         slots = [_client_slot(work, call, loop, recorder, new_client(), stack) for call in calls]
     else:
         url = httpx.URL(target.url)
@@ -124,16 +127,9 @@ def _replaying(work: Work, new_client: Callable[[], LoadClient], connections: in
     if isinstance(work, Journey):
         return None, "a journey is code on a client"
     client = new_client()
-    if isinstance(work, Operation):
-        found = _bytes_of(work, client)
-        if isinstance(found, str):
-            return None, found
-        request = ready(found)
-        return (
-            lambda _, load, recorder, connect: ReplaySlot(
-                load=load, recorder=recorder, request=request, expect=work.expect, connect=connect
-            )
-        ), ""
+    if isinstance(work, Operation | Stream):
+        found = _bytes_of(work.operation if isinstance(work, Stream) else work, client)
+        return (None, found) if isinstance(found, str) else (_repeating(work, ready(found)), "")
     try:
         recipes = compiled(work, partial(_bytes_or_raise, client))
     except _NotReplayableError as error:
@@ -146,6 +142,17 @@ def _replaying(work: Work, new_client: Callable[[], LoadClient], connections: in
         return VaryingSlot(load=load, recorder=recorder, drawing=drawing, connect=connect)
 
     return make, ""
+
+
+def _repeating(work: Operation | Stream, request: WireRequest) -> _MakeReplay:
+    """Returns what makes slots that send one request again and again."""
+
+    def make(_: int, load: LoadLoop, recorder: Recorder, connect: _Connect) -> ReplaySlot:
+        if isinstance(work, Stream):
+            return StreamSlot(load=load, recorder=recorder, request=request, stream=work, connect=connect)
+        return ReplaySlot(load=load, recorder=recorder, request=request, expect=work.expect, connect=connect)
+
+    return make
 
 
 class _NotReplayableError(Exception):
@@ -190,6 +197,8 @@ def _connecting(origin: Origin, scratch: Scratch, known: KnownAnswers | None, *,
 def _client_slot(
     work: Work, call: _Call, loop: LoadLoop, recorder: Recorder, client: LoadClient, stack: AsyncExitStack
 ) -> ClientSlot:
+    if isinstance(work, Journey):
+        watch_answers(client, recorder)
     slot = ClientSlot(load=loop, recorder=recorder, client=client, call=call, unchecked=isinstance(work, Journey))
     stack.push_async_callback(slot.aclose)
     return slot
@@ -198,11 +207,13 @@ def _client_slot(
 _Call: TypeAlias = Callable[[LoadClient, Sent], Awaitable[object]]
 
 
-def _calls(work: Work, connections: int) -> Iterable[_Call]:
+def _calls(work: Work, recorder: Recorder, connections: int) -> Iterable[_Call]:
     """Returns what each connection calls again and again."""
-    if not isinstance(work, Requests):
-        return repeat(operation_call(work) if isinstance(work, Operation) else _journey_call(work), connections)
-    return [_varying_call(work, places) for places in _places(work, connections)]
+    if isinstance(work, Requests):
+        return [_varying_call(work, places) for places in _places(work, connections)]
+    if isinstance(work, Stream):
+        return repeat(stream_call(work, recorder), connections)
+    return repeat(operation_call(work) if isinstance(work, Operation) else _journey_call(work), connections)
 
 
 def _places(work: Requests, connections: int) -> Sequence[Iterator[int]]:

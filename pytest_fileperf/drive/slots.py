@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
 
@@ -13,13 +13,19 @@ import httpx
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.plan.operation import Expectation, Operation
+from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 from pytest_fileperf.wire.templates import Compiled, Row
 
-__all__ = ("ClientSlot", "Drawing", "ReplaySlot", "Sent", "VaryingSlot", "operation_call")
+__all__ = (
+    "ClientSlot",
+    "Drawing",
+    "ReplaySlot",
+    "Sent",
+    "VaryingSlot",
+)
 
 STALE_NS = 1_000_000_000
 """A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
@@ -238,9 +244,11 @@ class VaryingSlot(ReplaySlot):
 class Sent:
     """What one call of a journey or operation has sent and received."""
 
-    __slots__ = ("bytes_received", "bytes_sent", "first_byte_ns", "problem", "status")
+    __slots__ = ("bytes_received", "bytes_sent", "due_ns", "first_byte_ns", "problem", "status")
 
-    def __init__(self) -> None:
+    def __init__(self, due_ns: int | None = None) -> None:
+        self.due_ns = due_ns
+        """When it was due in an open loop."""
         self.status: int | None = None
         """The status of the last answer, or the first status from 500 on."""
         self.first_byte_ns: int | None = None
@@ -308,7 +316,7 @@ class ClientSlot:
         self._responses.append(response)
 
     async def _run(self) -> None:
-        sent = self._sent = Sent()
+        sent = self._sent = Sent(self._due_ns)
         self._responses = []
         self._expired = False
         started_ns = self._started_ns = monotonic_ns()
@@ -352,42 +360,3 @@ class ClientSlot:
             sent.bytes_received,
             self._due_ns,
         )
-
-
-def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    """Returns a coroutine function that makes the operation's request through httpx's client and checks the answer."""
-    arguments = dict(operation.arguments)
-    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
-    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
-    expect = operation.expect
-
-    async def call(client: LoadClient, sent: Sent) -> None:
-        request = client.build_request(operation.method, operation.url, **arguments)
-        response = await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
-        encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
-        size = 0
-        excerpt = b""
-        digest = hashlib.sha256() if expect.sha256 else None
-        try:
-            async for block in _body_of(response):
-                size += len(block)
-                if digest is not None:
-                    digest.update(block)
-                if len(excerpt) < EXCERPT_BYTES:
-                    excerpt += block[:EXCERPT_BYTES]
-        finally:
-            await response.aclose()
-        if problem := problem_of(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
-            kind, what = problem
-            sent.problem = kind, what + shown(kind, excerpt, size, encoding)
-
-    return call
-
-
-async def _body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body as it came; where an auth flow has read it already, as httpx keeps it: without compression."""
-    if response.is_stream_consumed:
-        yield response.content
-        return
-    async for block in response.aiter_raw():
-        yield block

@@ -30,13 +30,18 @@ def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
         limit=limit,
         value=value,
         holds=holds,
-        reason=_reason(metric, value, sum(round_.requests for round_ in recording.rounds)),
+        reason=_reason(metric, value, recording),
     )
 
 
-def _reason(metric: Metric, value: float | None, requests: int) -> Reason | None:
+def _reason(metric: Metric, value: float | None, recording: Recording) -> Reason | None:
     if value is None:
         return Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side="now")
-    if metric.percentile is None or requests >= metric.least_requests:
+    if metric.events is not None:
+        kind, count, needed = ReasonKind.FEW_EVENTS, metric.events(recording), metric.least_events
+    elif metric.percentile is not None:
+        requests = sum(round_.requests for round_ in recording.rounds)
+        kind, count, needed = ReasonKind.FEW_FOR_PERCENTILE, requests, metric.least_requests
+    else:
         return None
-    return Reason(kind=ReasonKind.FEW_FOR_PERCENTILE, metric=metric.name, count=requests, needed=metric.least_requests)
+    return Reason(kind=kind, metric=metric.name, count=count, needed=needed) if count < needed else None

@@ -52,6 +52,7 @@ class ReasonKind(Enum):
     WAS_ZERO = auto()
     NOT_MEASURED = auto()
     FEW_FOR_PERCENTILE = auto()
+    FEW_EVENTS = auto()
     # Where both sides were measured in turn:
     PAIRS_NO_RATIO = auto()
     PAIRS_FEW = auto()

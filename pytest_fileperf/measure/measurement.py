@@ -14,7 +14,15 @@ from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.units import format_count, format_duration, format_rate
 
-__all__ = ("ClientUse", "LatencySummary", "Measurement", "ServerUse", "measurement_of", "with_histograms")
+__all__ = (
+    "ClientUse",
+    "EventSummary",
+    "LatencySummary",
+    "Measurement",
+    "ServerUse",
+    "measurement_of",
+    "with_histograms",
+)
 
 SATURATED_CPU_SHARE = 0.90
 """A generator busier than this sets the pace itself (wrk and locust warn at the same share)."""
@@ -77,6 +85,27 @@ class ClientUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSummary:
+    """The events of streams: server-sent events, lines, or pieces of so many bytes. Without streams all are 0."""
+
+    count: int
+    """Those of all streams, also of streams that failed later."""
+    rate: float
+    """Per second over the rounds, of all streams together."""
+    first: LatencySummary
+    """To the first event of each stream, from where its latency counts."""
+    gap: LatencySummary
+    """Between two events of a stream; 0.0 for those that came together."""
+
+
+_NO_TIMES = LatencySummary(
+    count=0, min=0.0, mean=0.0, stdev=0.0, p50=0.0, p75=0.0, p90=0.0, p95=0.0, p99=0.0, p999=0.0, max=0.0,
+    within_one_stdev=0.0,
+)  # fmt: skip
+NO_EVENTS = EventSummary(count=0, rate=0.0, first=_NO_TIMES, gap=_NO_TIMES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """One run: counts, rates per second, bytes and seconds."""
 
@@ -102,6 +131,8 @@ class Measurement:
     """Open loop: from when requests were sent, while `latency` counts from when they were due."""
     send_delay: LatencySummary
     """Open loop: from when requests were due to when they were sent."""
+    events: EventSummary = NO_EVENTS
+    """Of streams: `fileperf.stream`, or journeys that read some."""
     open_loop: bool
     """Whether requests were due at given instants (`rate`, `burst`), however slow the server was."""
     due: int | None
@@ -200,6 +231,12 @@ def measurement_of(recording: Recording) -> Measurement:
         ttfb=_summary(recording.ttfb()),
         service=_summary(recording.service()),
         send_delay=_summary(send_delay),
+        events=EventSummary(
+            count=sum(round_.events or 0 for round_ in recording.rounds),
+            rate=METRICS["event_rate"].of_run(recording) or 0.0,
+            first=_summary(recording.first_event()),
+            gap=_summary(recording.event_gap()),
+        ),
         open_loop=recording.open_loop,
         due=recording.due,
         late=round(send_delay.count * send_delay.share_within(LATE_NS, HIGHEST_NS)),
@@ -237,6 +274,11 @@ def with_histograms(run: Measurement, recording: Recording) -> Measurement:
         latency=replace(run.latency, histogram=recording.latency()),
         ttfb=replace(run.ttfb, histogram=recording.ttfb()),
         service=replace(run.service, histogram=recording.service()),
+        events=replace(
+            run.events,
+            first=replace(run.events.first, histogram=recording.first_event()),
+            gap=replace(run.events.gap, histogram=recording.event_gap()),
+        ),
         send_delay=replace(run.send_delay, histogram=recording.send_delay()),
     )
 

@@ -48,6 +48,10 @@ class Metric:
     """The worsening, as a share, that a gate lets pass when the test names none."""
     least_requests: int = 1
     """Fewer requests than this on one side cannot carry the metric."""
+    least_events: int = 0
+    """Fewer events of streams than this cannot carry it."""
+    events: Callable[[Recording], int] | None = None
+    """How many events it is of; None where it is not of events."""
     percentile: float | None = None
     """For latency percentiles: which one."""
 
@@ -85,6 +89,24 @@ def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric
     )
 
 
+def _of_events(name: str, title: str, percent: float, tolerance: float, least_events: int) -> Metric:
+    """Returns a percentile of the times that a method of the recording, and a field of the round, have."""
+
+    def pick(histogram: Histogram, least: int) -> float | None:
+        return histogram.percentile_ns(percent) / 1e9 if histogram.count >= least else None
+
+    return Metric(
+        name=f"{name}_p{percent:g}",
+        title=f"{title} p{percent:g}",
+        unit=Unit.SECONDS,
+        of_round=lambda round_: pick(getattr(round_, name), least_events),
+        of_run=lambda recording: pick(getattr(recording, name)(), 1),
+        tolerance=tolerance,
+        least_events=least_events,
+        events=lambda recording: getattr(recording, name)().count,
+    )
+
+
 def _mean(histogram: Histogram) -> float | None:
     return histogram.mean_ns() / 1e9 if histogram.count else None
 
@@ -105,6 +127,15 @@ def _error_rate(recording: Recording) -> float | None:
     good = sum(round_.requests for round_ in recording.rounds)
     failed = sum(round_.failed for round_ in recording.rounds)
     return failed / (good + failed) if good + failed else None
+
+
+def _event_rate(round_: Round) -> float | None:
+    return round_.events / (round_.duration_ns / 1e9) if round_.events is not None and round_.duration_ns > 0 else None
+
+
+def _run_event_rate(recording: Recording) -> float | None:
+    known = any(round_.events is not None for round_ in recording.rounds)
+    return _run_rate(recording, lambda round_: round_.events or 0) if known else None
 
 
 def _bytes_both_ways(round_: Round) -> int:
@@ -152,6 +183,21 @@ _ALL = (
         of_run=lambda recording: histogram.max_ns / 1e9 if (histogram := recording.latency()).count else None,
         tolerance=0.24,
     ),
+    Metric(
+        name="event_rate",
+        title="events/s",
+        unit=Unit.PER_SECOND,
+        worse_sign=-1,
+        of_round=_event_rate,
+        of_run=_run_event_rate,
+        tolerance=RATE_TOLERANCE,
+        least_events=1,
+        events=lambda recording: sum(round_.events or 0 for round_ in recording.rounds),
+    ),
+    _of_events("first_event", "first event", 50, 0.06, 5),
+    _of_events("first_event", "first event", 99, 0.15, 299),
+    _of_events("event_gap", "event gap", 50, 0.06, 5),
+    _of_events("event_gap", "event gap", 99, 0.15, 299),
     Metric(
         name="cpu_per_request",
         title="server CPU/request",

@@ -158,12 +158,18 @@ class Recorder:
         self._ttfb = _Durations()
         self._service = _Durations()
         self._send_delay = _Durations()
-        self._durations = (self._latency, self._ttfb, self._service, self._send_delay)
+        self._first_event = _Durations()
+        self._event_gap = _Durations()
+        self._durations = (
+            *(self._latency, self._ttfb, self._service, self._send_delay),
+            *(self._first_event, self._event_gap),
+        )
         self._leads = _Leads()
         self._measured_from_ns = _NEVER_NS
         self._first = _Durations()
         self._first_end_ns = _NEVER_NS
         self._sent = self._received = 0
+        self._events: int | None = None
         self._statuses: dict[int, int] = {}
         self._failures: dict[str, Failure] = {}
         """By kind, with the first example: messages may be long, and failures many."""
@@ -264,6 +270,23 @@ class Recorder:
         if self._index >= 0:
             self.failed += count
 
+    def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
+        """Takes the first event of a stream; its time counts from where the stream's latency does."""
+        if at_ns >= self._boundary_ns:
+            self.advance(at_ns)
+        self._events = (self._events or 0) + 1
+        if due_ns is None or due_ns >= self._measured_from_ns:
+            self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
+
+    def next_event(self, at_ns: int, gap_ns: int) -> None:
+        """Takes a further event, so long after the one before it in its stream."""
+        if at_ns >= self._boundary_ns:
+            self.advance(at_ns)
+        self._events = (self._events or 0) + 1
+        self._event_gap.append(gap_ns)
+        if len(self._event_gap.block) >= _BLOCK:
+            self._event_gap.fold()
+
     def advance(self, now_ns: int) -> None:
         """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
         while now_ns >= self._boundary_ns:
@@ -312,6 +335,8 @@ class Recorder:
             durations.take()
         self._ends = array("q")
         self._sent = self._received = self.requests = 0
+        if self._events is not None:
+            self._events = 0
         self._statuses = {}
         self._failures = {}
         self._started_ns = start_ns
@@ -353,6 +378,9 @@ class Recorder:
                 ttfb=self._ttfb.take(),
                 service=self._service.take(),
                 send_delay=self._send_delay.take(),
+                events=self._events,
+                first_event=self._first_event.take(),
+                event_gap=self._event_gap.take(),
                 typical_rps=self._typical_rps() if phase is Phase.ROUND else None,
                 bytes_sent=self._sent,
                 bytes_received=self._received,

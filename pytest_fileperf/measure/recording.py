@@ -31,7 +31,8 @@ class Failure:
 
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
-    `not sent`, `dropped` (open loop: no connection was free within the time limit), or an exception's class."""
+    `stream` (not what it was to be), `not sent`, `dropped` (open loop: no connection was free within the time limit),
+    or an exception's class."""
     count: int
     example: str
     """The first one's message, with the start of the body where there is one."""
@@ -68,6 +69,13 @@ class Round:
     latency there."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
+    events: int | None = None
+    """Pieces of streams: server-sent events, lines, or so many bytes each. Those of streams that failed later are among
+    them. None where no stream had any yet."""
+    first_event: Histogram = EMPTY
+    """Nanoseconds to the first event of each stream, from the same instant as its latency."""
+    event_gap: Histogram = EMPTY
+    """Nanoseconds between two events of a stream; 0 for events that were read together."""
     typical_rps: float | None = None
     """Requests/s by the median time that a fixed number of answers took: as many as there are connections, or the least
     multiple of it from 16 on. A stall does not change it. In a turn of few answers it goes by the time that most of
@@ -197,6 +205,14 @@ class Recording:
     def send_delay(self) -> Histogram:
         """Returns how long after they were due the successful requests of an open loop were sent."""
         return Histogram.merged(round_.send_delay for round_ in self.rounds)
+
+    def first_event(self) -> Histogram:
+        """Returns the times to the first event of all streams; empty where there were none."""
+        return Histogram.merged(round_.first_event for round_ in self.rounds)
+
+    def event_gap(self) -> Histogram:
+        """Returns the times between two events of a stream; empty where there were none."""
+        return Histogram.merged(round_.event_gap for round_ in self.rounds)
 
     def failures(self) -> tuple[Failure, ...]:
         """Returns the failures of all rounds by kind, most frequent first, each with its first example."""

@@ -1,4 +1,4 @@
-"""What a load is made of: one request, many of them, or a journey."""
+"""What a load is made of: one request, many of them, a stream, or a journey."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.stream import Stream
 
-__all__ = ("Work", "with_value")
+__all__ = ("Work", "in_smoke", "with_value")
 
-Work: TypeAlias = Operation | Requests | Journey
+Work: TypeAlias = Operation | Requests | Stream | Journey
 """What one sample is made of."""
 
 
@@ -21,3 +22,8 @@ def with_value(work: Work, value: object) -> Work:
     if isinstance(work, Journey) and work.takes_value:
         return replace(work, value=value, has_value=True)
     return work
+
+
+def in_smoke(work: Work) -> Work:
+    """Returns the work for a smoke run, which only shows that it succeeds: a stream need not be long."""
+    return work.shortened() if isinstance(work, Stream) else work

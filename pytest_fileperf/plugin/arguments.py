@@ -6,7 +6,7 @@ import inspect
 import io
 import mimetypes
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,6 +19,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.plugin.feeding import FEEDING, fed
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.settings.keys import KEYS, unknown_keys
+from pytest_fileperf.settings.resolve import DEFAULT_GATE
 from pytest_fileperf.units import parse_size_bytes
 
 __all__ = ("EXPECTATIONS", "NO_APP", "NO_SETUP", "VerbCall", "journey_from", "request_from")
@@ -52,11 +53,13 @@ class VerbCall:
     problems: tuple[str, ...] = ()
     where: str
     """The call, for messages: `fileperf.post("/upload")`."""
+    default_gate: tuple[str, ...] = DEFAULT_GATE
+    """What is gated where nobody says it."""
 
 
-def request_from(method: object, url: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the call of a verb that repeats one request."""
-    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *KEYS)
+def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
+    """Returns the call of a verb that repeats one request; `also` are keywords of the verb that are not among these."""
+    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
     if not isinstance(method, str) or not method.isalpha():
         problems.append(f"method {method!r} is not an HTTP method")

@@ -17,7 +17,7 @@ from pytest_fileperf.serve.spec import ServerSpec
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("Journey", "MarkerKeys", "RequestKeywords")
+__all__ = ("Journey", "MarkerKeys", "RequestKeywords", "StreamKeywords")
 
 # What a function takes that gets a value of any type: only `Never` fits them all.
 Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object]"
@@ -90,6 +90,16 @@ class MarkerKeys(TypedDict, total=False):
     """The greatest CPU time of the server per request: `"400us"`, or seconds."""
     max_rss: int | str | None
     """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
+    min_event_rate: float | None
+    """The least events per second, of all streams together."""
+    max_first_event_p50: float | str | None
+    """The greatest median time to the first event of a stream: `"80ms"`, or seconds."""
+    max_first_event_p99: float | str | None
+    """The greatest 99th percentile of the times to the first event: `"80ms"`, or seconds."""
+    max_event_gap_p50: float | str | None
+    """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
+    max_event_gap_p99: float | str | None
+    """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
     max_error_rate: float | str | None
     """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
@@ -151,3 +161,17 @@ class RequestKeywords(MarkerKeys, FeedKeywords, total=False):
     """A request is a failure unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
     expect_body: str | bytes | bytearray | memoryview | Payload | None
     """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""
+
+
+class StreamKeywords(RequestKeywords, total=False):
+    """Every keyword of `stream`; None is as if it were not given."""
+
+    method: str | None
+    """The method of the request (default `"GET"`)."""
+    each: str | int | None
+    """What a piece of the answer is: `"event"` for server-sent events (default), `"line"` for lines that are not blank,
+    as in JSON lines, or a size such as `"64KiB"` for long downloads."""
+    events: int | None
+    """A stream ends with this event, whatever the server still sends; an answer that ends before is a failure."""
+    listen_for: float | str | None
+    """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""

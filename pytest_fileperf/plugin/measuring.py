@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
-from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.stream import Stream
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
 from pytest_fileperf.plugin.failures import line_of
 from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
@@ -18,7 +21,8 @@ from pytest_fileperf.plugin.screen import GivenUpError
 from pytest_fileperf.plugin.turns import Turn
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.resolve import DEFAULT_GATE, Settings, resolve
+from pytest_fileperf.units import format_duration
 
 if TYPE_CHECKING:
     from threading import Event
@@ -100,7 +104,8 @@ class Measuring:
     def _measure(self, call: VerbCall) -> Measurement:
         settings, problems = Settings(), call.problems
         try:
-            settings = self._settings(call.keys)
+            settings = self._settings(call.keys, call.default_gate)
+            problems += _unfit_settings(call.work, settings)
         except PlanError as error:
             problems += error.problems
         if not problems and settings.setup is None:
@@ -119,14 +124,14 @@ class Measuring:
             for result in session.results[before:]:
                 self._item.user_properties.extend(properties(result))
 
-    def _settings(self, verb: Mapping[str, object]) -> Settings:
+    def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:
         marker = marker_keys(self._item)
         for key, value in self._fixtures.items():
             if value is not None:
                 # The fixture is the test's own code: it beats options, and a key of the marker beats it.
                 marker.setdefault(key, value)
         given = self._active.options
-        return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini)
+        return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini, default_gate=default_gate)
 
     def _next_test_id(self, settings: Settings) -> TestId:
         from pytest_fileperf.judge.result import TestId
@@ -146,6 +151,19 @@ class Measuring:
             group=settings.group,
             label=settings.label,
         )
+
+
+def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
+    """Returns what does not go together with what is loaded."""
+    if isinstance(work, Stream) and work.lasts_ns is not None and work.lasts_ns >= settings.timeout_ns:
+        lasts, timeout = format_duration(work.lasts_ns), format_duration(settings.timeout_ns)
+        return (f"listen_for is {lasts}, and what takes longer than timeout, {timeout}, has failed: raise the timeout",)
+    if isinstance(work, Operation | Requests):
+        limited = [name for name in settings.limits if METRICS[name.partition("_")[2]].events is not None]
+        gated = [name for name in settings.gate if METRICS[name].events is not None]
+        names = ", ".join(dict.fromkeys((*limited, *gated)))
+        return (f"only streams have events: measure {names} with fileperf.stream",) if names else ()
+    return ()
 
 
 def _require_app(settings: Settings, where: str) -> None:

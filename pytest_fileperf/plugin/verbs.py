@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
 from pytest_fileperf.plugin.arguments import VerbCall, journey_from, request_from
+from pytest_fileperf.plugin.streaming import stream_from
 
 if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.plugin.keywords import Journey, MarkerKeys, RequestKeywords
+    from pytest_fileperf.plugin.keywords import Journey, MarkerKeys, RequestKeywords, StreamKeywords
     from pytest_fileperf.plugin.measuring import Measuring
 
 __all__ = ("AsyncFilePerf", "FilePerf")
@@ -63,6 +64,16 @@ class _Verbs(ABC, Generic[_Found]):
         """
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
+
+    def stream(self, url: str | httpx.URL, **arguments: Unpack[StreamKeywords]) -> _Found:
+        """Measures answers that come in pieces, such as server-sent events or long downloads; one stream is one sample.
+
+        A stream ends after a number of `events`, after the time `listen_for`, or where the answer ends. `each` says
+        what the pieces are. `result.events` has their rate, the time to the first one and the gaps between them.
+        `StreamKeywords` describes the keywords.
+        """
+        __tracebackhide__ = True
+        return self._measure(stream_from(url, arguments))
 
     def run(self, journey: Journey, **keys: Unpack[MarkerKeys]) -> _Found:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.

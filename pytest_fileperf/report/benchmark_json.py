@@ -191,6 +191,7 @@ def _extra(result: Result) -> dict[str, object]:
         "limit": str(run.limit),
         "ttfb_p50": run.ttfb.p50,
         "ttfb_p99": run.ttfb.p99,
+        **({"event_rate": run.events.rate, "first_event_p50": run.events.first.p50} if run.events.count else {}),
         "server_cpu_per_request": run.server.cpu_per_request,
         "server_peak_rss": run.server.peak_rss,
         "generator_cpu_share": run.client.cpu_share,

@@ -22,6 +22,7 @@ from pytest_fileperf.report.counts import hints, unstored
 from pytest_fileperf.report.details import busy_text, is_notable, reasons, saturated_text, traced_text
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
+    event_lines,
     failure_lines,
     gate_lines,
     limit_lines,
@@ -138,6 +139,8 @@ class _Under:
             lines += failure_lines(result, width=width, colour=colour)
             own = [reason for reason in _reasons(result) if reason not in self.common]
             lines += reason_lines(own, indent=2, width=width, colour=colour)
+        if not result.smoke:
+            lines += event_lines(result, width=width, colour=colour)
         if result.measurement.open_loop and not result.smoke:
             lines += load_lines(result, width=width, colour=colour)
         for note in _notes(result):

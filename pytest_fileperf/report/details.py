@@ -23,6 +23,7 @@ __all__ = (
     "SPREAD",
     "STYLES",
     "busy_text",
+    "event_texts",
     "figure_lines",
     "is_notable",
     "limit_text",
@@ -214,6 +215,9 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("service", _spread_texts(run.service) if run.service.count else []),
         ("send delay", _send_delay(run)),
         ("ttfb", _spread_texts(run.ttfb)),
+        ("events", [f"{run.events.count:,} in all", *event_texts(run)] if run.events.count else []),
+        ("first event", _spread_texts(run.events.first) if run.events.first.count else []),
+        ("event gap", _spread_texts(run.events.gap) if run.events.gap.count else []),
         ("bytes", _bytes(run)),
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
@@ -239,6 +243,22 @@ def _spread_texts(latency: LatencySummary) -> list[str]:
     if latency.count == 0:
         return ["no successful request"]
     return [f"{name} {amount(seconds, Unit.SECONDS)}" for name, seconds in spread(latency).items()]
+
+
+def event_texts(run: Measurement) -> list[str]:
+    """Returns the rate of the events of streams, when the first ones came, and the gaps; nothing without events."""
+    events = run.events
+    if not events.count:
+        return []
+    times = (("first event", events.first), ("gap", events.gap))
+    return [
+        f"{quantity(events.rate, Unit.PER_SECOND).removesuffix('/s')} events/s",
+        *(
+            f"{name} p50 {quantity(of.p50, Unit.SECONDS)}, p99 {quantity(of.p99, Unit.SECONDS)}"
+            for name, of in times
+            if of.count
+        ),
+    ]
 
 
 def spread(latency: LatencySummary) -> dict[str, float]:

@@ -40,6 +40,8 @@ Series have a list a column, a list of plain values is on one line.
         statuses, errors_by_kind     counts by status code and by kind of failure
         latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
         service, send_delay   the same from when requests were sent, and from due to sent (open loop; else null)
+        events        of streams, null without any: count, rate (per second), first (times to the first one of each
+                      stream) and gap (between two), both as latency
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
         server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first), peak_rss (bytes)
         generator      cpu_per_request (s), cpu_share (of its core), saturated
@@ -48,8 +50,8 @@ Series have a list a column, a list of plain values is on one line.
       rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
                       was in flight at the end, in a rate of open loops only),
                       duration, requests, failed, rps, typical_rps (by the median time in which as many answers
-                      came as there are connections; null out of turns), p50, p99, mean, bytes_sent, bytes_received,
-                      server_cpu, generator_cpu (s)
+                      came as there are connections; null out of turns), events (null without streams), p50, p99,
+                      mean, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
                       worker_pids (those that answer)
@@ -107,7 +109,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
-from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.report.details import notes, spread
@@ -206,10 +208,15 @@ def _summary(run: Measurement) -> dict[str, object]:
         "ttfb": _latency(run.ttfb),
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
+        "events": _events(run.events) if run.events.count else None,
         "server": named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
         "busy": named(run.busy, "server", "generator", "host"),
     }
+
+
+def _events(events: EventSummary) -> dict[str, object]:
+    return {**named(events, "count", "rate"), "first": _latency(events.first), "gap": _latency(events.gap)}
 
 
 def _latency(summary: LatencySummary) -> dict[str, float] | None:
@@ -218,7 +225,8 @@ def _latency(summary: LatencySummary) -> dict[str, float] | None:
 
 def _round(round_: Round) -> dict[str, object]:
     return {
-        **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "bytes_sent", "bytes_received"),
+        **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "events"),
+        **named(round_, "bytes_sent", "bytes_received"),
         "duration": round_.duration_ns / 1e9,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,

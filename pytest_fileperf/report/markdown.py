@@ -33,7 +33,16 @@ from pytest_fileperf.report.comparisons import (
     world_text,
 )
 from pytest_fileperf.report.counts import summary_line
-from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
+from pytest_fileperf.report.details import (
+    event_texts,
+    limit_text,
+    noise_texts,
+    notes,
+    other_kinds,
+    reasons,
+    setting,
+    word_of,
+)
 from pytest_fileperf.report.failed import first_line, where_failed
 from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
 from pytest_fileperf.report.reasons import sentence
@@ -210,6 +219,8 @@ def _remarks(result: Result) -> list[str]:
     said += (f"{outcome.value} {text}" for outcome, text in reasons(result))
     broken = (check for check in result.verdict.limits if not check.holds and check.reason)
     said += (f"{check.name}: {plain(sentence(check.reason))}" for check in broken)
+    if result.measurement.events.count and not result.smoke:
+        said.append("; ".join(event_texts(result.measurement)))
     if result.measurement.requests and not result.smoke:
         said.append(limiting_text(result))
     return [*said, *notes(result)]

@@ -46,6 +46,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.WAS_ZERO: "{metric} was 0 in {side}, and a change from or to 0 has no ratio: set a limit instead",
     ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}",
     ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count} requests: it takes {needed} to tell it from the maximum",
+    ReasonKind.FEW_EVENTS: "{metric} of only {count} events: it takes {needed} to tell it from the maximum",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
     ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
     f" {_LONGER}",

@@ -14,6 +14,7 @@ from pytest_fileperf.report.details import (
     INDENT,
     NOTABLE,
     STYLES,
+    event_texts,
     limit_text,
     noise_texts,
     other_kinds,
@@ -23,6 +24,7 @@ from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity
 from pytest_fileperf.units import format_share
 
 __all__ = (
+    "event_lines",
     "failure_lines",
     "gate_lines",
     "limit_lines",
@@ -146,6 +148,12 @@ def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
         texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
     pieces = [(text, Style.DIM) for text in texts if text]
     return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, colour=colour)
+
+
+def event_lines(result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns the line about the events of streams; none without them."""
+    pieces = [(text, Style.DIM) for text in event_texts(result.measurement)]
+    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, colour=colour) if pieces else []
 
 
 def _finished(run: Measurement) -> str:

@@ -18,7 +18,7 @@ from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, in_smoke
 from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
@@ -143,7 +143,7 @@ class Session:
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
-        task = Task(work=work, settings=settings, test=test)
+        task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)

@@ -17,7 +17,7 @@ from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.servers import parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
-__all__ = ("KEYS", "LIMITS", "unknown_keys")
+__all__ = ("KEYS", "LIMITS", "parse_count", "parse_positive_duration_ns", "unknown_keys")
 
 MOST_RATE = 1_000_000
 """Far beyond what a process can send, or count as dropped."""
@@ -41,7 +41,8 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _count(value: object) -> int:
+def parse_count(value: object) -> int:
+    """Takes a whole number of 1 or more, also as a text; raises ValueError."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -98,7 +99,7 @@ def _stage(item: object) -> tuple[Stage, bool | None]:
     length, target = item
     is_rate = isinstance(target, str) and "/" in target
     try:
-        level = 0.0 if _is_zero(target) else _rate(target) if is_rate else float(_count(target))
+        level = 0.0 if _is_zero(target) else _rate(target) if is_rate else float(parse_count(target))
         stage = Stage(duration_ns=_duration_ns(length), target=level)
     except (TypeError, ValueError) as error:
         raise ValueError(f"stage {item!r}: {error}") from error
@@ -129,7 +130,8 @@ def _duration_ns(value: object) -> int:
     return parse_duration_ns(value)
 
 
-def _positive_duration_ns(value: object) -> int:
+def parse_positive_duration_ns(value: object) -> int:
+    """Takes a duration above 0, as seconds or as text; returns nanoseconds, raises ValueError."""
     duration_ns = _duration_ns(value)
     if duration_ns == 0:
         raise ValueError(f"{value!r} is too short: it must be above 0")
@@ -137,7 +139,7 @@ def _positive_duration_ns(value: object) -> int:
 
 
 def _seconds(value: object) -> float:
-    return _positive_duration_ns(value) / 1e9
+    return parse_positive_duration_ns(value) / 1e9
 
 
 def _size_bytes(value: object) -> float:
@@ -276,20 +278,20 @@ LIMITS: Mapping[str, Callable[[object], float]] = {
 """Absolute limits, one of each metric, each with what parses it."""
 
 KEYS: Mapping[str, Callable[[object], object]] = {
-    "connections": _count,
-    "requests": _count,
-    "burst": _count,
+    "connections": parse_count,
+    "requests": parse_count,
+    "burst": parse_count,
     "rate": _rate,
     "ramp": _ramp,
-    "duration": _positive_duration_ns,
-    "max_duration": _positive_duration_ns,
-    "rounds": _count,
+    "duration": parse_positive_duration_ns,
+    "max_duration": parse_positive_duration_ns,
+    "rounds": parse_count,
     "warmup": _duration_ns,
-    "timeout": _positive_duration_ns,
-    "boots": _count,
+    "timeout": parse_positive_duration_ns,
+    "boots": parse_count,
     "app": _app,
     "server": _server,
-    "workers": _count,
+    "workers": parse_count,
     **LIMITS,
     "tolerance": _tolerance,
     "gate": _gate,

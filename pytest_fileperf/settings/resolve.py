@@ -12,7 +12,7 @@ from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
-__all__ = ("DEFAULT_BOOTS", "Settings", "resolve")
+__all__ = ("DEFAULT_BOOTS", "DEFAULT_GATE", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
@@ -83,6 +83,7 @@ def resolve(
     marker: Mapping[str, object],
     options: Mapping[str, object],
     ini: Mapping[str, object],
+    default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
     """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
 
@@ -105,7 +106,7 @@ def resolve(
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
     if problems:
         raise PlanError(*dict.fromkeys(problems))
-    return _settings(given, server)
+    return _settings({"gate": default_gate, **given}, server)
 
 
 def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]]:
@@ -162,7 +163,7 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
         if key not in LIMITS and key not in ("server", "workers", "tolerance")
     }
     changes["connections"] = _connections(given)
-    gate = given.get("gate", DEFAULT_GATE)
+    gate = given["gate"]
     tolerance = given.get("tolerance", {})
     if isinstance(tolerance, float) and isinstance(gate, tuple):
         tolerance = dict.fromkeys(gate, tolerance)

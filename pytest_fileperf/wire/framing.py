@@ -63,6 +63,11 @@ class ResponseHead:
         return 100 <= self.status < 200 and self.status != 101
 
     @property
+    def content_type(self) -> str:
+        """What the content is: `text/event-stream`; empty where it does not say."""
+        return b", ".join(_values(self.headers, b"content-type")).decode("latin-1")
+
+    @property
     def content_encoding(self) -> str:
         """How the content is packed: `gzip`; empty where it is as it is."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")

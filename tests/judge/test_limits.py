@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_fileperf.judge.limits import check_limits
@@ -70,3 +72,20 @@ def test_a_percentile_of_few_requests_is_judged_and_said(limit: float, holds: bo
 def test_no_requests_hold_no_latency() -> None:
     (check,) = check_limits({"max_p99": 1}, recording(0))
     assert not check.holds
+
+
+@pytest.mark.parametrize("events,said", [(100, "event gap p99 of only 100 events: it takes 299"), (400, "")])
+def test_a_percentile_of_few_events_is_checked_and_said(events: int, said: str) -> None:
+    (only,) = recording(400).rounds
+    gaps = Histogram.of([50 * MS] * events)
+    streams = replace(recording(400), rounds=(replace(only, events=events, event_gap=gaps),))
+    (check,) = check_limits({"max_event_gap_p99": 0.060}, streams)
+    assert check.holds
+    assert sentence(check.reason).startswith(said)
+    assert bool(check.reason) is bool(said)
+
+
+def test_events_that_nobody_saw_are_not_measured() -> None:
+    (check,) = check_limits({"min_event_rate": 1}, recording(400))
+    assert not check.holds
+    assert "was not measured" in sentence(check.reason)

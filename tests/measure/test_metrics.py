@@ -118,7 +118,7 @@ def test_names_are_the_keys_and_percentiles_say_which_they_are() -> None:
 
 
 def test_more_is_better_for_rates_alone() -> None:
-    assert {name for name, metric in METRICS.items() if metric.worse_sign < 0} == {"rps", "throughput"}
+    assert {name for name, metric in METRICS.items() if metric.worse_sign < 0} == {"rps", "throughput", "event_rate"}
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.percentile is not None])
@@ -128,3 +128,31 @@ def test_the_least_requests_of_a_percentile_bound_it_with_95_percent(name: str) 
     assert metric.percentile is not None
     share = metric.percentile / 100
     assert share**metric.least_requests <= 0.05 < share ** (metric.least_requests - 1)
+
+
+STREAMS = replace(
+    round_of(10),
+    events=400,
+    first_event=Histogram.of([50 * MS] * 10),
+    event_gap=Histogram.of([20 * MS] * 380 + [70 * MS] * 10),
+)
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("event_rate", 400.0),
+        ("first_event_p50", 0.050),
+        ("first_event_p99", None),  # of ten streams nobody can tell it
+        ("event_gap_p50", 0.020),
+        ("event_gap_p99", 0.070),
+    ],
+)
+def test_the_figures_of_events(name: str, value: float | None) -> None:
+    metric = METRICS[name]
+    assert metric.of_round(STREAMS) == (None if value is None else pytest.approx(value, rel=1e-3))
+    assert metric.of_run(recording_of(STREAMS)) == pytest.approx(value or 0.050, rel=1e-3)
+
+
+def test_a_round_in_which_no_event_came_has_a_rate_of_zero() -> None:
+    assert METRICS["event_rate"].of_round(replace(STREAMS, events=0)) == 0.0

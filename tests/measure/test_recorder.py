@@ -351,3 +351,32 @@ def test_there_is_no_newest_round_before_the_first_has_ended() -> None:
     taken = in_turn()
     good(taken, 10.7)
     assert taken.last_round is None
+
+
+def test_events_belong_to_the_round_they_come_in_and_are_known_from_the_first_one_on() -> None:
+    taken = recorder()
+    taken.first_event(round(10.1 * SECOND), round(9.8 * SECOND))
+    taken.next_event(round(10.6 * SECOND), SECOND // 2)
+    taken.next_event(round(12.1 * SECOND), SECOND)
+
+    rounds = taken.finish(13 * SECOND)
+
+    assert [round_.events for round_ in rounds] == [2, 0, 1]
+    assert [round_.first_event.sum_ns for round_ in rounds] == [round(0.3 * SECOND), 0, 0]
+    assert [round_.event_gap.sum_ns for round_ in rounds] == [SECOND // 2, 0, SECOND]
+
+
+def test_a_load_without_streams_has_no_events() -> None:
+    taken = recorder()
+    good(taken, 10.5)
+    assert [round_.events for round_ in taken.finish(12 * SECOND)] == [None] * 3
+
+
+def test_the_first_event_counts_from_when_its_stream_was_due() -> None:
+    taken = recorder()
+    taken.first_event(11 * SECOND, round(10.9 * SECOND), due_ns=round(10.5 * SECOND))
+    taken.first_event(round(11.1 * SECOND), round(9.9 * SECOND), due_ns=round(9.5 * SECOND))  # of the warm-up
+
+    times = [round_.first_event for round_ in taken.finish(12 * SECOND)]
+
+    assert [(found.count, found.sum_ns) for found in times] == [(0, 0), (1, SECOND // 2), (0, 0)]

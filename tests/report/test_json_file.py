@@ -99,7 +99,7 @@ def test_a_result_in_full() -> None:
     assert [boot.pop(name) for name in ("p50", "p99")] == pytest.approx([0.007475, 0.00995], rel=1e-3)
     assert round_ == {
         "boot": 0, "index": 0, "phase": "round", "duration": 0.5, "requests": 100, "failed": 14, "rps": 200.0,
-        "typical_rps": None, "bytes_sent": 26_214_400, "bytes_received": 19_000, "server_cpu": 0.045,
+        "typical_rps": None, "events": None, "bytes_sent": 26_214_400, "bytes_received": 19_000, "server_cpu": 0.045,
         "generator_cpu": 0.305,
     }  # fmt: skip
     assert entry == {
@@ -136,6 +136,7 @@ def test_a_result_in_full() -> None:
             "dropped": 0,
             "service": None,
             "send_delay": None,
+            "events": None,
             "statuses": {"200": 100},
             "errors_by_kind": {"status 500": 12, "timeout": 2},
             "bytes_sent": 26_214_400,

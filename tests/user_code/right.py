@@ -138,6 +138,14 @@ def limits(fileperf: FilePerf) -> None:
     fileperf.get("/", gate="rps, p99", tolerance=0.05)
 
 
+def streams(fileperf: FilePerf) -> None:
+    fileperf.stream("/events")
+    fileperf.stream("/events", events=20, listen_for="2s", connections=100, gate="event_rate")
+    fileperf.stream("/events", each="64KiB", expect_bytes="1MiB", min_event_rate=100, max_first_event_p50="80ms")
+    fileperf.stream("/complete", method="POST", json={}, each="line", max_event_gap_p99=0.2)
+    fileperf.stream(httpx.URL("/"), each=1000, events=None, listen_for=1.5)
+
+
 def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey)
     fileperf.run(journey, connections=20, max_p99="1s", gate=("rps",))
@@ -167,6 +175,7 @@ async def awaited(afileperf: AsyncFilePerf) -> float:
     await afileperf.delete("/", expect_status=204)
     await afileperf.request("HEAD", "/", timeout="1s")
     await afileperf.run(journey, connections=2)
+    await afileperf.stream("/events", events=5)
     task = asyncio.create_task(afileperf.get("/"))
     return result.rps + (await task).rps
 

@@ -17,8 +17,9 @@ from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plugin import keywords
 from pytest_fileperf.plugin.arguments import EXPECTATIONS, VerbCall
 from pytest_fileperf.plugin.feeding import FEEDING
-from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords
+from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
 from pytest_fileperf.plugin.measuring import Measuring
+from pytest_fileperf.plugin.streaming import STREAM_ARGUMENTS
 from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
 from pytest_fileperf.settings.keys import KEYS
 from pytest_fileperf.settings.resolve import resolve
@@ -54,7 +55,7 @@ def calls_in(*functions: Callable[..., object]) -> list[str]:
     return [ast.unparse(node) for tree in trees if isinstance(tree, ast.FunctionDef) for node in tree.body]
 
 
-WRONG = calls_in(wrong.names, wrong.values, wrong.journeys)
+WRONG = calls_in(wrong.names, wrong.streams, wrong.values, wrong.journeys)
 
 
 def test_keywords_of_the_marker_are_the_keys_that_it_takes() -> None:
@@ -67,12 +68,18 @@ def test_keywords_of_a_request_are_those_that_verbs_take() -> None:
     assert RequestKeywords.__optional_keys__ == frozenset((*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *KEYS))
 
 
+def test_keywords_of_a_stream_are_those_that_it_takes() -> None:
+    assert StreamKeywords.__required_keys__ == frozenset()
+    assert StreamKeywords.__optional_keys__ == RequestKeywords.__optional_keys__ | {*STREAM_ARGUMENTS}
+
+
 @pytest.mark.parametrize("fixture", [FilePerf, AsyncFilePerf])
-@pytest.mark.parametrize("verb", ["get", "post", "put", "patch", "delete", "request", "run"])
+@pytest.mark.parametrize("verb", ["get", "post", "put", "patch", "delete", "request", "stream", "run"])
 def test_verbs_have_their_keywords(fixture: type[object], verb: str) -> None:
     *_, last = inspect.signature(getattr(fixture, verb)).parameters.values()
     assert last.kind is inspect.Parameter.VAR_KEYWORD
-    assert last.annotation == f"Unpack[{'MarkerKeys' if verb == 'run' else 'RequestKeywords'}]"
+    own = {"run": "MarkerKeys", "stream": "StreamKeywords"}
+    assert last.annotation == f"Unpack[{own.get(verb, 'RequestKeywords')}]"
     assert last.annotation[7:-1] in (getattr(fixture, verb).__doc__ or "")
 
 
@@ -84,7 +91,7 @@ def test_every_keyword_is_described_below_it() -> None:
             for field, below in zip(block.body, [*block.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                     described.add(ast.unparse(field.target))
-    assert described == RequestKeywords.__optional_keys__
+    assert described == StreamKeywords.__optional_keys__
 
 
 def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: OnlyChecks, tmp_path: Path) -> None:
@@ -96,6 +103,7 @@ def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: Only
     right.loads(verbs)
     right.servers(verbs)
     right.limits(verbs)
+    right.streams(verbs)
     right.journeys(verbs)
     right.wrapped(verbs, connections=2, json={})
     assert len(checks.calls) >= 40

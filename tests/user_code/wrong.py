@@ -38,6 +38,14 @@ def names(fileperf: FilePerf) -> None:
     fileperf.run(journey, json={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+def streams(fileperf: FilePerf) -> None:
+    fileperf.stream("/", event=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.get("/", events=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.run(journey, listen_for="1s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.stream("/", events=2.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.stream("/", each=2.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def values(fileperf: FilePerf) -> None:
     fileperf.get("/", connections=2.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", duration=b"5s")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

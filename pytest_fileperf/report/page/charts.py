@@ -56,12 +56,12 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 def charts_of(result: Result) -> tuple[Chart, ...]:
     """Returns the charts that have something to show, in the order to read them."""
     recording = result.recording
-    made = [_percentiles(result), _lead_times(recording), *pair_charts(result)]
+    made = [_percentiles(result), _events(recording), _lead_times(recording), *pair_charts(result)]
     if recording.counted():
         timeline = timeline_of(recording)
         # In a comparison the charts of pairs tell more: turns are many and short, and the base's would be missing.
         if result.base is None and len(recording.counted()) >= LEAST_ROUNDS:
-            made += [_rates(result, timeline), _latencies(result, timeline)]
+            made += [_rates(result, timeline), _event_rates(result, timeline), _latencies(result, timeline)]
         made += process_charts(result, timeline)
     return tuple(chart for chart in made if chart is not None)
 
@@ -85,6 +85,25 @@ def _percentiles(result: Result) -> Chart | None:
         traces.append(_curve("to the first byte", ttfb, scale, THIRD, dash="dot"))
     if other is not None and other.count >= LEAST_REQUESTS:
         traces.append(_curve(f"latency of {base_name(result.verdict)}", other, scale, QUIET, dash="dashdot"))
+    says = f"{says} Shaded: where {SURE} requests or fewer decide."
+    return _by_percentile("Latency by percentile", says, traces, latency, scale)
+
+
+def _events(recording: Recording) -> Chart | None:
+    """Returns the times of the events of streams."""
+    first, gap = recording.first_event(), recording.event_gap()
+    drawn = [(name, times) for name, times in (("gap", gap), ("first event", first)) if times.count >= LEAST_REQUESTS]
+    if not drawn:
+        return None
+    longest = max((times for _, times in drawn), key=lambda times: times.count)
+    scale = scale_for(max(times.max_ns for _, times in drawn) / 1e9, Unit.SECONDS)
+    traces = [_curve(name, times, scale, colour) for (name, times), colour in zip(drawn, (FIRST, SECOND), strict=False)]
+    says = "The gaps between two events of a stream, and the times to the first one of each."
+    return _by_percentile("Events by percentile", says, traces, longest, scale)
+
+
+def _by_percentile(title: str, says: str, traces: Sequence[Trace], latency: Histogram, scale: Scale) -> Chart:
+    """Returns curves over percentiles, on the axes that suit one of them."""
     count = latency.count
     shares = [share for share in _PERCENTILES if count * (1 - share / 100) >= 1]
     xaxis = {
@@ -97,8 +116,8 @@ def _percentiles(result: Result) -> Chart | None:
     stretched = latency.max_ns > LONG_TAIL * latency.percentile_ns(50)
     yaxis = scale.axis(**({"type": "log", "dtick": 1} if stretched else {}))
     return Chart(
-        title="Latency by percentile",
-        says=f"{says} Shaded: where {SURE} requests or fewer decide.",
+        title=title,
+        says=says,
         traces=tuple(traces),
         layout={"xaxis": xaxis, "yaxis": yaxis, "shapes": [band(count / SURE, count)], "hovermode": "x"},
     )
@@ -202,6 +221,21 @@ def _rates(result: Result, timeline: Timeline) -> Chart:
     )
 
 
+def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
+    rounds = [round_ for round_ in _drawn_rounds(result.recording) if round_.events is not None]
+    if len(rounds) < LEAST_ROUNDS:
+        return None
+    metric = METRICS["event_rate"]
+    scale = scale_for(max(metric.of_round(round_) or 0.0 for round_ in rounds), metric.unit)
+    made = _round_marks("events", rounds, metric.of_round, timeline, scale, FIRST)
+    return Chart(
+        title="Events per second over time",
+        says="Those of all streams together; each mark is a round.",
+        traces=(made, *_references(metric.name, result, timeline, scale, FIRST)),
+        layout=timeline.layout(yaxis=scale.axis()),
+    )
+
+
 def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     rounds = [round_ for round_ in _drawn_rounds(result.recording) if round_.requests]
     if len(rounds) < LEAST_ROUNDS:
@@ -289,6 +323,7 @@ def _one_round(rounds: Sequence[Round]) -> Round:
         rounds[0],
         ended_ns=rounds[-1].ended_ns,
         requests=sum(round_.requests for round_ in rounds),
+        events=None if rounds[-1].events is None else sum(round_.events or 0 for round_ in rounds),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         failures=merge_failures(failure for round_ in rounds for failure in round_.failures),
     )

@@ -27,7 +27,17 @@ from pytest_fileperf.report.text import amount, plain
 
 __all__ = ("facts_list", "section")
 
-_SHOWN_ELSEWHERE = ("work", "latency", "service", "ttfb", "failures", "limits", "limited by")
+_SHOWN_ELSEWHERE = (
+    "work",
+    "latency",
+    "service",
+    "ttfb",
+    "first event",
+    "event gap",
+    "failures",
+    "limits",
+    "limited by",
+)
 
 
 def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Markup:
@@ -84,7 +94,10 @@ def _figure(chart: Chart, number: int) -> Markup:
 
 def _latencies(run: Measurement) -> Markup:
     """Returns a row for each latency that was measured, with its distribution."""
-    timed = (("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb))
+    timed = (
+        *(("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb)),
+        *(("first event", run.events.first), ("event gap", run.events.gap)),
+    )
     rows = [
         element(
             "tr",

@@ -1,0 +1,350 @@
+"""Reads answers that come in pieces, and takes the time of each: replayed, through httpx's client, in journeys."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic_ns
+
+import httpx
+
+from pytest_fileperf.drive.calls import body_of, sending
+from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
+from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.slots import ReplaySlot, Sent
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.plan.operation import Expectation
+from pytest_fileperf.plan.stream import EVENT, Each, Stream, parse_each, plural, why_ended_early, why_unfit
+from pytest_fileperf.units import format_duration
+from pytest_fileperf.wire.connection import Connection
+from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.pieces import piece_counter
+from pytest_fileperf.wire.request import LoadClient, WireRequest
+
+__all__ = ("EACH", "StreamSlot", "StreamTimes", "stream_call", "watch_answers")
+
+EACH = "fileperf_each"
+"""The extension of a journey's request that says what the pieces of its answer are."""
+_SENT_NS = "fileperf_sent_ns"
+"""The extension of a journey's request that says when it was sent."""
+
+
+class StreamTimes:
+    """When the pieces of one answer came."""
+
+    __slots__ = ("_due_ns", "_last_ns", "_pieces", "_recorder", "_spread", "_started_ns", "count")
+
+    def __init__(self, recorder: Recorder, each: Each, *, started_ns: int, due_ns: int | None = None) -> None:
+        self._recorder = recorder
+        self._pieces = piece_counter(each)
+        self._spread = isinstance(each, int)
+        self._started_ns = started_ns
+        self._due_ns = due_ns
+        self._last_ns = 0
+        self.count = 0
+        """Pieces so far."""
+
+    def take(self, data: bytes | memoryview, at_ns: int) -> None:
+        """Takes the next bytes of the body, and when they were read."""
+        found = self._pieces.feed(data)
+        if found:
+            self._note(found, at_ns)
+
+    def end(self, at_ns: int) -> None:
+        """Takes the end of the body."""
+        if self._pieces.rest():
+            self._note(1, at_ns)
+
+    def _note(self, found: int, at_ns: int) -> None:
+        recorder = self._recorder
+        if not self.count:
+            recorder.first_event(at_ns, self._started_ns, self._due_ns)
+            self._last_ns = at_ns
+            self.count, found = 1, found - 1
+        self.count += found
+        if not found:
+            return
+        # Events that were read together came together; bytes flow, so that their pieces share the time.
+        gap_ns = at_ns - self._last_ns
+        first_ns, next_ns = (gap_ns // found, gap_ns // found) if self._spread else (gap_ns, 0)
+        recorder.next_event(at_ns, first_ns)
+        for _ in range(found - 1):
+            recorder.next_event(at_ns, next_ns)
+        self._last_ns = at_ns
+
+
+class StreamSlot(ReplaySlot):
+    """Replays one request, and reads the pieces of its answer until enough have come."""
+
+    __slots__ = ("_ended_ns", "_loop", "_problem", "_stream", "_times", "_too_long", "_unfit", "_until")
+
+    def __init__(
+        self,
+        *,
+        load: LoadLoop,
+        recorder: Recorder,
+        request: WireRequest,
+        stream: Stream,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        super().__init__(load=load, recorder=recorder, request=request, expect=stream.operation.expect, connect=connect)
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._times: StreamTimes | None = None
+        """None where the answer is none that is read in pieces."""
+        self._problem: tuple[str, str] | None = None
+        self._ended_ns = 0
+        """When the stream was enough, or turned out to be none; 0 before."""
+        self._until: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._drop_timer()
+        super().close()
+
+    # --- the exchange
+
+    def on_head(self, head: ResponseHead) -> bool:
+        """Takes the head; asks for the body."""
+        self._excerpt.clear()
+        super().on_head(head)
+        self._times, self._problem, self._ended_ns = None, None, 0
+        connection, stream = self._connection, self._stream
+        assert connection is not None
+        if not self._expect.allows_status(head.status):
+            return True
+        if unfit := why_unfit(stream.each, head.content_type, head.content_encoding):
+            self._problem = "stream", unfit
+            self._enough(connection.ended_ns)
+            return True
+        self._times = StreamTimes(self._recorder, stream.each, started_ns=connection.started_ns, due_ns=self._due_ns)
+        if stream.lasts_ns is not None:
+            left_ns = connection.started_ns + stream.lasts_ns - monotonic_ns()
+            self._until = self._loop.call_later(max(0, left_ns) / 1e9, self._time_is_over)
+        return True
+
+    def on_body(self, data: memoryview) -> None:
+        """Takes a piece of the body."""
+        super().on_body(data)
+        times, connection = self._times, self._connection
+        if times is None or self._ended_ns:
+            return
+        assert connection is not None
+        times.take(data, connection.ended_ns)
+        if self._stream.events is not None and times.count >= self._stream.events:
+            self._enough(connection.ended_ns)
+
+    def on_end(self, repeated: bool) -> bool:
+        """Judges the answer and goes on. No other answer is known to be good: when its pieces come is what counts."""
+        connection, times = self._connection, self._times
+        assert connection is not None
+        if self._ended_ns:
+            self._judge()
+        elif times is None:
+            super().on_end(repeated)
+        else:
+            times.end(connection.ended_ns)
+            lasted_ns = connection.ended_ns - connection.started_ns
+            digest = "" if self._digest is None else self._digest.hexdigest()
+            self._problem = problem_of(self._expect, connection.status, connection.body_bytes, digest)
+            if (why := why_ended_early(self._stream, times.count, lasted_ns)) is not None:
+                self._problem = "stream", why
+            self._ended_ns = connection.ended_ns
+            self._judge()
+        return False
+
+    def on_failure(self, error: httpx.TransportError) -> None:
+        """Counts the failure and goes on; a stream that had enough is good."""
+        if self._ended_ns:
+            return  # `_stop` is on its way
+        self._drop_timer()
+        times, self._times = self._times, None
+        if times is not None:
+            error = type(error)(f"{error}{_after(times, self._stream.each)}")
+        super().on_failure(error)
+
+    # --- ending
+
+    def _enough(self, at_ns: int) -> None:
+        """Ends the stream as soon as the connection has dealt with what it has read: it is in the midst of that."""
+        self._ended_ns = at_ns
+        self._loop.call_soon(self._stop)
+
+    def _time_is_over(self) -> None:
+        times = self._times
+        if times is None or self._ended_ns:
+            return
+        self._ended_ns = monotonic_ns()
+        if not times.count:
+            self._problem = _nothing_came(self._stream)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Ends a stream whose answer goes on."""
+        if self._ended_ns:
+            assert self._connection is not None
+            self._connection.close()
+            self._judge()
+
+    def _judge(self) -> None:
+        """Counts the stream and goes on."""
+        connection, ended_ns = self._connection, self._ended_ns
+        assert connection is not None
+        self._drop_timer()
+        self._times, self._ended_ns = None, 0
+        self._used_ns = connection.ended_ns
+        problem = self._problem
+        if problem is None and ended_ns - connection.started_ns > self._load.timeout_ns:
+            problem = "timeout", self._load.too_late
+        if problem is None:
+            self._recorder.success(
+                connection.started_ns,
+                connection.first_byte_ns,
+                ended_ns,
+                connection.status,
+                self._request.body_bytes,
+                connection.body_bytes,
+                self._due_ns,
+            )
+        else:
+            kind, what = problem
+            what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
+            self._recorder.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
+        self._load.next(self)
+
+    def _drop_timer(self) -> None:
+        if self._until is not None:
+            self._until.cancel()
+            self._until = None
+
+
+# --- through httpx's client
+
+
+def stream_call(stream: Stream, recorder: Recorder) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+    """Returns a coroutine function that makes the request through httpx's client, and reads its answer."""
+    send = sending(stream.operation)
+
+    async def call(client: LoadClient, sent: Sent) -> None:
+        started_ns = monotonic_ns()
+        response = await send(client)
+        times = StreamTimes(recorder, stream.each, started_ns=started_ns, due_ns=sent.due_ns)
+        try:
+            sent.problem = await _problem_of_reading(stream, response, times, started_ns)
+        except httpx.TransportError as error:
+            raise type(error)(f"{error}{_after(times, stream.each)}") from error
+        finally:
+            await response.aclose()
+
+    return call
+
+
+async def _problem_of_reading(
+    stream: Stream, response: httpx.Response, times: StreamTimes, started_ns: int
+) -> tuple[str, str] | None:
+    """Reads the answer until it is enough; returns kind and description of what is wrong with it."""
+    expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
+    if not expect.allows_status(response.status_code):
+        return await _problem_of_status(expect, response, encoding)
+    if unfit := why_unfit(stream.each, response.headers.get("Content-Type", ""), encoding):
+        return "stream", unfit
+    loop, size, digest = asyncio.get_running_loop(), 0, hashlib.sha256()
+    left_ns = None if stream.lasts_ns is None else started_ns + stream.lasts_ns - monotonic_ns()
+    limit = asyncio.timeout_at(None if left_ns is None else loop.time() + left_ns / 1e9)
+    try:
+        async with limit:
+            async for block in body_of(response):
+                size += len(block)
+                if expect.sha256:
+                    digest.update(block)
+                times.take(block, monotonic_ns())
+                if stream.events is not None and times.count >= stream.events:
+                    return None
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return None if times.count else _nothing_came(stream)
+    ended_ns = monotonic_ns()
+    times.end(ended_ns)
+    if why := why_ended_early(stream, times.count, ended_ns - started_ns):
+        return "stream", why
+    return problem_of(expect, response.status_code, size, digest.hexdigest() if expect.sha256 else "")
+
+
+async def _problem_of_status(expect: Expectation, response: httpx.Response, encoding: str) -> tuple[str, str] | None:
+    excerpt, size = b"", 0
+    async for block in body_of(response):
+        size += len(block)
+        excerpt += block[: EXCERPT_BYTES - len(excerpt)]
+    if (problem := problem_of(expect, response.status_code, size, "")) is None:
+        return None
+    kind, what = problem
+    return kind, what + shown(kind, excerpt, size, encoding)
+
+
+def _nothing_came(stream: Stream) -> tuple[str, str]:
+    assert stream.lasts_ns is not None
+    return "stream", f"none of the {plural(stream.each)} came within {format_duration(stream.lasts_ns)}"
+
+
+def _after(times: StreamTimes, each: Each) -> str:
+    """Returns how far a stream had come that broke off."""
+    return f", after {times.count:,} {plural(each)}"
+
+
+# --- in journeys
+
+
+def watch_answers(client: httpx.AsyncClient, recorder: Recorder) -> None:
+    """Makes the pieces of a journey's answers count when the journey reads them: those of every event stream.
+
+    Those of other answers count where the request says what they are (`EACH`).
+    """
+
+    async def on_request(request: httpx.Request) -> None:
+        request.extensions[_SENT_NS] = monotonic_ns()
+
+    async def on_response(response: httpx.Response) -> None:
+        each = _each_of(response)
+        if each is not None:
+            times = StreamTimes(recorder, each, started_ns=response.request.extensions[_SENT_NS])
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = _TimedBody(response.stream, times)
+
+    client.event_hooks["request"].append(on_request)
+    client.event_hooks["response"].append(on_response)
+
+
+def _each_of(response: httpx.Response) -> Each | None:
+    """Returns what the pieces of an answer are; None where it is read as a whole. Raises PlanError for nonsense."""
+    asked, headers = response.request.extensions.get(EACH), response.headers
+    content_type, encoding = headers.get("Content-Type", ""), headers.get("Content-Encoding", "")
+    if asked is None:
+        return EVENT if why_unfit(EVENT, content_type, encoding) is None else None
+    try:
+        each = parse_each(asked)
+    except ValueError as error:
+        raise PlanError(f"{EACH}: {error}") from error
+    if unfit := why_unfit(each, content_type, encoding):
+        raise PlanError(f"{EACH}: {unfit}")
+    return each
+
+
+class _TimedBody(httpx.AsyncByteStream):
+    """A body whose pieces count when they are read."""
+
+    def __init__(self, body: httpx.AsyncByteStream, times: StreamTimes) -> None:
+        self._body = body
+        self._times = times
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for block in self._body:
+            self._times.take(block, monotonic_ns())
+            yield block
+        self._times.end(monotonic_ns())
+
+    async def aclose(self) -> None:
+        """Lets go of the connection."""
+        await self._body.aclose()
