@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -12,6 +13,8 @@ __all__ = ("MAKE_ROOM", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a file system that has no more room, for anybody or for this user."""
 
 
 def put_text(path: Path, text: str) -> None:
@@ -31,8 +34,9 @@ def put_text(path: Path, text: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Does what `put_text` does; raises FilePerfError, naming path and reason, when the text cannot be written."""
+    """Does what `put_text` does; raises FilePerfError, naming path, reason and what to do, when it cannot be."""
     try:
         put_text(path, text)
     except OSError as error:
-        raise FilePerfError(f"cannot write {path}: {error.strerror or error}") from error
+        remedy = "make room there, or name another path" if error.errno in _FULL else "name another path"
+        raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error

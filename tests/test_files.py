@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -48,5 +49,18 @@ def test_a_path_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, 
     (tmp_path / "a file").write_text("")
     (tmp_path / "a directory").mkdir()
     (tmp_path / "a directory" / "kept").write_text("")
-    with pytest.raises(FilePerfError, match=r"cannot write .*: \w+"):
+    with pytest.raises(FilePerfError, match=r"cannot write .*: \w.*; name another path$"):
         write_text(tmp_path / place, "{}")
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "run.json"
+    with pytest.raises(FilePerfError) as raised:
+        write_text(path, "{}")
+    assert str(raised.value) == (
+        f"cannot write {path}: {os.strerror(errno.ENOSPC)}; make room there, or name another path"
+    )

@@ -16,7 +16,6 @@ LIVE_INTERVAL_S = 0.1
 """Ten updates a second look smooth; more cost the machine under test."""
 PLAIN_AFTER_S = 30.0
 """A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
-PLAIN_WIDTH = 120
 _BAR_CELLS = 12
 _LEAST_TITLE_CELLS = 16
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
@@ -46,8 +45,11 @@ class ProgressLine:
     failures: int
 
 
-def progress_text(line: ProgressLine, width: int) -> str:
-    """Returns the moment on one line of at most `width` cells; the least important parts are left out first."""
+def progress_text(line: ProgressLine, width: int | None = None) -> str:
+    """Returns the moment on one line.
+
+    Where a `width` is given it has at most so many cells: the least important parts are left out first.
+    """
     boot = f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(line.phase, line.phase) + boot)]
     if line.total_s:
@@ -65,6 +67,8 @@ def progress_text(line: ProgressLine, width: int) -> str:
     if line.failures:
         parts.append((0, f"{line.failures:,} failed"))
     title = plain(line.title)
+    if width is None:
+        return "  ".join((title, *(text for _, text in parts)))
     least = min(cells(title), _LEAST_TITLE_CELLS)
     while len(parts) > 1 and least + sum(2 + cells(text) for _, text in parts) > width:
         parts.remove(max(parts))
@@ -117,7 +121,7 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Writes for a log: one line for each test that takes long, and none for others."""
+    """Writes for a log: one line for each test that takes long, and none for others. A line has all there is to say."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -132,7 +136,7 @@ class PlainProgress:
             self._due_s = now_s + PLAIN_AFTER_S
         if now_s >= self._due_s:
             self._due_s = float("inf")
-            _write(self._stream, f"fileperf: {progress_text(line, PLAIN_WIDTH - len('fileperf: '))}\n")
+            _write(self._stream, f"fileperf: {progress_text(line)}\n")
 
     def done(self) -> None:
         """The next moment starts another test."""

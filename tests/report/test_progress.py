@@ -115,6 +115,19 @@ def test_plain_progress_is_one_line_for_each_test_that_takes_long() -> None:
     ]
 
 
+def test_plain_progress_cuts_nothing() -> None:
+    """A log has no width, and who reads it cannot make it wider."""
+    title = "test_upload[form-of-many-parts], again: p99 is not known well, as its boots differ by more than 1.5 %"
+    stream, clock = io.StringIO(), Clock()
+    log = PlainProgress(stream, clock=clock)
+    for now_s in (0.0, 31.0):
+        clock.now_s = now_s
+        log.update(replace(LINE, title=title, failures=3))
+    (text,) = stream.getvalue().splitlines()
+    assert text.startswith(f"fileperf: {title}  measuring 2/3  ")
+    assert text.endswith("  2,050/s  p99 31.0 ms  6,412 requests  3 failed")
+
+
 def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
     stream, clock = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), Clock()
     log = PlainProgress(stream, clock=clock)
