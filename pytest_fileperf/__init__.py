@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_fileperf.drive.user import Client
     from pytest_fileperf.errors import (
         AppLoadError,
         AppMissingError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     )
     from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plan.pause import Pause, exponential, uniform
     from pytest_fileperf.plan.payload import Payload, payload
     from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
@@ -52,6 +54,7 @@ __all__ = (
     "BaseDiedError",
     "BaseSetupError",
     "BaselineError",
+    "Client",
     "Command",
     "FileLimitError",
     "FilePerf",
@@ -66,6 +69,7 @@ __all__ = (
     "MarkerKeys",
     "Measurement",
     "NotMeasuredError",
+    "Pause",
     "Payload",
     "PerformanceError",
     "PlanError",
@@ -83,11 +87,14 @@ __all__ = (
     "Url",
     "Uvicorn",
     "__version__",
+    "exponential",
     "payload",
+    "uniform",
 )
 
 _HOMES = {
     "AsyncFilePerf": "plugin.verbs",
+    "Client": "drive.user",
     "Command": "serve.spec",
     "FilePerf": "plugin.verbs",
     "Gunicorn": "serve.spec",
@@ -96,6 +103,7 @@ _HOMES = {
     "LoadTransport": "wire.transport",
     "MarkerKeys": "plugin.keywords",
     "Measurement": "measure.measurement",
+    "Pause": "plan.pause",
     "Payload": "plan.payload",
     "RequestKeywords": "plugin.keywords",
     "RunningServer": "serve.running",
@@ -103,7 +111,9 @@ _HOMES = {
     "StreamingASGITransport": "wire.asgi",
     "Url": "serve.spec",
     "Uvicorn": "serve.spec",
+    "exponential": "plan.pause",
     "payload": "plan.payload",
+    "uniform": "plan.pause",
 }
 """The modules the names come from; errors come from `errors`."""
 

@@ -7,7 +7,7 @@ import hashlib
 import httpx
 import pytest
 
-from pytest_fileperf import LoadTransport, payload
+from pytest_fileperf import Client, LoadTransport, exponential, payload, uniform
 
 
 async def roundtrip(client: httpx.AsyncClient) -> None:
@@ -20,6 +20,23 @@ async def roundtrip(client: httpx.AsyncClient) -> None:
 
 def test_roundtrip(fileperf):
     fileperf.run(roundtrip, connections=8)
+
+
+def test_users_who_think(fileperf):
+    result = fileperf.get("/health", connections=50, pause=exponential("0.5s"), gate="p50")
+    assert result.latency.p99 < 30  # seconds
+
+
+async def look_around(client: Client) -> None:
+    """Looks at a page, reads it, and goes on to the next."""
+    (await client.get("/health")).raise_for_status()
+    await client.pause(uniform("50ms", "100ms"))
+    (await client.get("/health")).raise_for_status()
+
+
+def test_pauses_in_a_journey(fileperf):
+    result = fileperf.run(look_around, connections=8, pause="0.1s", gate="none")
+    assert result.latency.min < 30  # seconds
 
 
 def test_checked_download(fileperf):

@@ -76,6 +76,7 @@ async def run_alternating(
             due=None,
             leads=None,
             first=load.recorder.first(),
+            paused_ns=load.recorder.paused_ns,
         )
         for side, load in zip(Side, loads, strict=True)
     )

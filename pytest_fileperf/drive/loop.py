@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic_ns
 from typing import Protocol
 
 from pytest_fileperf.drive.timer import Timer
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
+from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.units import format_duration
 
 __all__ = ("LoadLoop", "Slot")
@@ -50,8 +51,12 @@ class LoadLoop:
     connections at work than needed.
     """
 
-    def __init__(self, *, pacing: Pacing, recorder: Recorder, timeout_ns: int) -> None:
+    def __init__(self, *, pacing: Pacing, recorder: Recorder, timeout_ns: int, pause: Pause | None = None) -> None:
+        """Slots `pause` before each piece of work; that makes sense where they need not be free when work is due."""
         self._pacing = pacing
+        self._pauses = None if pause is None else pause.of_users()
+        self._pauses_of: dict[Slot, Iterator[int]] = {}
+        self._pausing: dict[Slot, asyncio.TimerHandle] = {}
         self._recorder = recorder
         self.timeout_ns = timeout_ns
         """A piece of work may take this long; before it begins, it may wait as long for a slot."""
@@ -62,7 +67,7 @@ class LoadLoop:
         self.started = 0
         """Pieces of work that were due so far: begun, or dropped."""
         self._free: deque[Slot] = deque()
-        self.slots_rest = pacing.slots_rest
+        self.slots_rest = pacing.slots_rest or pause is not None
         """Whether slots may be without work while there is load."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
@@ -91,6 +96,7 @@ class LoadLoop:
             self._is_over = True  # slots that are cut off get free, and must begin nothing more
             sweeper.cancel()
             self._timer.close()
+            self._woken_for_nothing()
 
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free for its next piece of work.
@@ -98,10 +104,31 @@ class LoadLoop:
         Work begins when the event loop has dealt with everything that arrived together: answers are read first and
         requests written after them, as wrk does. Writing a large body evicts what reading needs from the CPU's cache.
         """
+        if self._pauses is not None:
+            self._pause(slot, self._pauses)
+            return
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._start_free)
         self._free.append(slot)
+
+    def _has_paused(self, slot: Slot) -> None:
+        del self._pausing[slot]
+        self._free.append(slot)
+        self._start_free()
+
+    def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
+        """Lets a slot pause; it retires where there is no work when the pause is over."""
+        if slot not in self._pauses_of:
+            self._pauses_of[slot] = next(pauses)
+        pause_ns = next(self._pauses_of[slot])
+        elapsed_ns, due = monotonic_ns() - self._origin_ns, self._pacing.due
+        if due(elapsed_ns + pause_ns, self.started, self._slots - 1) is not None:
+            self._pausing[slot] = self._loop.call_later(pause_ns / 1e9, self._has_paused, slot)
+        elif due(elapsed_ns, self.started, self._slots - 1) is not None:
+            self._retire(1)
+        else:
+            self._retire(1 + self._woken_for_nothing())
 
     def _start_free(self) -> None:
         """Starts due work on free slots, sets the timer for work to come, and retires slots when there is no more."""
@@ -117,7 +144,9 @@ class LoadLoop:
             elapsed_ns = now_ns - self._origin_ns
             due_ns = due(elapsed_ns, self.started, self._slots - len(free))
             if due_ns is None:
-                self._retire(len(free))
+                count = len(free) + self._woken_for_nothing()
+                free.clear()
+                self._retire(count)
                 return
             if due_ns > elapsed_ns:
                 assert self._timer is not None
@@ -133,8 +162,15 @@ class LoadLoop:
             self._woken = True
             self._loop.call_soon(self._start_free)
 
+    def _woken_for_nothing(self) -> int:
+        """Ends the pauses of slots that would find no more work; returns how many they are."""
+        count = len(self._pausing)
+        for timer in self._pausing.values():
+            timer.cancel()
+        self._pausing.clear()
+        return count
+
     def _retire(self, count: int) -> None:
-        self._free.clear()
         self._slots -= count
         if self._slots == 0 and not self._ended.done():
             self._ended.set_result(None)

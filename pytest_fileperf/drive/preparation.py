@@ -17,6 +17,7 @@ from pytest_fileperf.drive.loop import LoadLoop, Slot
 from pytest_fileperf.drive.opening import open_all
 from pytest_fileperf.drive.slots import ClientSlot, Drawing, ReplaySlot, Sent, VaryingSlot
 from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
+from pytest_fileperf.drive.user import Client
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.alternation import Alternation
@@ -85,9 +86,10 @@ async def prepared(
     """
     scratch, timeout_s = Scratch(), plan.timeout_ns / 1e9
 
-    def new_client() -> LoadClient:
+    def new_client(number: int = 0) -> Client:
         own = target.transport
-        return LoadClient(
+        return Client(
+            number=number,
             transport=own() if own is not None else LoadTransport(loopback_only=True, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
@@ -95,12 +97,15 @@ async def prepared(
             payload_files=files,
         )
 
-    loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns)
+    pause = plan.pause if isinstance(plan, LoadPlan) else None
+    loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pause=pause)
     make, why = (None, "") if target.transport is not None else _replaying(work, new_client, plan.connections)
     slots: Sequence[Slot]
     if make is None:
         calls = _calls(work, recorder, plan.connections)
-        slots = [_client_slot(work, call, loop, recorder, new_client(), stack) for call in calls]
+        slots = [
+            _client_slot(work, call, loop, recorder, new_client(number), stack) for number, call in enumerate(calls)
+        ]
     else:
         url = httpx.URL(target.url)
         origin = Origin(url.scheme, url.host, url.port or 80)
@@ -122,7 +127,7 @@ _MakeReplay: TypeAlias = Callable[[int, LoadLoop, Recorder, _Connect], ReplaySlo
 """Makes the slot of a connection, by its number."""
 
 
-def _replaying(work: Work, new_client: Callable[[], LoadClient], connections: int) -> tuple[_MakeReplay | None, str]:
+def _replaying(work: Work, new_client: Callable[[], Client], connections: int) -> tuple[_MakeReplay | None, str]:
     """Returns what makes slots that replay, or None and why it has to go through httpx's client."""
     if isinstance(work, Journey):
         return None, "a journey is code on a client"
@@ -195,7 +200,7 @@ def _connecting(origin: Origin, scratch: Scratch, known: KnownAnswers | None, *,
 
 
 def _client_slot(
-    work: Work, call: _Call, loop: LoadLoop, recorder: Recorder, client: LoadClient, stack: AsyncExitStack
+    work: Work, call: _Call, loop: LoadLoop, recorder: Recorder, client: Client, stack: AsyncExitStack
 ) -> ClientSlot:
     if isinstance(work, Journey):
         watch_answers(client, recorder)
@@ -204,7 +209,7 @@ def _client_slot(
     return slot
 
 
-_Call: TypeAlias = Callable[[LoadClient, Sent], Awaitable[object]]
+_Call: TypeAlias = Callable[[Client, Sent], Awaitable[object]]
 
 
 def _calls(work: Work, recorder: Recorder, connections: int) -> Iterable[_Call]:

@@ -142,7 +142,7 @@ class Generator:
         self, plan: LoadPlan | Alternation, progress: Callable[[RunProgress], None], check: Callable[[], None]
     ) -> tuple[RunResult, ...] | Exception:
         """Waits for the end of a run; raises GeneratorError where none comes."""
-        longest_s = plan.longest_ns / 1e9 + _GRACE_S
+        longest_s = (plan.longest_ns + plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long as an answer
         deadline = monotonic() + longest_s
         while True:
             try:

@@ -57,6 +57,8 @@ class RunResult:
     """Open loop only."""
     first: Histogram
     """See `Boot`."""
+    paused_ns: int = 0
+    """How long its journeys paused in all."""
 
 
 async def run_load(
@@ -105,6 +107,7 @@ async def run_load(
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
         leads=recorder.leads(),
         first=recorder.first(),
+        paused_ns=recorder.paused_ns,
     )
 
 

@@ -12,11 +12,12 @@ import httpx
 
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
-from pytest_fileperf.wire.request import LoadClient, WireRequest
+from pytest_fileperf.wire.request import WireRequest
 from pytest_fileperf.wire.templates import Compiled, Row
 
 __all__ = (
@@ -244,7 +245,7 @@ class VaryingSlot(ReplaySlot):
 class Sent:
     """What one call of a journey or operation has sent and received."""
 
-    __slots__ = ("bytes_received", "bytes_sent", "due_ns", "first_byte_ns", "problem", "status")
+    __slots__ = ("bytes_received", "bytes_sent", "due_ns", "first_byte_ns", "paused_first_ns", "problem", "status")
 
     def __init__(self, due_ns: int | None = None) -> None:
         self.due_ns = due_ns
@@ -253,6 +254,8 @@ class Sent:
         """The status of the last answer, or the first status from 500 on."""
         self.first_byte_ns: int | None = None
         """When the first answer's head was there."""
+        self.paused_first_ns = 0
+        """How long its client had paused until then, since it was made."""
         self.bytes_sent = 0
         self.bytes_received = 0
         self.problem: tuple[str, str] | None = None
@@ -267,8 +270,8 @@ class ClientSlot:
         *,
         load: LoadLoop,
         recorder: Recorder,
-        client: LoadClient,
-        call: Callable[[LoadClient, Sent], Awaitable[object]],
+        client: Client,
+        call: Callable[[Client, Sent], Awaitable[object]],
         unchecked: bool,
     ) -> None:
         """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
@@ -284,6 +287,8 @@ class ClientSlot:
         self._started_ns: int | None = None
         self._due_ns: int | None = None
         self._expired = False
+        self._paused_before_ns = 0
+        """How long the client had paused before this call."""
         client.event_hooks["response"].append(self._on_response)
 
     def start(self, due_ns: int | None) -> None:
@@ -293,8 +298,11 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run())
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant."""
-        if self._task is not None and self._started_ns is not None and self._started_ns < started_before_ns:
+        """Cancels the coroutine if it began before that instant; its pauses do not count, up to as long a time."""
+        if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
+            return
+        paused_ns = min(self._client.paused_ns - self._paused_before_ns, self._load.timeout_ns)
+        if self._started_ns + paused_ns < started_before_ns:
             self._expired = True
             self._task.cancel()
 
@@ -311,6 +319,7 @@ class ClientSlot:
         sent = self._sent
         if sent.first_byte_ns is None:
             sent.first_byte_ns = monotonic_ns()
+            sent.paused_first_ns = self._client.paused_ns
         if sent.status is None or sent.status < 500:
             sent.status = response.status_code
         self._responses.append(response)
@@ -319,6 +328,7 @@ class ClientSlot:
         sent = self._sent = Sent(self._due_ns)
         self._responses = []
         self._expired = False
+        self._paused_before_ns = self._client.paused_ns
         started_ns = self._started_ns = monotonic_ns()
         try:
             await self._call(self._client, sent)
@@ -340,20 +350,30 @@ class ClientSlot:
         self._load.next(self)
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
+        paused_ns = self._client.paused_ns - self._paused_before_ns
         ended_ns, problem = monotonic_ns(), sent.problem
         if problem is None and self._unchecked and (sent.status or 0) >= 500:
             problem = f"status {sent.status}", f"answer {sent.status}"
-        if problem is None and ended_ns - started_ns > self._load.timeout_ns:
+        if problem is None and ended_ns - started_ns - paused_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
             self._recorder.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
             return
+        first_ns = sent.first_byte_ns or ended_ns
+        if paused_ns:
+            self._recorder.paused_ns += paused_ns
+            first_ns -= sent.paused_first_ns - self._paused_before_ns if sent.first_byte_ns else paused_ns
+            if self._due_ns is None:
+                # As if it had begun later, so that it still ends when it did.
+                started_ns, first_ns = started_ns + paused_ns, first_ns + paused_ns
+            else:
+                ended_ns -= paused_ns  # it was due when it was
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
             sent.bytes_received += response.num_bytes_downloaded
         self._recorder.success(
             started_ns,
-            sent.first_byte_ns or ended_ns,
+            first_ns,
             ended_ns,
             sent.status or 0,
             sent.bytes_sent,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, Pacing, RateRamp, Stage
+from pytest_fileperf.plan.pause import Pause
 
 __all__ = ("LoadPlan", "Ramp")
 
@@ -54,6 +55,9 @@ class LoadPlan:
     """Open loop: requests per second."""
     ramp: Ramp | None = None
     """Its length is the rounds' together, without warm-up."""
+
+    pause: Pause | None = None
+    """How long each connection waits before its next request; of a closed loop only."""
 
     @property
     def counted(self) -> bool:

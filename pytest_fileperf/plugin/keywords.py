@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict
 
+from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.request_types import Auth, Content, Cookies, Files, Headers, Params
 from pytest_fileperf.serve.spec import ServerSpec
 
 if TYPE_CHECKING:
     import httpx
+
+    from pytest_fileperf.drive.user import Client
 
 __all__ = ("Journey", "MarkerKeys", "RequestKeywords", "StreamKeywords")
 
@@ -24,9 +27,8 @@ Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[
 Teardown: TypeAlias = (
     "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object] | Setup"
 )
-Journey: TypeAlias = (
-    "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.AsyncClient, Never], Awaitable[object]]"
-)
+Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]]"
+# A function of any `httpx.AsyncClient` is one of these, too.
 # A function may make the rows, of what the setup returned or of nothing.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
@@ -55,6 +57,9 @@ class MarkerKeys(TypedDict, total=False):
     """How many rounds the duration is divided into (default 12); the statistics count rounds."""
     warmup: float | str | None
     """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.3)."""
+    pause: float | str | Pause | None
+    """Think time: how long each connection waits between its requests, which counts as no latency: `"1s"`, seconds,
+    `uniform("0.5s", "2s")` or `exponential("1s")`. Of a closed loop only."""
     timeout: float | str | None
     """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
     boots: int | str | None

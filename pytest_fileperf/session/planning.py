@@ -49,6 +49,8 @@ _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
+_PAUSES_A_TURN = 3
+"""Of a load with pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,7 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
         requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
         limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
         plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
-        return replace(plan, requests=requests)
+        return replace(plan, requests=requests, pause=None)
     if settings.requests is not None:
         plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)
         return replace(plan, requests=settings.requests)
@@ -232,6 +234,7 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
         timeout_ns=settings.timeout_ns,
         rate=settings.rate,
         ramp=settings.ramp,
+        pause=settings.pause,
     )
 
 
@@ -243,6 +246,7 @@ def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most
         round_ns=round_ns,
         rounds=1,
         timeout_ns=settings.timeout_ns,
+        pause=settings.pause,
     )
 
 
@@ -251,6 +255,8 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
     shape = {"requests": plan.requests, "burst": plan.burst, "rate": plan.rate}
     load: dict[str, object] = {"connections": plan.connections}
     load |= {name: value for name, value in shape.items() if value is not None}
+    if plan.pause is not None:
+        load["pause"] = plan.pause.identity()
     if plan.ramp is not None:
         stages = [[stage.duration_ns / 1e9, stage.target] for stage in plan.ramp.stages]
         load["ramp of rate" if plan.ramp.of_rate else "ramp of connections"] = stages
@@ -261,6 +267,8 @@ def load_title(plan: LoadPlan, boots: int) -> str:
     """Returns the load in words: `32 connections, 6 s`."""
     seconds = format_duration(boots * plan.rounds * plan.round_ns)
     at_most = f"at most {plan.connections} connections"
+    if plan.pause is not None:
+        return f"{load_title(replace(plan, pause=None), boots)}, pauses of {plan.pause}"
     if plan.requests is not None:
         return f"{plan.connections} connections, {plan.requests} requests"
     if plan.burst is not None:
@@ -285,6 +293,10 @@ def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
     """Returns the load of one turn where that is a load of its own, or None."""
     if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
         return _load_plan(settings, 1, smoke=False)
+    if settings.pause is not None:
+        # The other side's turns would be pauses, too.
+        round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
+        return _one_round(settings, round_ns, warmup_ns=pace.warmup_ns)
     if settings.rate is None:
         return None
     least_ns = round(_RATE_TURN_REQUESTS / settings.rate * 1e9)

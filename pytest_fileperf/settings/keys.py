@@ -12,6 +12,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.plan.pause import parse_pause
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.servers import parse_server
@@ -287,6 +288,7 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "max_duration": parse_positive_duration_ns,
     "rounds": parse_count,
     "warmup": _duration_ns,
+    "pause": parse_pause,
     "timeout": parse_positive_duration_ns,
     "boots": parse_count,
     "app": _app,

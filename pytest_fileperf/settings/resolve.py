@@ -9,6 +9,7 @@ from dataclasses import replace as replaced
 
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.plan.load import Ramp
+from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
@@ -49,6 +50,8 @@ class Settings:
     """Requests that are due per second, whatever the server does."""
     ramp: Ramp | None = None
     """Stages of rates or connections; they take their own time, not `duration_ns`."""
+    pause: Pause | None = None
+    """How long each connection waits before its next request."""
     duration_ns: int = DEFAULT_DURATION_NS
     """Of the whole measurement, over all boots, without warm-up."""
     rounds: int = DEFAULT_ROUNDS
@@ -103,6 +106,7 @@ def resolve(
     server, found = _server_with_workers(chosen)
     problems += found
     problems += _keep_one_shape(chosen)
+    problems += _unfit_pause(chosen)
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
     if problems:
         raise PlanError(*dict.fromkeys(problems))
@@ -144,6 +148,16 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
     if len(closest) < 2:
         return ()
     return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load: give one of them",)
+
+
+def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
+    """Returns a problem where users pause, and requests are due whatever users do."""
+    given = {key: value for key, (_, value) in chosen.items() if value is not None}
+    ramp = given.get("ramp")
+    shape = next((key for key in ("rate", "burst") if key in given), "ramp" if isinstance(ramp, Ramp) else "")
+    if "pause" not in given or not shape or (isinstance(ramp, Ramp) and not ramp.of_rate):
+        return ()
+    return (f"pause is what users do who wait for answers, and {shape} sends whatever users do: give one of them",)
 
 
 def _connections(given: Mapping[str, object]) -> object:

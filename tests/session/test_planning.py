@@ -209,3 +209,19 @@ def test_each_gate_has_a_tolerance() -> None:
 
 def test_the_first_pairs_are_short() -> None:
     assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]
+
+
+def test_a_load_with_pauses_says_so_and_compares_only_with_the_same() -> None:
+    plan = alone(pause="1s", connections=5, duration="3s").load
+    assert load_identity(plan)["pause"] == {"low": 1.0, "high": 1.0}
+    assert load_title(plan, 3) == "5 connections, 3.00 s, pauses of 1.00 s"
+    assert smoked(pause="1s").load.pause is None
+
+
+def test_users_who_pause_are_compared_in_whole_loads() -> None:
+    """In short turns each user would pause in the other side's."""
+    turn = compared(pause="2s").turn
+    assert turn is not None
+    assert turn.pause is not None
+    assert turn.round_ns == 6 * SECOND
+    assert compared().turn is None

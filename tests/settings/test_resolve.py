@@ -11,6 +11,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.plugin.arguments import EXPECTATIONS
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
@@ -340,3 +341,17 @@ def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer(
         "fileperf_duration:",
         "fileperf_server:",
     ]
+
+
+def test_users_pause_in_a_closed_loop() -> None:
+    assert settings(verb={"pause": "1s"}).pause == Pause(low_ns=10**9, high_ns=10**9)
+    assert settings(verb={"pause": 0}).pause is None
+    assert settings(verb={"pause": "1s", "requests": 5}).pause is not None
+    assert settings(verb={"pause": "1s", "ramp": "10s:50"}).pause is not None
+
+
+@pytest.mark.parametrize("shape", [{"rate": 10}, {"burst": 10}, {"ramp": "10s:50/s"}])
+def test_users_who_pause_are_no_open_loop(shape: dict[str, object]) -> None:
+    with pytest.raises(PlanError, match=f"pause is what users do who wait for answers, and {next(iter(shape))} sends"):
+        settings(verb={"pause": "1s", **shape})
+    assert settings(verb={"pause": None, **shape}, marker={"pause": "1s"}).pause is None

@@ -12,6 +12,7 @@ import httpx
 
 from pytest_fileperf import (
     AsyncFilePerf,
+    Client,
     Command,
     FilePerf,
     Gunicorn,
@@ -25,7 +26,9 @@ from pytest_fileperf import (
     Url,
     Uvicorn,
     __version__,
+    exponential,
     payload,
+    uniform,
 )
 
 
@@ -43,6 +46,17 @@ async def sized(client: httpx.AsyncClient, size: int) -> int:
 
 async def fill(client: httpx.AsyncClient) -> list[str]:
     return [(await client.post("/items")).json()["id"]]
+
+
+async def thoughtful(client: Client) -> None:
+    (await client.get("/")).raise_for_status()
+    await client.pause("1s")
+    await client.pause(uniform(0.5, "2s", seed=7))
+
+
+async def thoughtful_with(client: Client, ids: list[str]) -> None:
+    await client.pause(exponential("1s"))
+    await client.get(f"/items/{ids[0]}")
 
 
 def fill_plainly(client: httpx.Client) -> list[str]:
@@ -149,6 +163,10 @@ def streams(fileperf: FilePerf) -> None:
 def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey)
     fileperf.run(journey, connections=20, max_p99="1s", gate=("rps",))
+    fileperf.run(thoughtful, pause="1s")
+    fileperf.run(thoughtful_with, setup=fill, pause=0.5)
+    fileperf.get("/", pause=exponential("1s"))
+    fileperf.get("/", pause=uniform("0.5s", "2s"), requests=10)
     fileperf.run(functools.partial(sized, size=5), rate=10)
 
 

@@ -65,6 +65,7 @@ def values(fileperf: FilePerf) -> None:
     fileperf.post("/", files=b"raw")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/{id}", feed=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/{id}", feed=["a"], order="random")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.get("/", pause=["1s"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", setup="fill")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.request(5, "/")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

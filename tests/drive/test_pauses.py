@@ -1,0 +1,151 @@
+"""Users that pause: between their requests, and within a journey. No figure has the pauses in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from time import monotonic_ns
+
+import httpx
+import pytest
+from drive.scripted import answer
+from drive.test_loop import FakeSlot
+from drive.test_run import counted, run, totals
+
+from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.user import Client
+from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plan.pacing import ClosedLoop
+from pytest_fileperf.plan.pause import Pause, parse_pause
+
+MS = 1_000_000
+
+
+def load(pacing: ClosedLoop, pause: Pause | None, slots: int) -> tuple[int, int]:
+    """Returns how many pieces of work were begun, and how long that took."""
+
+    async def main() -> tuple[int, int]:
+        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, pause=pause)
+        begun_ns = monotonic_ns()
+        await asyncio.wait_for(loop.run([FakeSlot(loop, lambda: None) for _ in range(slots)], origin_ns=begun_ns), 20)
+        return loop.started, monotonic_ns() - begun_ns
+
+    return asyncio.run(main())
+
+
+def test_slots_pause_before_each_piece_of_work() -> None:
+    started, took_ns = load(ClosedLoop(duration_ns=10_000 * MS, requests=4), parse_pause("50ms"), slots=1)
+    assert started == 4
+    assert took_ns >= 3 * 45 * MS
+
+
+def test_a_pause_that_is_longer_than_the_load_does_not_make_it_longer() -> None:
+    assert load(ClosedLoop(duration_ns=50 * MS), parse_pause(3600), slots=5)[0] <= 1
+
+
+def test_slots_that_pause_end_with_the_number_of_requests() -> None:
+    """Each has paused for a part of an hour when another one begins the last request."""
+    started, _ = load(ClosedLoop(duration_ns=10**15, requests=3), Pause(low_ns=0, high_ns=20 * MS), slots=8)
+    assert started == 3
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+async def reader(client: Client) -> None:
+    (await client.get("/")).raise_for_status()
+    await client.pause("50ms")
+    await asyncio.gather(client.pause(0.02), client.pause("20ms"))  # counts once
+    (await client.get("/")).raise_for_status()
+
+
+async def thinker(client: Client) -> None:
+    await client.pause("30ms")
+    (await client.get("/")).raise_for_status()
+
+
+def latency_ns(result: RunResult) -> int:
+    return sum(round_.latency.sum_ns for round_ in result.rounds)
+
+
+def test_pauses_of_a_journey_are_in_no_latency() -> None:
+    begun_ns = monotonic_ns()
+    result = run(hello, Journey(name="reader", function=reader), counted(3))
+    took_ns = monotonic_ns() - begun_ns
+
+    assert totals(result) == (3, {})
+    assert result.paused_ns >= 3 * 68 * MS
+    assert latency_ns(result) + result.paused_ns <= took_ns
+    assert 0 < sum(round_.ttfb.sum_ns for round_ in result.rounds) <= latency_ns(result)
+
+
+def test_a_pause_before_the_first_answer_is_not_in_the_time_to_it() -> None:
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=200 * MS, rounds=1, timeout_ns=5000 * MS, rate=20)
+    for own in (plan, counted(3)):
+        begun_ns = monotonic_ns()
+        result = run(hello, Journey(name="thinker", function=thinker), own)
+        took_ns = monotonic_ns() - begun_ns
+        good, failures = totals(result)
+        assert (good > 1, failures) == (True, {})
+        first_ns = [round_.ttfb.max_ns for round_ in result.rounds]
+        assert max(first_ns) + result.paused_ns // good <= took_ns
+        assert all(round_.ttfb.max_ns <= round_.latency.max_ns for round_ in result.rounds)
+
+
+def test_a_pause_is_not_taken_for_an_answer_that_takes_too_long() -> None:
+    async def patient(client: Client) -> None:
+        await client.pause("300ms")
+        await client.get("/")
+
+    assert totals(run(hello, Journey(name="patient", function=patient), counted(1, timeout_ms=250))) == (1, {})
+
+
+def test_a_journey_that_pauses_for_longer_than_the_time_limit_has_failed_in_the_end() -> None:
+    async def asleep(client: Client) -> None:
+        await client.pause(3600)
+
+    assert totals(run(hello, Journey(name="asleep", function=asleep), counted(1, timeout_ms=100))) == (
+        0,
+        {"timeout": 1},
+    )
+
+
+def test_a_wrong_pause_is_a_failure_that_says_what_to_write() -> None:
+    async def wrong(client: Client) -> None:
+        await client.pause("soon")
+
+    assert totals(run(hello, Journey(name="wrong", function=wrong), counted(1))) == (0, {"ValueError": 1})
+
+
+def test_requests_are_replayed_with_pauses_between_them() -> None:
+    result = run(hello, plan=replace(counted(6, connections=2), pause=parse_pause("20ms")))
+    assert totals(result) == (6, {})
+
+
+def test_what_a_user_keeps_stays_with_that_user() -> None:
+    """Cookies that an answer sets come back from the same client only."""
+
+    async def shop(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"", extra=f"Set-Cookie: user={number}; Path=/\r\n"))
+
+    async def visit(client: httpx.AsyncClient) -> None:
+        before = client.cookies.get("user")
+        await client.get("/")
+        assert before is None or client.cookies.get("user") != before
+
+    assert totals(run(shop, Journey(name="visit", function=visit), counted(6, connections=2))) == (6, {})
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_user_has_pauses_of_its_own_by_the_seed(number: int) -> None:
+    async def drawn(user: int) -> int:
+        async with Client(number=user) as client:
+            await client.pause(Pause(low_ns=1 * MS, high_ns=2 * MS))
+            return client.paused_ns
+
+    assert asyncio.run(drawn(number)) >= 0.9 * MS
