@@ -1,4 +1,4 @@
-"""A small app whose answers come in pieces: server-sent events, JSON lines, and a long download."""
+"""A small app whose answers come in pieces: server-sent events, JSON lines, a long download, messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from fastapi.responses import StreamingResponse
 
 app = FastAPI()
@@ -48,3 +48,11 @@ async def film(pieces: int = 64) -> StreamingResponse:
             yield bytes(64 * 1024)
 
     return StreamingResponse(parts(), media_type="video/mp4")
+
+
+@app.websocket("/echo")
+async def echo(socket: WebSocket) -> None:
+    """Sends back what comes, until the client goes."""
+    await socket.accept()
+    async for text in socket.iter_text():
+        await socket.send_text(text)

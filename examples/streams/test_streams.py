@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
+
 import httpx
 import pytest
+from httpx_ws import aconnect_ws
 
 pytestmark = pytest.mark.fileperf(app="streams.app:app")
 
@@ -51,3 +54,21 @@ def test_events_in_a_journey(fileperf):
 def test_pieces_in_a_journey(fileperf):
     result = fileperf.run(watch_film, connections=4, gate="none")
     assert result.events.gap.count > 0
+
+
+TLS = ssl.create_default_context()  # one for all clients: making it takes longer than ten messages
+
+
+async def chat(client: httpx.AsyncClient) -> None:
+    """Opens a WebSocket, and sends ten messages that come back."""
+    async with (
+        httpx.AsyncClient(base_url=client.base_url, verify=TLS) as own,
+        aconnect_ws("/echo", own) as socket,
+    ):
+        for number in range(10):
+            await socket.send_text(f"message {number}")
+            assert await socket.receive_text() == f"message {number}"
+
+
+def test_websocket(fileperf):
+    fileperf.run(chat, connections=4, gate="none")
