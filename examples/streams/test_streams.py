@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-
 import httpx
 import pytest
 from httpx_ws import aconnect_ws
@@ -56,13 +54,10 @@ def test_pieces_in_a_journey(fileperf):
     assert result.events.gap.count > 0
 
 
-TLS = ssl.create_default_context()  # one for all clients: making it takes longer than ten messages
-
-
 async def chat(client: httpx.AsyncClient) -> None:
     """Opens a WebSocket, and sends ten messages that come back."""
     async with (
-        httpx.AsyncClient(base_url=client.base_url, verify=TLS) as own,
+        httpx.AsyncClient(base_url=client.base_url) as own,
         aconnect_ws("/echo", own) as socket,
     ):
         for number in range(10):
