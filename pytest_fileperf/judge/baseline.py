@@ -215,6 +215,6 @@ def _delete(path: Path) -> None:
 
 def _damaged(path: Path, reason: str) -> BaselineError:
     return BaselineError(
-        f"baseline {path} is damaged: {reason}\n"
+        f"a baseline is damaged: {reason} ({path})\n"  # the path may be long, and the line may be cut
         "restore it from version control, or delete it and store a new one with --fileperf-update"
     )

@@ -49,11 +49,12 @@ class ShortSummary:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Lets the one line about a failure begin with figures, not with the name of an exception.
 
-        pytest shows it in its short test summary, in full where `CI` is set, and in JUnit XML.
+        pytest shows it in its short test summary, in full where `CI` is set, and in JUnit XML. Files of the project are
+        named from its root directory, as the line may be cut.
         """
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
@@ -61,7 +62,8 @@ class ShortSummary:
         if crash is not None and isinstance(error, (FilePerfError, PerformanceError)):
             from pytest_fileperf.report.verdict_text import headline
 
-            crash.message = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
+            text = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
+            crash.message = text.replace(f"{item.config.rootpath}{os.sep}", "")
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

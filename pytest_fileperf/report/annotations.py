@@ -85,7 +85,7 @@ def _of(result: Result, root: PurePosixPath) -> Iterator[Annotation]:
     elif standing.is_undecided:
         yield said(Level.WARNING, standing.value, undecided_texts(result))
     elif standing is Standing.NEW and not result.baseline_written:
-        yield said(Level.WARNING, standing.value, (text for _, text in reasons(result)))
+        yield said(Level.WARNING, standing.value, (why.text for why in reasons(result)))
     if world_outcome(result.verdict) is Outcome.REGRESSED:
         yield said(Level.WARNING, SLOWER_WORLD, [world_text(result.verdict)])
 

@@ -9,7 +9,7 @@ What a failed test has told in its own message is not said again. Everything els
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,9 +17,9 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report.comparisons import code_text, compared, is_world_notable, world_outcome
+from pytest_fileperf.report.comparisons import FIGURES_ONLY, code_text, compared, is_world_notable, world_outcome
 from pytest_fileperf.report.counts import hints, unstored
-from pytest_fileperf.report.details import busy_text, is_notable, reasons, saturated_text, traced_text
+from pytest_fileperf.report.details import Why, busy_text, is_notable, reasons, saturated_text, traced_text
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
     event_lines,
@@ -112,7 +112,7 @@ def _figure(name: str, before: str, after: str, result: Result) -> str:
 class _Under:
     """The lines below a row."""
 
-    common: frozenset[tuple[Outcome, str]]
+    common: frozenset[Why]
     """Reasons that all results have, which are said once at the end."""
     told: Collection[str]
     worlds: bool
@@ -138,7 +138,7 @@ class _Under:
                 lines += [f"  {line}" for line in result.explanation.text.splitlines()]
             lines += failure_lines(result, width=width, colour=colour)
             own = [reason for reason in _reasons(result) if reason not in self.common]
-            lines += reason_lines(own, indent=2, width=width, colour=colour)
+            lines += reason_lines(own, indent=2, width=width, colour=colour, above=gates)
         if not result.smoke:
             lines += event_lines(result, width=width, colour=colour)
         if result.measurement.open_loop and not result.smoke:
@@ -150,11 +150,11 @@ class _Under:
         return lines
 
 
-def _reasons(result: Result) -> list[tuple[Outcome, str]]:
+def _reasons(result: Result) -> list[Why]:
     """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
     if result.verdict.against and not result.verdict.code:
         return list(reasons(result, but=_UNSAID[:1]))
-    return [(outcome, text) for outcome, text in reasons(result, but=_UNSAID) if outcome is not Outcome.PASS]
+    return [said for said in reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
 
 
 def _notes(result: Result) -> list[str]:
@@ -165,10 +165,14 @@ def _notes(result: Result) -> list[str]:
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
     if result.standing not in _WELL and (text := str(result.background or "")):
         found.append(text)
-    code = code_text(result.verdict, with_title=True)
-    if "was stored" in code or "were stored" in code:  # or was to be stored, and is not
+    if _says_stored(code := code_text(result.verdict, with_title=True)):
         found += [text for text in code.split("; ") if "stored" in text]
     return found
+
+
+def _says_stored(code: str) -> bool:
+    """Returns whether a baseline was stored, or was to be stored and is not."""
+    return "was stored" in code or "were stored" in code
 
 
 def _is_limited_elsewhere(result: Result) -> bool:
@@ -187,7 +191,7 @@ def _one_limit(results: Sequence[Result]) -> LimitKind | None:
     return kinds.pop() if len(results) > 1 and len(kinds) == 1 else None
 
 
-def _common(results: Sequence[Result], told: Collection[str]) -> frozenset[tuple[Outcome, str]]:
+def _common(results: Sequence[Result], told: Collection[str]) -> frozenset[Why]:
     """Returns the reasons that all of several results have, unless their failures told them."""
     found = [frozenset(_reasons(result)) for result in results]
     if len(found) < 2 or all(_is_told(result, told) for result in results):
@@ -206,7 +210,8 @@ def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: 
     results = record.results
     found = reason_lines(sorted(under.common), indent=0, width=width, colour=under.colour)
     limited = [] if under.one_limit is None else [limited_by(under.one_limit)]
-    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results), *hints(results)]
+    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results)]
+    notes += [*_by_figures_only(result for result in results if not _is_told(result, under.told)), *hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
         notes.append("~ fewer requests than the percentile needs")
     notes.append(_brackets(record))
@@ -222,8 +227,26 @@ def _busy(results: Sequence[Result]) -> str:
     if not hit:
         return ""
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))
-    others = f" (and in {format_count(len(hit) - 1, 'other test')})" if len(hit) > 1 else ""
-    return f"{busy_text(worst)} in {plain(worst.test.title)}{others}"
+    others = [result for result in hit if result is not worst]
+    return f"{busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
+
+
+def _by_figures_only(results: Iterable[Result]) -> list[str]:
+    """Returns a sentence for each reason why only stored figures compare, with the tests where no other line says it.
+
+    It is a weaker gate than was asked for, also where it is PASS.
+    """
+    tests: dict[str, list[str]] = {}
+    for result in results:
+        code = code_text(result.verdict, with_title=True)
+        if code.startswith(FIGURES_ONLY) and not _says_stored(code):
+            tests.setdefault(code.removeprefix(FIGURES_ONLY), []).append(plain(result.test.title))
+    return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
+
+
+def _first_of(titles: Sequence[str]) -> str:
+    """Returns `test_upload (and in 2 other tests)`."""
+    return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
 
 
 def _brackets(record: SessionRecord) -> str:

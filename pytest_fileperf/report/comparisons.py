@@ -16,6 +16,7 @@ from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.units import format_change
 
 __all__ = (
+    "FIGURES_ONLY",
     "NOT_YOUR_CODE",
     "base_name",
     "change_text",
@@ -29,6 +30,8 @@ __all__ = (
     "world_text",
 )
 
+FIGURES_ONLY = "only stored figures compare: "
+"""How it begins that the code of a baseline was not measured again, which tells less; why follows."""
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 
 

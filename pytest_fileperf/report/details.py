@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
@@ -22,6 +23,7 @@ __all__ = (
     "NOTABLE",
     "SPREAD",
     "STYLES",
+    "Why",
     "busy_text",
     "event_texts",
     "figure_lines",
@@ -59,7 +61,16 @@ _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
-def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[tuple[Outcome, str], ...]:
+class Why(NamedTuple):
+    """Why gates have an outcome."""
+
+    outcome: Outcome
+    text: str
+    """It begins with the metrics."""
+    metrics: tuple[str, ...]
+
+
+def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
     """Returns outcomes with the reasons that the judge gave, without some kinds of them.
 
     Metrics with equal reasons share one text.
@@ -72,11 +83,12 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[tuple[
             groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
-        text = f"{', '.join(member.metric for member in members)}: {reason}"
+        metrics = tuple(member.metric for member in members)
+        text = f"{', '.join(metrics)}: {reason}"
         unsaid = [_could_show(member) for member in members if _detectable_unsaid(member)]
         if unsaid:
             text += f" ({', '.join(unsaid)})"
-        found.append((outcome, text))
+        found.append(Why(outcome, text, metrics))
     return tuple(found)
 
 

@@ -216,7 +216,7 @@ def _remarks(result: Result) -> list[str]:
     world = world_text(result.verdict)
     said = [f"the world: {world}"] if world else []
     said += noise_texts(result)
-    said += (f"{outcome.value} {text}" for outcome, text in reasons(result))
+    said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
     broken = (check for check in result.verdict.limits if not check.holds and check.reason)
     said += (f"{check.name}: {plain(sentence(check.reason))}" for check in broken)
     if result.measurement.events.count and not result.smoke:

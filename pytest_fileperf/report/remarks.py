@@ -14,6 +14,7 @@ from pytest_fileperf.report.details import (
     INDENT,
     NOTABLE,
     STYLES,
+    Why,
     event_texts,
     limit_text,
     noise_texts,
@@ -77,11 +78,14 @@ def world_lines(result: Result, *, width: int, colour: bool) -> list[str]:
     return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, gap=1, colour=colour)
 
 
-def reason_lines(found: Iterable[tuple[Outcome, str]], *, indent: int, width: int, colour: bool) -> list[str]:
-    """Returns the lines of reasons, as `details.reasons` returns them."""
+def reason_lines(
+    found: Iterable[Why], *, indent: int, width: int, colour: bool, above: Iterable[MetricComparison] = ()
+) -> list[str]:
+    """Returns the lines of reasons, after the outcome, unless that ends the lines of all their gates `above`."""
+    shown = {comparison.metric for comparison in above}
     lines = []
-    for outcome, text in found:
-        lead = (outcome.value, STYLES[Standing(outcome.value)])
+    for outcome, text, metrics in found:
+        lead = None if shown.issuperset(metrics) else (outcome.value, STYLES[Standing(outcome.value)])
         lines += _prose(text, lead=lead, indent=indent, width=width, colour=colour)
     return lines
 

@@ -17,12 +17,11 @@ from typing import TypeVar
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.brief import brief_report
 from pytest_fileperf.report.comparisons import compared
 from pytest_fileperf.report.counts import summary_pieces
-from pytest_fileperf.report.details import figure_lines, notes, reasons, setting
+from pytest_fileperf.report.details import Why, figure_lines, notes, reasons, setting
 from pytest_fileperf.report.ranking_table import group_lines, member_names
 from pytest_fileperf.report.remarks import (
     failure_lines,
@@ -85,7 +84,7 @@ class _Said:
     """What is true of all results, and is said once."""
 
     setting: tuple[str, ...]
-    reasons: tuple[tuple[Outcome, str], ...] = ()
+    reasons: tuple[Why, ...] = ()
     notes: tuple[str, ...] = ()
     limiting: LimitKind | None = None
 
@@ -156,7 +155,7 @@ def _under(result: Result, said: _Said, *, width: int, colour: bool) -> list[str
     lines += limit_lines(result, width=width, colour=colour)
     lines += failure_lines(result, width=width, colour=colour, all_kinds=True)
     own = [reason for reason in reasons(result) if reason not in said.reasons]
-    lines += reason_lines(own, indent=2, width=width, colour=colour)
+    lines += reason_lines(own, indent=2, width=width, colour=colour, above=compared(result))
     for note in notes(result):
         if note not in said.notes:
             lines += note_lines(note, indent=2, width=width, colour=colour)

@@ -32,6 +32,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind,
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.report.comparisons import FIGURES_ONLY
 from pytest_fileperf.session.alone import identity_of, judged_by_limits, measure_alone
 from pytest_fileperf.session.baseline_code import BaselineCode, title_of
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan
@@ -43,8 +44,6 @@ from pytest_fileperf.versions.source import SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
 __all__ = ("StoredBaseline", "saying")
-
-_FIGURES = "only stored figures compare: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ class StoredBaseline:
         if code.here is not None:
             return self._same(task, rig, found, code.here, code.said)
         if code.base is None:
-            return self._by_figures(task, rig, _FIGURES + code.said, no_code=code.said)
+            return self._by_figures(task, rig, FIGURES_ONLY + code.said, no_code=code.said)
         if self.confirm == "auto" and self._is_steady(task, found):
             said = "stored figures decide, as this machine has proven steady"
             measured = self._by_figures(task, rig, said)
@@ -146,7 +145,7 @@ class StoredBaseline:
         """
         measured = measure_alone(task, self.alone, rig)
         if doubt := _why_not_the_same(measured, found, here, rig):
-            return self._judged_by_figures(task, measured, _FIGURES + doubt, no_code=doubt)
+            return self._judged_by_figures(task, measured, FIGURES_ONLY + doubt, no_code=doubt)
         result = measured.result
         packages = self.environment.packages
         comparisons = judge_same_code(
@@ -187,11 +186,11 @@ class StoredBaseline:
             measured = other.in_turn(task, rig)
         except (PlanError, BaseDiedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
-            by_figures = self._by_figures(task, rig, _FIGURES + why, no_code=why)
+            by_figures = self._by_figures(task, rig, FIGURES_ONLY + why, no_code=why)
             # Its traceback and the server's log are nowhere else.
             return replace(by_figures, notes=(str(error),) if isinstance(error, BaseSetupError) else ())
         if isinstance(measured, Absent):
-            return self._by_figures(task, rig, _FIGURES + measured.what, no_code=measured.what)
+            return self._by_figures(task, rig, FIGURES_ONLY + measured.what, no_code=measured.what)
 
         def again() -> tuple[MetricComparison, ...]:
             anew = other.in_turn(task, rig)

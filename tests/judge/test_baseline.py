@@ -468,7 +468,8 @@ def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
     first, what_to_do = str(caught.value).splitlines()
-    assert first.startswith(f"baseline {path} is damaged: {reason}")
+    assert first.startswith(f"a baseline is damaged: {reason}")
+    assert first.endswith(f" ({path})")
     assert what_to_do == "restore it from version control, or delete it and store a new one with --fileperf-update"
 
 

@@ -99,12 +99,27 @@ def test_why_its_code_was_not_measured_again_is_said_once() -> None:
     reason = Reason(kind=ReasonKind.NO_CODE, text=NOT_FOUND)
     unclear = replace(PASSED, outcome=Outcome.INCONCLUSIVE, reason=reason)
     code = f"only stored figures compare: {NOT_FOUND}"
-    for comparison, verbosity in ((unclear, 0), (unclear, 1), (PASSED, 1)):
+    for comparison, verbosity in ((unclear, 0), (unclear, 1), (PASSED, 0), (PASSED, 1)):
         shown = result(verdict=Verdict(comparisons=(comparison,), code=code))
         assert " ".join(on_terminal(shown, verbosity=verbosity).split()).count(NOT_FOUND) == 1
     with pytest.raises(NotMeasuredError) as raised:
         raise_for(Verdict(comparisons=(unclear,), code=code), strict=True, ci=False)
     assert " ".join(str(raised.value).split()).count(NOT_FOUND) == 1
+
+
+def test_without_v_it_is_said_once_for_all_tests_that_have_it() -> None:
+    weaker = [
+        result(name, verdict=Verdict(comparisons=(PASSED,), code=f"only stored figures compare: {NOT_FOUND}"))
+        for name in ("test_upload", "test_form", "test_list")
+    ]
+    text = terminal_report(session_record([*weaker, result("test_all", verdict=Verdict(comparisons=(PASSED,)))]))
+    said = f"only stored figures compare in test_upload (and in 2 other tests): {NOT_FOUND}"
+    assert " ".join(text.split()).count(said) == 1
+    assert text.count("only stored figures") == 1
+    wanted = result(
+        verdict=Verdict(comparisons=(PASSED,), code="only stored figures compare, as fileperf_confirm=never")
+    )
+    assert "only stored" not in on_terminal(wanted)
 
 
 # --- in the reports

@@ -129,4 +129,4 @@ def _unjudged(result: Result) -> list[Markup]:
     """Returns why metrics without a comparison have the outcome they have."""
     if compared(result):
         return []
-    return [element("li", text) for _, text in reasons(result)]
+    return [element("li", said.text) for said in reasons(result)]

@@ -81,7 +81,7 @@ def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [*world_items(result)]
-    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text in reasons(result)]
+    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in reasons(result)]
     items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
