@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ServerStartError,
         SetupError,
     )
+    from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
     from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plan.pause import Pause, exponential, uniform
@@ -54,6 +55,8 @@ __all__ = (
     "BaseDiedError",
     "BaseSetupError",
     "BaselineError",
+    "Capacity",
+    "CapacityEnd",
     "Client",
     "Command",
     "FileLimitError",
@@ -94,6 +97,8 @@ __all__ = (
 
 _HOMES = {
     "AsyncFilePerf": "plugin.verbs",
+    "Capacity": "measure.capacity",
+    "CapacityEnd": "measure.capacity",
     "Client": "drive.user",
     "Command": "serve.spec",
     "FilePerf": "plugin.verbs",

@@ -40,7 +40,8 @@ ONCE = (
     "versions/test_source.py",
     "versions/test_installing.py",
     "watch",
-    # Simulations of many comparisons.
+    # Simulations of many comparisons, or searches.
+    "judge/test_capacity.py",
     "judge/test_error_budget.py",
     "judge/test_error_rates.py",
     "judge/test_paired_error_rates.py",

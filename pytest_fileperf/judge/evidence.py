@@ -28,16 +28,20 @@ class BootEvidence:
     """Their number."""
     runs: Mapping[str, float] = field(default_factory=dict)
     """Metrics that are known only of a whole run, such as `rss`."""
+    variances: Mapping[str, float] = field(default_factory=dict)
+    """What is uncertain about the logarithms of some of `runs`."""
 
     def to_json(self) -> dict[str, object]:
         """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
         names = sorted({name for values in self.rounds for name in values})
-        return {
+        told: dict[str, object] = {
             "latency": self.latency.encode(),
             "requests": self.requests,
             "rounds": {name: [_short(values.get(name)) for values in self.rounds] for name in names},
             "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
         }
+        known = {name: _short(value) for name, value in sorted(self.variances.items())}
+        return {**told, "variances": known} if known else told
 
     @classmethod
     def from_json(cls, stored: object, where: str) -> BootEvidence:
@@ -45,6 +49,7 @@ class BootEvidence:
         if not isinstance(stored, dict):
             raise ValueError(f"{where} is not an object")
         runs = mapping_in(stored, "runs", where)
+        known = mapping_in(stored, "variances", where) if "variances" in stored else {}
         try:
             latency = Histogram.decode(text_in(stored, "latency", where))
         except ValueError as error:
@@ -54,6 +59,7 @@ class BootEvidence:
             latency=latency,
             requests=whole_in(stored, "requests", where),
             runs={name: number_in(runs, name, f"{where}.runs") for name in runs},
+            variances={name: number_in(known, name, f"{where}.variances") for name in known},
         )
 
 
@@ -107,7 +113,13 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         if value:
             runs[name] = value
     latency = own.latency()
-    return BootEvidence(rounds=rounds, latency=latency, requests=latency.count, runs=runs)
+    return BootEvidence(
+        rounds=rounds,
+        latency=latency,
+        requests=latency.count,
+        runs=runs,
+        variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
+    )
 
 
 def _values_of(round_: Round) -> dict[str, float]:

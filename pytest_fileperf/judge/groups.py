@@ -76,10 +76,11 @@ class SessionRecord:
 def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
     """Returns the record; `labels` are what `parse_group_by` returns and say which results are a group.
 
-    A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing.
+    A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing, nor
+    do searches for a capacity, whose rates are their own choice.
     """
     groups = []
-    for title, members in grouped((result for result in results if not result.smoke), labels).items():
+    for title, members in grouped(_comparable(results), labels).items():
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
             ranking = rank_runs([result.recording for result in members], limits)
@@ -91,6 +92,10 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
         groups=tuple(groups),
         unknown_params=unknown_params(results, labels),
     )
+
+
+def _comparable(results: Sequence[Result]) -> Iterator[Result]:
+    return (result for result in results if not result.smoke and result.capacity is None)
 
 
 def _by_rank(ranking: Ranking) -> Ranking:

@@ -50,7 +50,8 @@ class Level:
     rounds: tuple[tuple[float, ...], ...]
     """The round values of each of these boots, where a round could tell."""
     sampling: float | None
-    """Mean over the boots of the variance that a boot's percentile has from the finite number of its requests."""
+    """Mean over the boots of the variance that a boot's percentile has from the finite number of its requests, or its
+    capacity from that of its loads."""
 
     @property
     def mean(self) -> float:
@@ -77,7 +78,9 @@ def level_of(metric: Metric, evidence: Evidence) -> Level | None:
             continue
         values.append(value)
         rounds.append(logs)
-        if metric.percentile is not None:
+        if metric.name in boot.variances:
+            sampling.append(boot.variances[metric.name])
+        elif metric.percentile is not None:
             sampling.append(quantile_variance(boot.latency, metric.percentile))
     if not values:
         return None

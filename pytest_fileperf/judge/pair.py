@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -27,6 +27,8 @@ class PairSide:
     """The rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
     runs: Mapping[str, float]
     """Metrics that are known only of the whole boot, such as `rss`."""
+    variances: Mapping[str, float] = field(default_factory=dict)
+    """What is uncertain about the logarithms of some of `runs`."""
 
     def levels(self, name: str) -> list[float]:
         """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""

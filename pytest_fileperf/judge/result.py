@@ -11,6 +11,7 @@ from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.parameters import FURTHER
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.background import Background, background_of
+from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
@@ -142,6 +143,10 @@ class Result:
     """What a reader must know of what the server serves, as sentences without a full stop."""
     explanation: Explanation | None = None
     """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
+    capacity: Capacity | None = None
+    """The highest rate that holds the limits, where it was searched for; the figures are those at this rate."""
+    base_capacity: Capacity | None = None
+    """That of the other side, where two versions were measured in turn."""
     baseline_written: bool = False
     smoke: bool = False
 

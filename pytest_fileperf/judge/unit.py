@@ -136,7 +136,10 @@ def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -
 def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
     """Returns what the whole boots show, where turns show nothing."""
     base, now = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
-    return None if min(base, now) <= 0 else PairValue(value=metric.worse_sign * math.log(now / base), variance=0.0)
+    uncertain = sum(side.variances.get(metric.name, 0.0) for side in (pair.base, pair.now))
+    if min(base, now) <= 0:
+        return None
+    return PairValue(value=metric.worse_sign * math.log(now / base), variance=uncertain)
 
 
 def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:

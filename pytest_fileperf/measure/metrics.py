@@ -5,9 +5,11 @@ Settings read it too, so it imports nothing large: histograms and recordings are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -123,6 +125,12 @@ def _peak_rss(recording: Recording) -> float | None:
     )
 
 
+def _capacity(recording: Recording) -> float | None:
+    """Returns the mean over the boots, of the logarithms, as boots differ by shares."""
+    rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
+    return math.exp(fmean(map(math.log, rates))) if rates else None
+
+
 def _error_rate(recording: Recording) -> float | None:
     good = sum(round_.requests for round_ in recording.rounds)
     failed = sum(round_.failed for round_ in recording.rounds)
@@ -221,6 +229,15 @@ _ALL = (
             round_.failed / (round_.requests + round_.failed) if round_.requests + round_.failed else None
         ),
         of_run=_error_rate,
+    ),
+    Metric(
+        name="capacity",
+        title="capacity",
+        unit=Unit.PER_SECOND,
+        worse_sign=-1,
+        of_round=lambda _: None,
+        of_run=_capacity,
+        tolerance=0.05,
     ),
 )
 

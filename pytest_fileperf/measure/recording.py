@@ -9,7 +9,7 @@ from enum import StrEnum
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.watch.sample import Sample, ThreadUse
 
-__all__ = ("LATE_NS", "Boot", "Failure", "LeadTimes", "Phase", "Recording", "Round", "merge_failures")
+__all__ = ("LATE_NS", "Boot", "BootCapacity", "Failure", "LeadTimes", "Phase", "Recording", "Round", "merge_failures")
 
 LATE_NS = 1_000_000
 """A request of an open loop that is sent this long after it was due is late."""
@@ -108,6 +108,16 @@ class LeadTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BootCapacity:
+    """The highest rate at which a boot held its limits, as a search for it found."""
+
+    rate: float
+    """Requests per second."""
+    variance: float
+    """What is uncertain about its logarithm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
     """Facts about one boot of the server during its run."""
 
@@ -134,6 +144,8 @@ class Boot:
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
     """What the threads of each of its processes did over the rounds."""
+    capacity: BootCapacity | None = None
+    """Where it was searched for."""
 
     def and_then(self, later: Boot) -> Boot:
         """Returns what is known of this boot after a further run on it."""

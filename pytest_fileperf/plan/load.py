@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_fileperf.plan.pacing import Burst, ClosedLoop, ConnectionRamp, ConstantRate, Pacing, RateRamp, Stage
+from pytest_fileperf.plan.pacing import (
+    Burst,
+    ClosedLoop,
+    ConnectionRamp,
+    ConstantRate,
+    Pacing,
+    RandomArrivals,
+    RateRamp,
+    Stage,
+)
 from pytest_fileperf.plan.pause import Pause
 
 __all__ = ("LoadPlan", "Ramp")
@@ -53,6 +62,8 @@ class LoadPlan:
     """A number of requests that are all due at once; they make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
+    seed: int | None = None
+    """With `rate`: what chance draws the instants by at which requests are due; None where they come evenly."""
     ramp: Ramp | None = None
     """Its length is the rounds' together, without warm-up."""
 
@@ -82,6 +93,8 @@ class LoadPlan:
         if self.burst is not None:
             return Burst(requests=self.burst)
         if self.rate is not None:
+            if self.seed is not None:
+                return RandomArrivals(rate=self.rate, duration_ns=self.duration_ns, seed=self.seed)
             return ConstantRate(rate=self.rate, duration_ns=self.duration_ns)
         if self.ramp is not None:
             make = RateRamp if self.ramp.of_rate else ConnectionRamp

@@ -7,13 +7,26 @@ asked less. *Open loop*: requests are due at given instants, however slow the se
 from __future__ import annotations
 
 import math
+import random
 import sys
+from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import ClassVar, Protocol
 
-__all__ = ("Burst", "ClosedLoop", "ConnectionRamp", "ConstantRate", "Pacing", "RateRamp", "Stage")
+__all__ = (
+    "Burst",
+    "ClosedLoop",
+    "ConnectionRamp",
+    "ConstantRate",
+    "Pacing",
+    "RandomArrivals",
+    "RateRamp",
+    "Stage",
+)
 
 _SECOND_NS = 1_000_000_000
 
@@ -79,6 +92,42 @@ class ConstantRate:
         if due_ns < self.duration_ns:
             return due_ns
         return self.duration_ns if elapsed_ns < self.duration_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomArrivals:
+    """Requests are due at instants that chance draws, on average `rate` a second: users who do not know of each other.
+
+    It is a Poisson process. At the same rate, requests queue that would not if they came evenly, so that a server holds
+    a limit of latency up to a lower rate.
+    """
+
+    open_loop: ClassVar[bool] = True
+    slots_rest: ClassVar[bool] = True
+    rate: float
+    """Per second."""
+    duration_ns: int
+    seed: int
+    _due_ns: Sequence[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_due_ns", _instants(self.rate, self.duration_ns, self.seed))
+
+    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
+        """Returns the instant that was drawn for it; after the last one the end."""
+        if started < len(self._due_ns):
+            return self._due_ns[started]
+        return self.duration_ns if elapsed_ns < self.duration_ns else None
+
+
+@lru_cache(maxsize=2)
+def _instants(rate: float, duration_ns: int, seed: int) -> Sequence[int]:
+    """Returns the instants, in order; kept, as a load asks for its pacing several times."""
+    gap_s = random.Random(seed).expovariate  # noqa: S311 - a load, not a secret
+    due_ns, found = 0.0, array("q")
+    while (due_ns := due_ns + gap_s(rate) * _SECOND_NS) < duration_ns:
+        found.append(int(due_ns))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class MarkerKeys(TypedDict, total=False):
     """How long to measure over all boots of the server: `"10s"`, or seconds (default 4)."""
     max_duration: float | str | None
     """The longest time for a test that is measured in turn with another version, boots included: `"30s"`, or
-    seconds (default 30)."""
+    seconds (default 30). With `fileperf.capacity` that of a search (default 60), and in turn that of each side."""
     rounds: int | str | None
     """How many rounds the duration is divided into (default 12); the statistics count rounds."""
     warmup: float | str | None
@@ -107,6 +107,8 @@ class MarkerKeys(TypedDict, total=False):
     """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
     max_error_rate: float | str | None
     """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    min_capacity: float | None
+    """The least capacity, in requests per second: with `fileperf.capacity` only."""
     tolerance: float | str | Mapping[str, float | str] | None
     """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
     gate: Literal[False] | str | Collection[str] | None

@@ -21,6 +21,7 @@ from pytest_fileperf.plugin.screen import GivenUpError
 from pytest_fileperf.plugin.turns import Turn
 from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
+from pytest_fileperf.settings.capacity import for_capacity, for_one_load
 from pytest_fileperf.settings.resolve import DEFAULT_GATE, Settings, resolve
 from pytest_fileperf.units import format_duration
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from threading import Event
 
     from pytest_fileperf.judge.result import Result, TestId
+    from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plugin.active import Active
     from pytest_fileperf.serve.running import RunningServer
+    from pytest_fileperf.session.session import Session
 
 __all__ = ("OUTCOME_PROPERTY", "Measuring", "properties")
 
@@ -60,17 +63,26 @@ class Measuring:
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
+        return self._until(call, turn, given_up, lambda: self._measured(call, for_one_load, lambda it: it.measure))
+
+    def capacity(self, call: VerbCall, *, turn: Turn | None = None, given_up: Event | None = None) -> Capacity:
+        """Finds the highest rate that holds the limits, when it is its turn, and blocks; as `measure` does."""
+        __tracebackhide__ = True
+        return self._until(call, turn, given_up, lambda: self._measured(call, for_capacity, lambda it: it.capacity))
+
+    def _until(self, call: VerbCall, turn: Turn | None, given_up: Event | None, function: Callable[[], _T]) -> _T:
+        __tracebackhide__ = True
         with self._active.turns.taken(turn or self.in_line(call), given_up):
             try:
                 with self._active.progress.until(given_up):
-                    measurement = _without_internals(lambda: self._measure(call))
+                    found = _without_internals(function)
             except GivenUpError:
                 raise
             except BaseException:
                 self.has_measured = True
                 raise
             self.has_measured = True
-            return measurement
+            return found
 
     def in_line(self, call: VerbCall) -> Turn:
         """Returns the next place in the line of measurements."""
@@ -81,8 +93,8 @@ class Measuring:
         self._active.turns.leave(turn)
 
     def to_be_awaited(
-        self, call: VerbCall, coroutine: Coroutine[object, None, Measurement], given_up: Event
-    ) -> Coroutine[object, None, Measurement]:
+        self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
+    ) -> Coroutine[object, None, _T]:
         """Returns the coroutine of an async verb, after noting it: the test fails where nobody awaits it.
 
         `given_up` is set where it is cancelled.
@@ -101,10 +113,16 @@ class Measuring:
         """Undoes what the setup of this test has done on the running server. Raises FilePerfError."""
         self._active.session().leave(self._settings({}))
 
-    def _measure(self, call: VerbCall) -> Measurement:
+    def _measured(
+        self,
+        call: VerbCall,
+        fitting: Callable[[Settings], Settings],
+        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
+    ) -> _T:
+        """Returns what a session finds, with settings that fit to what it is asked."""
         settings, problems = Settings(), call.problems
         try:
-            settings = self._settings(call.keys, call.default_gate)
+            settings = fitting(self._settings(call.keys, call.default_gate))
             problems += _unfit_settings(call.work, settings)
         except PlanError as error:
             problems += error.problems
@@ -119,7 +137,7 @@ class Measuring:
         session = self._active.session()
         before = len(session.results)
         try:
-            return session.measure(call.work, settings, self._next_test_id(settings))
+            return measure_of(session)(call.work, settings, self._next_test_id(settings))
         finally:
             for result in session.results[before:]:
                 self._item.user_properties.extend(properties(result))
@@ -181,6 +199,8 @@ def properties(result: Result) -> list[tuple[str, object]]:
         (f"fileperf_p99{suffix}", round(result.measurement.latency.p99, 9)),
         (f"{OUTCOME_PROPERTY}{suffix}", str(result.standing)),
     ]
+    if result.capacity is not None and not result.smoke:
+        found.append((f"fileperf_capacity{suffix}", str(result.capacity)))
     if verdict.code:
         found.append((f"fileperf_code{suffix}", verdict.code))
     if world := world_text(verdict):

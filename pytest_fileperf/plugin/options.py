@@ -57,7 +57,8 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "max_duration": (
         "TIME",
         "string",
-        "the longest time for a test that is measured in turn with another version, boots included (default 30s)",
+        "the longest time for a test that is measured in turn with another version, boots included (default 30s), and "
+        "for a search for a capacity (default 60s)",
     ),
     "rounds": ("N", "int", "how many rounds the duration is divided into; the statistics count rounds (default 12)"),
     "boots": ("N", "int", "how many boots of the server share the duration (default 3, and 1 where there is no gate)"),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plugin.measuring import Measuring
 
 __all__ = ("AsyncVerb", "Unmeasured", "calling_place", "expect_measurement", "unmeasured")
@@ -27,7 +26,7 @@ _PACKAGE = __name__.partition(".")[0]
 class AsyncVerb:
     """A call of an async verb."""
 
-    coroutine: Coroutine[object, None, Measurement]
+    coroutine: Coroutine[object, None, object]
     """What the call returned."""
     given_up: Event
     """Is set where it was cancelled."""

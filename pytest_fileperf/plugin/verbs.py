@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
@@ -15,13 +15,16 @@ from pytest_fileperf.plugin.streaming import stream_from
 if TYPE_CHECKING:
     import httpx
 
+    from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plugin.keywords import Journey, MarkerKeys, RequestKeywords, StreamKeywords
     from pytest_fileperf.plugin.measuring import Measuring
+    from pytest_fileperf.plugin.turns import Turn
 
-__all__ = ("AsyncFilePerf", "FilePerf")
+__all__ = ("AsyncCapacityVerbs", "AsyncFilePerf", "CapacityVerbs", "FilePerf")
 
 _Found = TypeVar("_Found")
+_Made = TypeVar("_Made", covariant=True)
 
 
 class _Verbs(ABC, Generic[_Found]):
@@ -90,12 +93,39 @@ class _Verbs(ABC, Generic[_Found]):
         """Makes the measurement."""
 
 
+class CapacityVerbs(_Verbs["Capacity"]):
+    """The verbs of `fileperf.capacity`: each finds the highest rate of an open loop that holds its limits.
+
+    One limit of latency at least is needed, `max_p50` to `max_p999`. Raises what the verbs of `FilePerf` raise.
+    """
+
+    def _measure(self, call: VerbCall) -> Capacity:
+        __tracebackhide__ = True
+        return self._measuring.capacity(call)
+
+
+class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
+    """The verbs of `afileperf.capacity`: those of `CapacityVerbs`, awaitable; the test's own event loop goes on."""
+
+    def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
+        __tracebackhide__ = True
+        given_up = threading.Event()
+        return self._measuring.to_be_awaited(
+            call, _in_thread(self._measuring.capacity, self._measuring, call, given_up), given_up
+        )
+
+
 class FilePerf(_Verbs["Measurement"]):
     """Makes load from a test, judges it, and returns the figures as a `Measurement`.
 
     Raises PlanError that names everything wrong with the arguments, other FilePerfErrors when nothing could be
     measured, and PerformanceError (an AssertionError) when the verdict fails the test.
     """
+
+    @property
+    def capacity(self) -> CapacityVerbs:
+        """The same verbs, which find the highest rate that holds limits: `capacity.get("/", max_p99="100ms")`."""
+        return CapacityVerbs(self._measuring)
 
     def _measure(self, call: VerbCall) -> Measurement:
         __tracebackhide__ = True
@@ -112,33 +142,52 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:
         __tracebackhide__ = True
         given_up = threading.Event()
-        return self._measuring.to_be_awaited(call, self._measured(call, given_up), given_up)
+        return self._measuring.to_be_awaited(
+            call, _in_thread(self._measuring.measure, self._measuring, call, given_up), given_up
+        )
 
-    async def _measured(self, call: VerbCall, given_up: threading.Event) -> Measurement:
+    @property
+    def capacity(self) -> AsyncCapacityVerbs:
+        """The same verbs, which find the highest rate that holds limits: `await capacity.get("/", max_p99="100ms")`."""
+        return AsyncCapacityVerbs(self._measuring)
+
+
+class _Measure(Protocol[_Made]):
+    """What measures when it is its turn, and blocks."""
+
+    def __call__(
+        self, call: VerbCall, *, turn: Turn | None = None, given_up: threading.Event | None = None
+    ) -> _Made: ...
+
+
+async def _in_thread(
+    measure: _Measure[_Found], measuring: Measuring, call: VerbCall, given_up: threading.Event
+) -> _Found:
+    """Measures in another thread."""
+    __tracebackhide__ = True
+    turn = measuring.in_line(call)  # drawn here, as threads begin in any order
+    working = threading.Lock()
+    found: list[_Found] = []
+    failed: list[Exception] = []
+
+    def work() -> None:
         __tracebackhide__ = True
-        turn = self._measuring.in_line(call)  # drawn here, as threads begin in any order
-        working = threading.Lock()
-        found: list[Measurement] = []
-        failed: list[Exception] = []
+        with working:
+            if not given_up.is_set():
+                try:
+                    found.append(measure(call, turn=turn, given_up=given_up))
+                except Exception as error:  # goes to the test
+                    failed.append(error)
 
-        def work() -> None:
-            __tracebackhide__ = True
-            with working:
-                if not given_up.is_set():
-                    try:
-                        found.append(self._measuring.measure(call, turn=turn, given_up=given_up))
-                    except Exception as error:  # goes to the test
-                        failed.append(error)
-
-        try:
-            await to_thread.run_sync(work, abandon_on_cancel=True)
-        except get_cancelled_exc_class():
-            given_up.set()  # a thread that has not begun does nothing; one that has stops soon
-            with CancelScope(shield=True):
-                await to_thread.run_sync(working.acquire)
-            raise
-        finally:
-            self._measuring.leave_line(turn)
-        if failed:
-            raise failed[0]
-        return found[0]
+    try:
+        await to_thread.run_sync(work, abandon_on_cancel=True)
+    except get_cancelled_exc_class():
+        given_up.set()  # a thread that has not begun does nothing; one that has stops soon
+        with CancelScope(shield=True):
+            await to_thread.run_sync(working.acquire)
+        raise
+    finally:
+        measuring.leave_line(turn)
+    if failed:
+        raise failed[0]
+    return found[0]

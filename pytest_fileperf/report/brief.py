@@ -17,6 +17,7 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import FIGURES_ONLY, code_text, compared, is_world_notable, world_outcome
 from pytest_fileperf.report.counts import hints, unstored
 from pytest_fileperf.report.details import Why, busy_text, is_notable, reasons, saturated_text, traced_text
@@ -141,7 +142,7 @@ class _Under:
             lines += reason_lines(own, indent=2, width=width, colour=colour, above=gates)
         if not result.smoke:
             lines += event_lines(result, width=width, colour=colour)
-        if result.measurement.open_loop and not result.smoke:
+        if result.measurement.open_loop and not result.smoke and result.capacity is None:
             lines += load_lines(result, width=width, colour=colour)
         for note in _notes(result):
             lines += note_lines(note, indent=2, width=width, colour=colour)
@@ -160,6 +161,8 @@ def _reasons(result: Result) -> list[Why]:
 def _notes(result: Result) -> list[str]:
     """Returns the remarks that a reader must not miss; -v has all."""
     found = []
+    if text := capacity_text(result):
+        found.append(text)
     if text := saturated_text(result):
         found.append(text)
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
@@ -178,7 +181,7 @@ def _says_stored(code: str) -> bool:
 def _is_limited_elsewhere(result: Result) -> bool:
     """Returns whether something else than the server, or the load as it was asked for, set the pace."""
     run = result.measurement
-    return not (result.smoke or run.saturated or not run.requests or not is_notable(run.limit))
+    return not (result.smoke or result.capacity or run.saturated or not run.requests or not is_notable(run.limit))
 
 
 def _is_told(result: Result, told: Collection[str]) -> bool:

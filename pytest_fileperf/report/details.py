@@ -12,6 +12,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import code_text
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
@@ -156,6 +157,8 @@ def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     recording = result.recording
     found: list[str] = []
+    if capacity := capacity_text(result):
+        found.append(capacity)
     if saturated := saturated_text(result):
         found.append(saturated)
     found += result.server_notes
@@ -184,6 +187,8 @@ def saturated_text(result: Result) -> str:
     """Returns that the generator set the pace; empty where it did not."""
     if result.smoke or not (result.measurement.saturated or result.verdict.saturated):
         return ""
+    if result.capacity is not None:
+        return ""  # what the capacity says of it: these figures are of loads that the generator could make
     share = f"{result.measurement.client.cpu_share * 100:.0f} % of its core"
     return f"generator saturated: {share}; these figures are the generator's own"
 

@@ -68,6 +68,12 @@ Series have a list a column, a list of plain values is on one line.
       base            the other side where two versions were measured in turn, another one or the code of the stored
                       baseline: title, rounds[], boots[], and the seconds that the comparison took; round i of a boot
                       and of phase round on both sides are a cycle. Else null
+      capacity        of a search for the highest rate that holds its limits, else null: rate, low, high (null where it
+                      is not known), confidence, limits, broken (the limit that breaks first), closed_rps (of a closed
+                      loop before it), ended (found, load generator, no rate holds, smoke run), limit (what limited it
+                      beyond: kind, evidence), tried (a list a column, with an item for each load: rate, boot, seconds,
+                      requests, failed, beyond (how many requests, by limit), holds, by_generator, p50, p99 (s))
+      base_capacity   that of the other side where two versions were measured in turn; else null
       background      where two versions were measured in turn: the share of a core that each side (base, now) used in
                       the other one's turns; null where that is not known
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
@@ -112,6 +118,7 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.report.capacity import capacity_json
 from pytest_fileperf.report.details import notes, spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.record import SCHEMA, record_to_json
@@ -164,6 +171,8 @@ def _result(result: Result) -> dict[str, object]:
         "summary": _summary(measurement),
         **_measured(recording),
         "base": base,
+        "capacity": capacity_json(result.capacity),
+        "base_capacity": capacity_json(result.base_capacity),
         "background": None if result.background is None else asdict(result.background),
         "noise": [_noise(floor) for floor in result.noise],
         "profile": None if explanation is None else explanation.details,

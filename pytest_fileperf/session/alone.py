@@ -14,13 +14,16 @@ from typing import TypeAlias
 from pytest_fileperf.judge.limits import check_limits
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.capacity import CapacityEnd
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.capacity import Load, RateSearch, search_alone
 from pytest_fileperf.session.loading import Run, Tell, Teller, recording_of
-from pytest_fileperf.session.planning import AlonePlan, load_identity, load_title
+from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.setting_up import Steps, setup_identity
@@ -51,6 +54,8 @@ def once(kept: Sequence[Run], new: Sequence[Run], record: Record) -> Kept:
 def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) -> Measured:
     """Returns what was measured of the code here. Raises what booting and loading raise."""
     boots = _Boots(task, plan, rig)
+    if plan.capacity is not None:
+        return _searched(task, plan, plan.capacity, rig, boots)
     recording, last = _recordings(plan, rig, boots, after)
     measurement = measurement_of(recording)
     if last is not recording:
@@ -59,12 +64,32 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
         cpu, workers = alone.server.cpu_share, alone.server.worker_cpu_shares
         use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
         measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
+    return _measured(task, plan, boots, recording, measurement, load_title(plan.load, len(recording.boots)))
+
+
+def _searched(task: Task, plan: AlonePlan, sought: CapacityPlan, rig: Rig, boots: _Boots) -> Measured:
+    """Returns what a search for the capacity has found; its figures are those of the loads at the capacity."""
+    search = RateSearch(sought, pinned=plan.server.cores is not None, chance=rig.chance)
+    try:
+        boots.search(search)
+    finally:
+        rig.progress.done()
+    capacity, recording = search.capacity(), search.recording()
+    is_generator = capacity.ended is CapacityEnd.GENERATOR
+    measurement = replace(measurement_of(recording), limit=capacity.limit, saturated=is_generator)
+    measured = _measured(task, plan, boots, recording, measurement, capacity_title(sought))
+    return replace(measured, result=replace(measured.result, capacity=capacity))
+
+
+def _measured(
+    task: Task, plan: AlonePlan, boots: _Boots, recording: Recording, measurement: Measurement, load: str
+) -> Measured:
     server = boots.last
     result = Result(
         test=task.test,
         work=task.work.name,
         server=server.title,
-        load=load_title(plan.load, len(recording.boots)),
+        load=load,
         identity=identity_of(task, plan, recording, server.identity()),
         recording=recording,
         measurement=measurement,
@@ -86,7 +111,7 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
     return {
         "work": task.work.identity(),
         "server": server,
-        "load": load_identity(plan.load),
+        "load": load_identity(plan.load) | ({} if plan.capacity is None else {"capacity": dict(plan.capacity.limits)}),
         "engine": recording.engine,
         "pinned": recording.pinned,
         # Only where there are any: baselines of before have no such keys.
@@ -116,8 +141,6 @@ class _Boots:
         """Makes one run on each boot, in random order, but first on the one that serves."""
         plan, rig, made = self.plan, self.rig, list[Run]()
         served = plan.server
-        numbers = rig.chance.sample(range(plan.boots), plan.boots)
-        numbers.sort(key=lambda number: number != rig.servers.serving(served.spec, served.app))
         teller = Teller(
             sink=rig.progress,
             clock=rig.clock,
@@ -126,12 +149,48 @@ class _Boots:
             total_s=None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9,
             boots=plan.boots,
         )
-        for number in numbers:
+        for number in self._numbers():
             server = rig.servers.boot(served.spec, served.app, number, served.cores)
             requests = sum(round_.requests for run in made for round_ in run.result.rounds)
             with self._set_up() as work:
-                made.append(self._run(work, server, partial(teller.tell, boot=len(made) + 1, requests=requests)))
+                tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
+                made.append(self._run(work, server, plan.load, tell))
         return made
+
+    def search(self, search: RateSearch) -> None:
+        """Makes the loads of a search for the capacity."""
+        plan, rig, sought = self.plan, self.rig, self.plan.capacity
+        assert sought is not None
+        total_s = sought.total_ns / 1e9
+        teller = Teller(
+            sink=rig.progress,
+            clock=rig.clock,
+            title=self.task.test.title,
+            begun_s=rig.clock(),
+            total_s=total_s,
+            boots=plan.boots,
+        )
+        served = plan.server
+
+        @contextmanager
+        def serving(number: int) -> Iterator[Load]:
+            server = rig.servers.boot(served.spec, served.app, number, served.cores)
+            with self._set_up() as work:
+
+                def load(plan: LoadPlan) -> Run:
+                    tell = partial(teller.tell, boot=len(self.seen), requests=search.requests)
+                    return self._run(work, server, plan, tell)
+
+                yield load
+
+        search_alone(search, serving, self._numbers(), plan.load, total_s=total_s, clock=rig.clock)
+
+    def _numbers(self) -> list[int]:
+        """Returns the boots in random order, but first the one that serves."""
+        served = self.plan.server
+        numbers = self.rig.chance.sample(range(self.plan.boots), self.plan.boots)
+        numbers.sort(key=lambda number: number != self.rig.servers.serving(served.spec, served.app))
+        return numbers
 
     def costs(self, plan: LoadPlan, cpu_per_request: float | None) -> Explanation:
         """Returns which functions cost CPU."""
@@ -157,11 +216,11 @@ class _Boots:
             raise
         steps.left(servers)
 
-    def _run(self, work: Work, server: RunningServer, tell: Tell) -> Run:
+    def _run(self, work: Work, server: RunningServer, plan: LoadPlan, tell: Tell) -> Run:
         if server not in self.seen:
             self.seen.append(server)
         index, cores = self.seen.index(server), self.plan.server.generator_cores
-        run = self.rig.loads.make(work, self.plan.load, index, server, cores, tell)
+        run = self.rig.loads.make(work, plan, index, server, cores, tell)
         if not self.log and any(status >= 500 for round_ in run.result.rounds for status, _ in round_.statuses):
             self.log = server.log
         return run

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseSetupError, PlanError
@@ -22,6 +23,7 @@ from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -31,6 +33,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.session.capacity import BothSearches
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, recording_of
 from pytest_fileperf.session.planning import ComparisonPlan
 from pytest_fileperf.session.profiling import Looked, explain_growth
@@ -59,6 +62,11 @@ class Comparison:
         )
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
+        self._searches = (
+            None
+            if plan.capacity is None
+            else BothSearches(plan.capacity, pinned=plan.server.cores is not None, chance=rig.chance)
+        )
         self._pairs: list[Pair] = []
         self._requests = 0
         self._base_setup_failed = False
@@ -138,6 +146,8 @@ class Comparison:
         """Finds out how long a request takes. Returns the side that has no good answer to it, if there is one."""
         for side in reversed(Side):
             run = self._load(0, side, self._plan.probe, servers[side])
+            if self._searches is not None:
+                self._searches[side].begin(run)
             failures = [failure for round_ in run.result.rounds for failure in round_.failures]
             if failures and not any(round_.requests for round_ in run.result.rounds):
                 kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
@@ -148,6 +158,8 @@ class Comparison:
 
     def _pair(self, number: int, servers: BothServers) -> Pair:
         """Loads both boots in turn; returns what that shows."""
+        if self._searches is not None:
+            return self._searched(self._searches, number, servers)
         if self._plan.turn is None:
             runs = self._alternated(number, servers)
         else:
@@ -159,8 +171,27 @@ class Comparison:
             base=_pair_side(runs[Side.BASE]),
             now=_pair_side(runs[Side.NOW]),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
-            base_boots_anew=self._base.url is None and not isinstance(self._plan.server.spec, Url),
+            base_boots_anew=self._boots_anew,
         )
+
+    @property
+    def _boots_anew(self) -> bool:
+        """Whether base is a boot of its own in every pair."""
+        return self._base.url is None and not isinstance(self._plan.server.spec, Url)
+
+    def _searched(self, searches: BothSearches, number: int, servers: BothServers) -> Pair:
+        """Goes on with the search on both sides; what earlier pairs show changes too."""
+        base, now = (partial(self._load_by, number, side, servers[side]) for side in Side)
+        ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
+        searches.pair(number, (base, now), ends_s=ends_s, clock=self._rig.clock)
+        held = [set(server.stabilised) for server in servers]
+        known = [(pair.stabilised, pair.base_boots_anew) for pair in self._pairs]
+        known.append((tuple(sorted(set.intersection(*held))), self._boots_anew))
+        *self._pairs[:], newest = searches.pairs(known)
+        return newest
+
+    def _load_by(self, number: int, side: Side, server: RunningServer, plan: LoadPlan) -> Run:
+        return self._load(number, side, plan, server)
 
     def _alternated(self, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
         """Loads both boots in many short turns of one load."""
@@ -194,10 +225,17 @@ class Comparison:
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(self._recording([self._load(0, Side.NOW, plan.limiting, server)]))
         seconds = self._rig.clock() - self._begun_s
-        if plan.base_alone is not None:
+        if plan.base_alone is not None and self._searches is not None:
+            self.base_alone = self._searches[Side.BASE].recording()
+        elif plan.base_alone is not None:
             self.base_alone = self._recording([self._load(0, Side.BASE, plan.base_alone, servers[Side.BASE])])
-        base, now = map(self._recording, self._runs)
-        measurement = measurement_of(now)
+        base, now = self._recordings()
+        measurement, capacity, base_capacity = measurement_of(now), None, None
+        if self._searches is not None:
+            base_capacity, capacity = (self._searches[side].capacity() for side in Side)
+            by_generator = CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
+            measurement = replace(measurement, saturated=by_generator)
+            alone = replace(alone, limit=capacity.limit)
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         regressed = any(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
         return Result(
@@ -213,6 +251,8 @@ class Comparison:
             base=base,
             pairs=tuple(self._pairs),
             base_seconds=seconds,
+            capacity=capacity,
+            base_capacity=base_capacity,
             server_notes=server.notes,
             noise=self._noise(seconds) if plan.to_the_end else (),
             explanation=self._explained(servers) if regressed and not plan.to_the_end else None,
@@ -225,6 +265,13 @@ class Comparison:
             for name, tolerance in self._plan.tolerances.items()
         )
 
+    def _recordings(self) -> tuple[Recording, Recording]:
+        """Returns what base and now have shown."""
+        if self._searches is not None:
+            return self._searches[Side.BASE].recording(), self._searches[Side.NOW].recording()
+        base, now = map(self._recording, self._runs)
+        return base, now
+
     def _recording(self, runs: Sequence[Run]) -> Recording:
         plan = self._plan.limiting
         pinned = self._plan.server.cores is not None
@@ -234,7 +281,7 @@ class Comparison:
         code_tree = self._base.code_tree
         cpu = METRICS["cpu_per_request"]
         typical = paired_difference(cpu, self._pairs)
-        now_s = cpu.of_run(self._recording(self._runs[Side.NOW]))
+        now_s = cpu.of_run(self._recordings()[Side.NOW])
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         sides = (

@@ -35,6 +35,7 @@ def raise_for(
     further: str = "",
     limiting: str = "",
     background: str = "",
+    capacity: str = "",
     explanation: str = "",
 ) -> None:
     """Raises the error that the verdict asks for; returns when the test may pass.
@@ -42,14 +43,14 @@ def raise_for(
     RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
     NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
     everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, `limiting`
-    names what limited the run, `background` says which side of a comparison slowed the other one, `explanation` are
-    lines about where its CPU went.
+    names what limited the run, `background` says which side of a comparison slowed the other one, `capacity` what a
+    search for it has found, `explanation` are lines about where its CPU went.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci)
     if failure is not None:
         error, head = failure
         saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
-        notes = tuple(filter(None, (saturated, background)))
+        notes = tuple(filter(None, (capacity, saturated, background)))
         raise error(
             verdict_text(verdict, head=_named(head, further), limiting=limiting, explanation=explanation, notes=notes)
         )

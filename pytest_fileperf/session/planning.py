@@ -7,14 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.capacity import searches_by
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_once, worker_count
-from pytest_fileperf.settings.resolve import DEFAULT_BOOTS, Settings
-from pytest_fileperf.units import format_duration, format_rate
+from pytest_fileperf.settings.resolve import (
+    DEFAULT_BOOTS,
+    DEFAULT_CONNECTIONS,
+    DEFAULT_OPEN_CONNECTIONS,
+    Settings,
+)
+from pytest_fileperf.units import format_duration, format_rate, format_share
 
 __all__ = (
     "USUAL_PACE",
@@ -23,6 +30,7 @@ __all__ = (
     "Pace",
     "ServerPlan",
     "alone_plan",
+    "capacity_title",
     "comparison_plan",
     "load_identity",
     "load_title",
@@ -47,6 +55,10 @@ _LEAST_TURN_HANDOVERS = 3
 """Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
+_SEARCHED_PAIRS = 4.5
+"""Pairs of boots in the time of a comparison: four of them, and what boots take."""
+_LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
+"""A search must end though a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
 _PAUSES_A_TURN = 3
@@ -74,6 +86,8 @@ class AlonePlan:
     """The load of each boot."""
     profile: LoadPlan | None = None
     """The load while a profiler looks on; None where none does."""
+    capacity: CapacityPlan | None = None
+    """The search for the highest rate, which `load` comes before; None where none is searched for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +137,8 @@ class ComparisonPlan:
     base_alone: LoadPlan | None = None
     """The load of the base alone, which compares with stored figures: turns are shorter, and slower than that. None
     where there are no such figures."""
+    capacity: CapacityPlan | None = None
+    """The search for the highest rate of each side, load by load in turn; None where none is searched for."""
 
     def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
@@ -147,6 +163,7 @@ class ComparisonPlan:
     def title(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
         load = f"{self.limiting.connections} connections" if self.turn is None else load_title(self.turn, 1)
+        load = load if self.capacity is None else capacity_title(self.capacity)
         return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
 
 
@@ -171,11 +188,13 @@ def alone_plan(settings: Settings, *, smoke: bool = False, profile: bool = False
     Raises PlanError for a rate so low that a boot has no request.
     """
     boots = _boots_wanted(settings, smoke=smoke)
+    searched = settings.capacity and not smoke
     return AlonePlan(
         server=server_plan(settings),
         boots=boots,
-        load=_load_plan(settings, boots, smoke=smoke),
+        load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke),
         profile=_profile_plan(settings, pace) if profile else None,
+        capacity=_capacity_plan(settings) if searched else None,
     )
 
 
@@ -184,13 +203,19 @@ def comparison_plan(
 ) -> ComparisonPlan:
     """Returns how the code here is compared with another version; `alpha` is the level of each gate."""
     turn = _turn_plan(settings, pace)
+    duration_ns = settings.max_duration_ns
+    if settings.capacity:
+        duration_ns = 2 * settings.search_ns
+        pair_ns = round(duration_ns / _SEARCHED_PAIRS)
+        pace = replace(pace, first_pair_ns=pair_ns, pair_ns=pair_ns)
     return ComparisonPlan(
         server=server_plan(settings),
         tolerances={name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate},
         alpha=alpha,
-        max_duration_ns=settings.max_duration_ns,
+        max_duration_ns=duration_ns,
         to_the_end=to_the_end,
         turn=turn,
+        capacity=_capacity_plan(settings) if settings.capacity else None,
         probe=turn or _one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2),
         limiting=turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns),
         profile=_profile_plan(settings, pace),
@@ -203,7 +228,24 @@ def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
     as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
     if smoke or as_a_whole or is_only_once(settings.server):
         return 1
-    return settings.boots or (DEFAULT_BOOTS if settings.gate else 1)
+    return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
+
+
+def _probe(settings: Settings, pace: Pace) -> LoadPlan:
+    """Returns the closed loop that a search for the capacity begins with."""
+    return _one_round(settings, 2 * pace.probe_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
+
+
+def _capacity_plan(settings: Settings) -> CapacityPlan:
+    limits = {name: limit for name, limit in settings.limits.items() if searches_by(name)}
+    slowest_s = max(limit for name, limit in limits.items() if name != "max_error_rate")
+    patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
+    return CapacityPlan(
+        limits=limits,
+        total_ns=settings.search_ns,
+        connections=max(settings.connections, DEFAULT_OPEN_CONNECTIONS),
+        timeout_ns=min(settings.timeout_ns, patience_ns),
+    )
 
 
 def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
@@ -248,6 +290,16 @@ def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most
         timeout_ns=settings.timeout_ns,
         pause=settings.pause,
     )
+
+
+def capacity_title(plan: CapacityPlan) -> str:
+    """Returns the search in words: `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
+    shown = (
+        f"{name} {format_share(limit) if name == 'max_error_rate' else format_duration(round(limit * 1e9))}"
+        for name, limit in plan.limits.items()
+        if limit > 0
+    )
+    return f"the highest rate with {', '.join(shown)}"
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:

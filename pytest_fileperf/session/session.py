@@ -16,14 +16,17 @@ from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.work import Work, in_smoke
+from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
 from pytest_fileperf.session.alone import judged_by_limits
 from pytest_fileperf.session.baseline_code import BaselineCode
+from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
@@ -143,6 +146,20 @@ class Session:
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
+        return self._result(work, settings, test).measurement
+
+    def capacity(self, work: Work, settings: Settings, test: TestId) -> Capacity:
+        """Searches for the highest rate that holds the limits, judges, keeps the result and returns what was found.
+
+        Raises what `measure` raises.
+        """
+        __tracebackhide__ = True
+        found = self._result(work, settings, test).capacity
+        assert found is not None
+        return found
+
+    def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
+        __tracebackhide__ = True
         task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
@@ -152,6 +169,8 @@ class Session:
         result = replace(result, verdict=replace(result.verdict, comparisons=agreed))
         if self._options.smoke:
             result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
+            if task.settings.capacity:
+                result = replace(result, capacity=smoke_capacity(result.measurement.rps))
         result = self._suspecting(measured, result)
         self.results.append(result)
         if (kept := reference.keep(task, result, self._rig)) is not None:
@@ -159,7 +178,7 @@ class Session:
                 self._to_store[len(self.results) - 1] = result, kept.store
             result = self.results[-1] = kept.result
         self._raise_for(task, measured, result)
-        return result.measurement
+        return result
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
@@ -273,6 +292,7 @@ class Session:
             ci=self._options.ci and not has_limits and not expected,
             further=further,
             limiting=str(limit) if is_notable(limit) else "",
+            capacity=capacity_text(result),
             background=str(result.background or ""),
             explanation="" if result.explanation is None else result.explanation.text,
         )

@@ -32,7 +32,8 @@ def measure_to_store(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
 
     What was measured while others used the machine does not count, unless there is nothing else when the time is over.
     """
-    if plan.load.counted or plan.load.ramp is not None:  # a load that is made as a whole is made once
+    # A load that is made as a whole is made once, and a search ends by itself.
+    if plan.load.counted or plan.load.ramp is not None or plan.capacity is not None:
         return measure_alone(task, plan, rig)
     limit_s = min(LONGEST_S, MOST_TIMES * task.settings.duration_ns / 1e9)
     return measure_alone(task, plan, rig, _UntilKnown(task.settings.gate, rig.clock, limit_s).after)

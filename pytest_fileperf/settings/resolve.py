@@ -13,7 +13,7 @@ from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
-__all__ = ("DEFAULT_BOOTS", "DEFAULT_GATE", "Settings", "resolve")
+__all__ = ("DEFAULT_BOOTS", "DEFAULT_CONNECTIONS", "DEFAULT_GATE", "DEFAULT_OPEN_CONNECTIONS", "Settings", "resolve")
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
@@ -25,6 +25,8 @@ DEFAULT_WARMUP_NS = 300_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
 """A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""
+DEFAULT_SEARCH_NS = 60_000_000_000
+"""A search for the capacity may take so long: it needs some ten loads of seconds each, on three boots."""
 DEFAULT_BOOTS = 3
 """Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
 DEFAULT_GATE = ("rps", "p99")
@@ -58,6 +60,10 @@ class Settings:
     """Spread over the boots."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
+    capacity: bool = False
+    """The highest rate is searched for that holds the limits; `settings.capacity` makes such settings of others."""
+    search_ns: int = DEFAULT_SEARCH_NS
+    """The longest time that this search takes, with boots: `max_duration` where it is given."""
     warmup_ns: int = DEFAULT_WARMUP_NS
     """On each boot."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
@@ -70,6 +76,8 @@ class Settings:
     """By the name the user writes (`min_rps`, `max_p99`), in the metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Shares by metric; a gated metric that is missing has its default tolerance."""
+    any_tolerance: float | None = None
+    """The share where it is one for all metrics."""
     gate: tuple[str, ...] = DEFAULT_GATE
     """The metrics compared with the baseline."""
     group: str | None = None
@@ -177,6 +185,8 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
         if key not in LIMITS and key not in ("server", "workers", "tolerance")
     }
     changes["connections"] = _connections(given)
+    changes["any_tolerance"] = given["tolerance"] if isinstance(given.get("tolerance"), float) else None
+    changes["search_ns"] = given.get("max_duration", DEFAULT_SEARCH_NS)
     gate = given["gate"]
     tolerance = given.get("tolerance", {})
     if isinstance(tolerance, float) and isinstance(gate, tuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from pytest_fileperf.plan.pacing import (
     ConnectionRamp,
     ConstantRate,
     Pacing,
+    RandomArrivals,
     RateRamp,
     Stage,
 )
@@ -164,3 +167,34 @@ CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
 def test_a_plan_has_its_pacing_and_an_end(load: LoadPlan, pacing: Pacing, longest_ns: int) -> None:
     assert load.pacing() == pacing
     assert load.longest_ns == longest_ns
+
+
+def due_times(pacing: RandomArrivals) -> list[int]:
+    times, number = [], 0
+    while (due := pacing.due(0, number, 0)) is not None and due < pacing.duration_ns:
+        times.append(due)
+        number += 1
+    return times
+
+
+def test_random_arrivals_come_by_chance_at_the_rate() -> None:
+    pacing = RandomArrivals(rate=1000, duration_ns=20 * SECOND, seed=1)
+    times = due_times(pacing)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    assert times == sorted(times)
+    assert len(times) == pytest.approx(20_000, rel=0.03)
+    # The gaps of a Poisson process deviate by as much as they are long.
+    assert (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 == pytest.approx(mean, rel=0.05)
+
+
+def test_random_arrivals_are_those_of_their_seed() -> None:
+    first, again, other = (RandomArrivals(rate=50, duration_ns=SECOND, seed=seed) for seed in (1, 1, 2))
+    assert due_times(first) == due_times(again) != due_times(other)
+
+
+def test_after_the_last_random_arrival_the_load_goes_on_to_its_end() -> None:
+    pacing = RandomArrivals(rate=50, duration_ns=SECOND, seed=1)
+    number = len(due_times(pacing))
+    assert pacing.due(0, number, 0) == SECOND
+    assert pacing.due(SECOND, number, 0) is None

@@ -165,7 +165,7 @@ def test_a_result_in_full() -> None:
                 "series": None,
             }
         ],
-        "base": None, "background": None,
+        "base": None, "capacity": None, "base_capacity": None, "background": None,
         "noise": [],
         "profile": None,
         "service_histogram": None,

@@ -12,6 +12,8 @@ import httpx
 
 from pytest_fileperf import (
     AsyncFilePerf,
+    Capacity,
+    CapacityEnd,
     Client,
     Command,
     FilePerf,
@@ -185,6 +187,15 @@ def figures(fileperf: FilePerf) -> tuple[float, int | None, bool, str]:
     return result.latency.p99 + result.latency.percentile(99.5), result.server.peak_rss, limited, __version__
 
 
+def capacities(fileperf: FilePerf) -> float:
+    found: Capacity = fileperf.capacity.get("/", max_p99="100ms", max_error_rate="0.1%")
+    fileperf.capacity.post("/", content=b"bytes", max_p50=0.01, min_capacity=200, max_duration="30s", gate="none")
+    fileperf.capacity.run(journey, max_p999="1s", tolerance="10%")
+    slow = [load.rate for load in found.tried if not load.holds and load.p99 is not None]
+    is_found = found.ended is CapacityEnd.FOUND and found.limit.kind is LimitKind.SERVER_CPU
+    return is_found * found.rate + found.low + found.high + sum(slow)
+
+
 async def awaited(afileperf: AsyncFilePerf) -> float:
     result: Measurement = await afileperf.get("/", connections=4)
     await afileperf.post("/", content=payload("1KiB"), min_rps=1)
@@ -194,6 +205,8 @@ async def awaited(afileperf: AsyncFilePerf) -> float:
     await afileperf.request("HEAD", "/", timeout="1s")
     await afileperf.run(journey, connections=2)
     await afileperf.stream("/events", events=5)
+    capacity: Capacity = await afileperf.capacity.get("/", max_p99="100ms")
+    assert capacity.low <= capacity.rate <= capacity.high
     task = asyncio.create_task(afileperf.get("/"))
     return result.rps + (await task).rps
 

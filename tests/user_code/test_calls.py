@@ -12,6 +12,8 @@ import pytest
 from user_code import right, wrong
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.capacity import Capacity
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plugin import keywords
@@ -20,9 +22,10 @@ from pytest_fileperf.plugin.feeding import FEEDING
 from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
 from pytest_fileperf.plugin.measuring import Measuring
 from pytest_fileperf.plugin.streaming import STREAM_ARGUMENTS
-from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
+from pytest_fileperf.plugin.verbs import AsyncCapacityVerbs, AsyncFilePerf, CapacityVerbs, FilePerf
+from pytest_fileperf.settings.capacity import for_capacity, for_one_load
 from pytest_fileperf.settings.keys import KEYS
-from pytest_fileperf.settings.resolve import resolve
+from pytest_fileperf.settings.resolve import Settings, resolve
 
 
 class OnlyChecks:
@@ -32,11 +35,19 @@ class OnlyChecks:
         self.calls: list[VerbCall] = []
 
     def measure(self, call: VerbCall) -> Measurement:
+        self._check(call, for_one_load)
+        return cast(Measurement, None)
+
+    def capacity(self, call: VerbCall) -> Capacity:
+        self._check(call, for_capacity)
+        limit = Limit(kind=LimitKind.SERVER_CPU, evidence="")
+        return Capacity(rate=1.0, low=1.0, high=1.0, limits={}, limit=limit)
+
+    def _check(self, call: VerbCall, fitting: Callable[[Settings], Settings]) -> None:
         if call.problems:
             raise PlanError(*call.problems)
-        resolve(verb=call.keys, marker={}, options={}, ini={})
+        fitting(resolve(verb=call.keys, marker={}, options={}, ini={}))
         self.calls.append(call)
-        return cast(Measurement, None)
 
 
 @pytest.fixture
@@ -55,7 +66,7 @@ def calls_in(*functions: Callable[..., object]) -> list[str]:
     return [ast.unparse(node) for tree in trees if isinstance(tree, ast.FunctionDef) for node in tree.body]
 
 
-WRONG = calls_in(wrong.names, wrong.streams, wrong.values, wrong.journeys)
+WRONG = calls_in(wrong.names, wrong.streams, wrong.values, wrong.capacities, wrong.journeys)
 
 
 def test_keywords_of_the_marker_are_the_keys_that_it_takes() -> None:
@@ -73,7 +84,7 @@ def test_keywords_of_a_stream_are_those_that_it_takes() -> None:
     assert StreamKeywords.__optional_keys__ == RequestKeywords.__optional_keys__ | {*STREAM_ARGUMENTS}
 
 
-@pytest.mark.parametrize("fixture", [FilePerf, AsyncFilePerf])
+@pytest.mark.parametrize("fixture", [FilePerf, AsyncFilePerf, CapacityVerbs, AsyncCapacityVerbs])
 @pytest.mark.parametrize("verb", ["get", "post", "put", "patch", "delete", "request", "stream", "run"])
 def test_verbs_have_their_keywords(fixture: type[object], verb: str) -> None:
     *_, last = inspect.signature(getattr(fixture, verb)).parameters.values()
@@ -105,6 +116,7 @@ def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: Only
     right.limits(verbs)
     right.streams(verbs)
     right.journeys(verbs)
+    right.capacities(verbs)
     right.wrapped(verbs, connections=2, json={})
     assert len(checks.calls) >= 40
 

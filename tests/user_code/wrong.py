@@ -71,6 +71,11 @@ def values(fileperf: FilePerf) -> None:
     fileperf.request(5, "/")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+def capacities(fileperf: FilePerf) -> None:
+    fileperf.capacity.get("/", max_p98="100ms")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.capacity.get("/", max_p99=b"100ms")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey(httpx.AsyncClient()))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.run(without_client)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -15,6 +15,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
 from pytest_fileperf.report.comparisons import base_name
 from pytest_fileperf.report.details import NOTABLE
+from pytest_fileperf.report.page.capacity import capacity_chart
 from pytest_fileperf.report.page.drawing import (
     BAD,
     FIRST,
@@ -56,11 +57,13 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 def charts_of(result: Result) -> tuple[Chart, ...]:
     """Returns the charts that have something to show, in the order to read them."""
     recording = result.recording
-    made = [_percentiles(result), _events(recording), _lead_times(recording), *pair_charts(result)]
+    made = [capacity_chart(result), _percentiles(result), _events(recording)]
+    # The loads of a search for the capacity have different rates: that of the last one would stand for all.
+    made += [*pair_charts(result)] if result.capacity else [_lead_times(recording), *pair_charts(result)]
     if recording.counted():
         timeline = timeline_of(recording)
         # In a comparison the charts of pairs tell more: turns are many and short, and the base's would be missing.
-        if result.base is None and len(recording.counted()) >= LEAST_ROUNDS:
+        if result.base is None and result.capacity is None and len(recording.counted()) >= LEAST_ROUNDS:
             made += [_rates(result, timeline), _event_rates(result, timeline), _latencies(result, timeline)]
         made += process_charts(result, timeline)
     return tuple(chart for chart in made if chart is not None)

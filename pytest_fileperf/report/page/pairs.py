@@ -41,7 +41,7 @@ def pair_charts(result: Result) -> tuple[Chart, ...]:
         return ()
     made = [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
     made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
-    made += [_rates(pairs), _latencies(pairs)]
+    made += [_latencies(pairs)] if result.capacity else [_rates(pairs), _latencies(pairs)]
     return tuple(chart for chart in made if chart is not None)
 
 

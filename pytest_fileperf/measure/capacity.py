@@ -1,0 +1,162 @@
+"""The capacity of a server: the highest rate at which it holds its limits, and the loads that show it; frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.units import format_rate
+
+__all__ = ("Capacity", "CapacityEnd", "RateTried", "searches_by", "share_allowed", "tried_of")
+
+CPU_IS_USED_UP = 0.9
+"""A generator busier than this sets the pace itself, as in `measurement`."""
+LEAST_SHARE = 1e-4
+"""Some thousands of requests cannot show that a smaller share than this fails."""
+
+
+class CapacityEnd(StrEnum):
+    """How a search for the capacity ended."""
+
+    FOUND = "found"
+    """The rate is between loads that held the limits and loads that did not."""
+    GENERATOR = "load generator"
+    """The server held every rate that the load generator could make: its capacity is this rate or more."""
+    NO_RATE = "no rate holds"
+    """Not even at a small part of the closed loop's rate are the limits held."""
+    SMOKE = "smoke run"
+    """A few requests were made, and no rate was searched for: `rate` is what these requests made by chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateTried:
+    """One load of the search."""
+
+    rate: float
+    """Requests due per second."""
+    boot: int
+    seconds: float
+    """How long it was, without its warm-up."""
+    requests: int
+    """Good answers."""
+    failed: int
+    beyond: Mapping[str, int]
+    """Requests that count against each limit, by its name: slower than it, or failed."""
+    holds: bool
+    """Whether every limit held in this load."""
+    by_generator: bool = False
+    """The load generator set the pace, or sent so late that a limit broke: the load says nothing about the server."""
+    p50: float | None = None
+    p99: float | None = None
+    """Seconds from when requests were due; None without a good answer."""
+
+    @property
+    def made(self) -> int:
+        """All requests."""
+        return self.requests + self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The highest rate of an open loop at which a server holds its limits. Rates are requests per second."""
+
+    rate: float
+    """0.0 where no rate holds."""
+    low: float
+    high: float
+    """Interval of the rate at `confidence`; `high` is infinite where nothing broke a limit but the load generator."""
+    confidence: float = 0.9
+    limits: Mapping[str, float]
+    """What had to hold, by the name of the limit, in SI units."""
+    broken: str = ""
+    """The limit that breaks first when the rate grows: `max_p99`; empty where none broke."""
+    limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
+    """What set the pace just above this rate."""
+    closed_rps: float | None = None
+    """Requests per second of a short closed loop before the search."""
+    ended: CapacityEnd = CapacityEnd.FOUND
+    tried: tuple[RateTried, ...] = ()
+    """Every load, in order."""
+
+    def __str__(self) -> str:
+        if self.ended is CapacityEnd.NO_RATE:
+            return "no rate holds the limits"
+        rate = f"{format_rate(self.rate)}/s"
+        if self.ended is CapacityEnd.SMOKE:
+            return f"not searched for, {rate} in a smoke run"
+        if math.isinf(self.high):
+            return f"at least {rate}"
+        return f"{rate} [{format_rate(self.low)}, {format_rate(self.high)}]"
+
+
+def searches_by(name: str) -> bool:
+    """Returns whether a search can go by a limit: that of a percentile, or of the share of failed requests."""
+    return name == "max_error_rate" or _percent_of(name) is not None
+
+
+def share_allowed(name: str, limit: float) -> float:
+    """Returns the share of requests that may be beyond a limit that `searches_by` accepts: 0.01 for `max_p99`."""
+    percent = _percent_of(name)
+    return max(limit, LEAST_SHARE) if percent is None else 1 - percent / 100
+
+
+def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
+    """Returns what a load at this rate has shown about limits that `searches_by` accepts."""
+    latency, failed = recording.latency(), sum(round_.failed for round_ in recording.rounds)
+    beyond = _beyond(latency, failed, limits)
+    holds = _holds(latency, failed, limits)
+    # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
+    # app itself, which keeps the event loop from sending.
+    late = not holds and _holds(recording.service(), failed, limits)
+    by_generator = recording.engine != "in-process" and (late or _cpu_share(recording) > CPU_IS_USED_UP)
+    return RateTried(
+        rate=rate,
+        boot=recording.boots[0].index,
+        seconds=sum(round_.duration_ns for round_ in recording.measured()) / 1e9,
+        requests=latency.count,
+        failed=failed,
+        beyond=beyond,
+        holds=holds,
+        by_generator=by_generator,
+        p50=latency.percentile_ns(50) / 1e9 if latency.count else None,
+        p99=latency.percentile_ns(99) / 1e9 if latency.count else None,
+    )
+
+
+def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> dict[str, int]:
+    """Returns how many requests count against each limit: those that failed are slower than any."""
+    within = {name: latency.share_within(0, limit * 1e9) for name, limit in limits.items()}
+    return {
+        name: failed + (0 if _percent_of(name) is None else round(latency.count * (1 - share)))
+        for name, share in within.items()
+    }
+
+
+def _holds(latency: Histogram, failed: int, limits: Mapping[str, float]) -> bool:
+    """Returns whether all limits hold, as `judge.limits` has it; no request at all holds none."""
+    made, beyond = latency.count + failed, _beyond(latency, failed, limits)
+    for name, limit in limits.items():
+        percent = _percent_of(name)
+        if beyond[name] > (limit if percent is None else 1 - percent / 100) * made:
+            return False
+        if percent is not None and latency.percentile_ns(percent) / 1e9 > limit:
+            return False
+    return latency.count > 0
+
+
+def _percent_of(name: str) -> float | None:
+    metric = METRICS.get(name.removeprefix("max_")) if name.startswith("max_") else None
+    return None if metric is None else metric.percentile
+
+
+def _cpu_share(recording: Recording) -> float:
+    """Returns how much of its core the generator used while requests were due."""
+    rounds = recording.measured()
+    seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+    return sum(round_.client_cpu_ns for round_ in rounds) / 1e9 / seconds if seconds else 0.0

@@ -1,0 +1,263 @@
+"""Makes the loads of a search for the capacity, of one server or of both sides of a comparison in turn.
+
+    boot 1 | closed loop | 140/s | 280/s | 190/s | 170/s … | boot 2 | 178/s | 185/s | … | boot 3 | …
+
+Which rate is next, and when it is enough, `judge.capacity` says.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TypeAlias
+
+from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
+from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
+from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import BootCapacity, Recording
+from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.plan.capacity import CapacityPlan
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.session.loading import Run, recording_of
+
+__all__ = ("BothSearches", "Load", "RateSearch", "search_alone", "smoke_capacity")
+
+Load: TypeAlias = Callable[[LoadPlan], Run]
+Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
+"""Boots the server with a number, sets it up, and gives what loads it."""
+
+_SEEDS = 1 << 31
+_NEAR, _ABOVE = 0.85, 1.02
+"""Loads that held at rates from and to these shares of the capacity make the figures at capacity."""
+_LEAST_RPS = 0.5
+"""Where the closed loop has no good answer in its time, the search begins here."""
+_UNKNOWN = Limit(kind=LimitKind.UNCLEAR, evidence="")
+_TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
+
+
+class RateSearch:
+    """The search on one side: its loads so far, and what they show."""
+
+    def __init__(self, plan: CapacityPlan, *, pinned: bool, chance: random.Random) -> None:
+        self._plan = plan
+        self._pinned = pinned
+        self._chance = chance
+        self._search = Search(limits=plan.limits, start=_LEAST_RPS, total_s=plan.total_ns / 1e9)
+        self._closed_rps: float | None = None
+        self._runs: list[Run] = []
+        self._tried: list[RateTried] = []
+        self._ended: CapacityEnd | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no boot needs another load."""
+        return self._ended is not None
+
+    @property
+    def requests(self) -> int:
+        """Good answers so far."""
+        return sum(load.requests for load in self._tried)
+
+    def begin(self, run: Run) -> None:
+        """Takes the closed loop that says where to begin."""
+        rounds = run.result.rounds
+        seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+        good, failed = sum(round_.requests for round_ in rounds), sum(round_.failed for round_ in rounds)
+        self._closed_rps = good / seconds if seconds else 0.0
+        self._search = replace(self._search, start=max(self._closed_rps, _LEAST_RPS))
+        if failed and not good:
+            # At no rate will there be a good answer; the failures say why.
+            self._took(failed / seconds if seconds else _LEAST_RPS, run)
+            self._ended = CapacityEnd.NO_RATE
+
+    def step(self, load: Load, boot: int, *, left_s: float) -> bool:
+        """Makes the next load on a boot; returns False where there is none to make in the time that is left."""
+        if self.is_over:
+            return False
+        on_boot = sum(tried.boot == boot for tried in self._tried)
+        following = next_load(self._search, self._tried, left_s=left_s, on_boot=on_boot)
+        if isinstance(following, CapacityEnd):
+            self._ended = following
+        if not isinstance(following, NextLoad):
+            return False
+        seed = self._chance.randrange(_SEEDS)
+        plan = self._plan.load(following.rate, warmup_s=following.warmup_s, seconds=following.seconds, seed=seed)
+        self._took(following.rate, load(plan))
+        return True
+
+    def _took(self, rate: float, run: Run) -> None:
+        self._runs.append(run)
+        self._tried.append(tried_of(rate, self._recorded([run]), self._plan.limits))
+
+    def estimate(self) -> Estimate | None:
+        """Returns what all loads show; None where no rate holds, or none tells anything."""
+        return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
+
+    def capacity(self) -> Capacity:
+        """Returns what was found."""
+        found, tried, limits = self.estimate(), tuple(self._tried), self._plan.limits
+        made = Capacity(rate=0.0, low=0.0, high=math.inf, limits=limits, closed_rps=self._closed_rps, tried=tried)
+        held = max((load.rate for load in tried if load.holds and not load.by_generator), default=0.0)
+        by_generator = any(load.by_generator for load in tried)
+        if found is None or not held:
+            lowest = min((load.rate for load in tried if load.made and not load.by_generator), default=math.inf)
+            broken = "" if found is None else found.broken
+            ended = CapacityEnd.GENERATOR if not self._told() and by_generator else CapacityEnd.NO_RATE
+            return replace(made, high=lowest, ended=ended, broken=broken, limit=self._knee(0.0))
+        if not found.broken:
+            # Nothing broke a limit: the generator was in the way, or the time was over before the rate was high enough.
+            ended = CapacityEnd.GENERATOR if by_generator else CapacityEnd.FOUND
+            return replace(made, rate=held, low=held, ended=ended, limit=self._knee(held))
+        rate, margin = math.exp(found.mean), math.exp(found.margin(self._stabilised()))
+        return replace(
+            made,
+            rate=rate,
+            low=rate / margin,
+            high=rate * margin,
+            confidence=CONFIDENCE,
+            broken=found.broken,
+            limit=self._knee(rate),
+        )
+
+    def recording(self) -> Recording:
+        """Returns the loads at the capacity, or what comes nearest, and what each boot's capacity is."""
+        found, capacity = self.estimate(), self.capacity()
+        recording = self._recorded(self._kept(capacity.rate))
+        known = {} if found is None or not capacity.rate or not found.broken else found.boots
+        variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
+        boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
+        with_capacity = (
+            replace(boot, capacity=BootCapacity(rate=math.exp(known[index]), variance=variance))
+            if index in known
+            else boot
+            for index, boot in sorted(boots.items())
+        )
+        return replace(recording, boots=tuple(with_capacity))
+
+    def on_boot(self, boot: int) -> PairSide:
+        """Returns what a boot shows, as a side of a pair."""
+        found, own = self.estimate(), [run for run in self._runs if run.boot.index == boot]
+        if not own:
+            return PairSide(turns=(), latency=EMPTY, runs={})
+        recording = self._recorded(own)
+        known = {name: METRICS[name].of_run(recording) for name in ("rss", "cpu_per_request")}
+        runs = {name: value for name, value in known.items() if value is not None}
+        is_known = found is not None and bool(found.broken) and boot in found.boots
+        if found is not None and is_known:
+            runs["capacity"] = math.exp(found.boots[boot])
+        return PairSide(
+            turns=(),
+            latency=Histogram.merged(round_.latency for round_ in recording.rounds),
+            runs=runs,
+            variances={"capacity": found.sd**2 * len(found.boots)} if found is not None and is_known else {},
+        )
+
+    def _told(self) -> list[RateTried]:
+        return [load for load in self._tried if not load.by_generator]
+
+    def _kept(self, rate: float) -> list[Run]:
+        """Returns the loads whose figures are those at this rate: those that held near it, of each boot if possible."""
+        paired = list(zip(self._tried, self._runs, strict=True))
+        good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= rate * _ABOVE]
+        near = [run for tried, run in good if tried.rate >= rate * _NEAR]
+        if near:
+            return near
+        if good:
+            return [max(good, key=lambda pair: pair[0].rate)[1]]
+        answered = [pair for pair in paired if pair[0].made] or paired
+        return [min(answered, key=lambda pair: pair[0].rate)[1]]
+
+    def _knee(self, rate: float) -> Limit:
+        """Returns what limited the loads just above this rate, the nearest first."""
+        paired = zip(self._tried, self._runs, strict=True)
+        above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
+        of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
+        if not of_server and any(tried.by_generator for tried, _ in above):
+            return Limit(kind=LimitKind.GENERATOR, evidence="it could not send at a higher rate in time")
+        found = [limit_of(self._recorded([run])) for run in of_server]
+        telling = [limit for limit in found if limit.kind not in _TOLD_NOTHING]
+        # Beyond the capacity it is not the rate that limits, even where a load is too short to show a backlog.
+        return (telling or [_not_clear(self._recorded([run])) for run in of_server[-1:]] or [_UNKNOWN])[0]
+
+    def _stabilised(self) -> frozenset[str]:
+        return frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
+
+    def _recorded(self, runs: Sequence[Run]) -> Recording:
+        return recording_of(runs, connections=self._plan.connections, open_loop=True, pinned=self._pinned)
+
+
+def search_alone(
+    search: RateSearch,
+    serving: Serving,
+    numbers: Sequence[int],
+    probe: LoadPlan,
+    *,
+    total_s: float,
+    clock: Callable[[], float],
+) -> None:
+    """Makes the loads of a search on these boots, each in its part of the time."""
+    begun_s = clock()
+    for place, number in enumerate(numbers):
+        ends_s = begun_s + total_s * (place + 1) / len(numbers)
+        with serving(number) as load:
+            if place == 0:
+                search.begin(load(probe))
+            while search.step(load, place, left_s=ends_s - clock()):
+                pass
+        if search.is_over:
+            return
+
+
+def _not_clear(recording: Recording) -> Limit:
+    """Returns a limit that is not known, with what the server used."""
+    share = measurement_of(recording).server.cpu_share
+    evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
+    return Limit(kind=LimitKind.UNCLEAR, evidence=evidence)
+
+
+class BothSearches:
+    """The searches on both sides of a comparison, load by load in turn, on pair after pair of boots."""
+
+    def __init__(self, plan: CapacityPlan, *, pinned: bool, chance: random.Random) -> None:
+        self._chance = chance
+        self._sides = tuple(RateSearch(plan, pinned=pinned, chance=chance) for _ in Side)
+
+    def __getitem__(self, side: Side) -> RateSearch:
+        return self._sides[side]
+
+    def pair(
+        self,
+        number: int,
+        loads: tuple[Load, Load],
+        *,
+        ends_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """Loads both boots of a pair until its time is over, or both sides need no further load."""
+        going = list(Side)
+        while going:
+            for side in self._chance.sample(going, len(going)):
+                left_s = (ends_s - clock()) / len(going)
+                if not self._sides[side].step(loads[side], number, left_s=left_s):
+                    going.remove(side)
+
+    def pairs(self, boots: Sequence[tuple[tuple[str, ...], bool]]) -> Iterator[Pair]:
+        """Yields the pairs so far: what every one shows changes with each load, as all of them tell the slope.
+
+        `boots` has for each pair what was stabilised, and whether base boots anew.
+        """
+        for number, (stabilised, base_boots_anew) in enumerate(boots):
+            base, now = (search.on_boot(number) for search in self._sides)
+            yield Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=base_boots_anew)
+
+
+def smoke_capacity(rps: float) -> Capacity:
+    """Returns what stands for a capacity in a smoke run, in which none is searched for."""
+    return Capacity(rate=rps, low=0.0, high=math.inf, limits={}, ended=CapacityEnd.SMOKE)

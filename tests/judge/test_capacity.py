@@ -1,0 +1,164 @@
+"""The search for the capacity finds what is known: on simulated queues, with their noise, in the time there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from judge.queues import Searched, Server, fixed, refusing, searched, varying
+
+from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
+from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+
+LIMITS = {"max_p99": 0.1, "max_error_rate": 0.001}
+SEARCHES = 10
+
+
+def truth_of(server: Server, latency_s: float, share: float, *, high: float) -> float:
+    """Returns the rate at which this share of many requests takes longer, by bisection with one seed."""
+    low, high = high / 10, high
+    for _ in range(12):
+        rate = (low + high) / 2
+        rng = np.random.default_rng(7)
+        due = np.sort(rng.uniform(0, 200_000 / rate, 200_000))
+        beyond = (server(due, rng) > latency_s).mean()
+        low, high = (low, rate) if beyond > share else (rate, high)
+    return (low + high) / 2
+
+
+def many(server: Server, limits: dict[str, float], *, start: float, **how: object) -> list[Searched]:
+    found = []
+    for seed in range(SEARCHES):
+        rng = np.random.default_rng(seed)
+        found.append(searched(server, limits, rng, start=start * rng.lognormal(0, 0.1), **how))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    "server,limits,start",
+    [
+        pytest.param(fixed(0.005), LIMITS, 200.0, id="M/D/1 at 200 a second"),
+        pytest.param(varying(0.0008, 0.2), LIMITS, 1250.0, id="a sharp knee"),
+        pytest.param(fixed(0.005), {"max_p50": 0.02, "max_error_rate": 0.0}, 200.0, id="a median"),
+    ],
+)
+def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
+    server: Server, limits: dict[str, float], start: float
+) -> None:
+    name, latency_s = next(iter(limits.items()))
+    truth = truth_of(server, latency_s, 0.5 if name == "max_p50" else 0.01, high=start)
+    found = many(server, limits, start=start)
+    # In 250 searches M/D/1 is found so in 89 %, and its interval holds the truth in 90 to 92 %; others are above that.
+    assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.8 * SEARCHES
+    assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
+    assert {one.broken for one in found} == {name}
+
+
+def test_the_interval_holds_what_boots_differ_by() -> None:
+    server, found = varying(0.0008, 0.2), []
+    truth = truth_of(server, 0.1, 0.01, high=1250.0)
+    for seed in range(SEARCHES):
+        rng = np.random.default_rng(seed)
+        found.append(searched(server, LIMITS, rng, start=1250.0, boots_off=rng.lognormal(0, 0.02, 3).tolist()))
+    assert sum(one.holds(truth) for one in found) >= 0.9 * SEARCHES
+
+
+def test_loads_in_which_the_machine_stood_still_hardly_move_it() -> None:
+    server = fixed(0.005)
+    truth = truth_of(server, 0.1, 0.01, high=200.0)
+    found = many(server, LIMITS, start=200.0, stalled=(4,))
+    assert sum(abs(one.rate / truth - 1) < 0.08 for one in found) >= 0.9 * SEARCHES
+
+
+def test_a_search_climbs_where_the_closed_loop_says_far_too_little() -> None:
+    found = searched(fixed(0.0005), LIMITS, np.random.default_rng(1), start=100.0)
+    assert 1600 < found.rate < 2100
+
+
+def test_failed_requests_limit_the_rate_too() -> None:
+    found = searched(refusing(0.005, 4), LIMITS, np.random.default_rng(1), start=200.0)
+    assert found.broken == "max_error_rate"
+    assert found.rate < 160
+
+
+def test_where_no_rate_holds_a_search_ends_soon() -> None:
+    found = searched(fixed(0.2), LIMITS, np.random.default_rng(1), start=5.0)
+    assert found.ended is CapacityEnd.NO_RATE
+    assert len(found.tried) < 8
+
+
+def test_a_rate_that_the_generator_cannot_make_says_nothing_about_the_server() -> None:
+    found = searched(fixed(0.0001), LIMITS, np.random.default_rng(1), start=3000.0, generator_most=4000.0)
+    assert found.ended is CapacityEnd.GENERATOR
+    held = max(load.rate for load in found.tried if load.holds and not load.by_generator)
+    assert 3400 < held <= 4000
+    assert found.broken == ""
+
+
+def test_a_search_stops_when_it_is_sure() -> None:
+    found = searched(varying(0.0008, 0.2), LIMITS, np.random.default_rng(1), start=1250.0, total_s=600.0)
+    assert sum(load.seconds for load in found.tried) < 500
+
+
+def tried(rate: float, beyond: int, *, boot: int = 0, made: int = 1000) -> RateTried:
+    return RateTried(
+        rate=rate,
+        boot=boot,
+        seconds=5.0,
+        requests=made,
+        failed=0,
+        beyond={"max_p99": beyond, "max_error_rate": 0},
+        holds=beyond <= 0.01 * made,
+    )
+
+
+SEARCH = Search(limits=LIMITS, start=200.0, total_s=60.0)
+
+
+def test_the_first_load_is_made_however_little_time_there_is() -> None:
+    following = next_load(SEARCH, (), left_s=0.1)
+    assert isinstance(following, NextLoad)
+    assert 100 < following.rate < 200
+
+
+def test_no_load_begins_that_does_not_fit() -> None:
+    assert next_load(SEARCH, [tried(200, 500), tried(100, 0)], left_s=0.5) is None
+
+
+def test_the_last_load_is_as_long_as_there_is_time() -> None:
+    seen = [tried(200, 500), tried(170, 0), tried(185, 9), tried(190, 60), tried(180, 2)]
+    whole, cut = next_load(SEARCH, seen, left_s=60.0), next_load(SEARCH, seen, left_s=3.6)
+    assert isinstance(whole, NextLoad)
+    assert isinstance(cut, NextLoad)
+    assert whole.seconds > cut.seconds
+    assert cut.warmup_s + cut.seconds == pytest.approx(3.6)
+
+
+def test_one_load_decides_nothing() -> None:
+    """A single load that held says little: the rate is loaded again, or rates near it."""
+    once, often = (
+        estimate(SEARCH, [tried(200, 500), tried(170, 0)]),
+        estimate(SEARCH, [tried(200, 500), *[tried(170, 0)] * 3, *[tried(180, 40)] * 3]),
+    )
+    assert once is not None
+    assert often is not None
+    assert once.sd > 1.5 * often.sd
+
+
+def test_more_failed_loads_mean_less_capacity() -> None:
+    few, more = (estimate(SEARCH, [tried(170, 0), *[tried(185, count)] * 3]) for count in (5, 200))
+    assert few is not None
+    assert more is not None
+    assert more.mean < few.mean
+
+
+def test_boots_have_their_own_deviation_from_what_all_show() -> None:
+    first = [tried(180, 0), tried(190, 5), tried(200, 100)]
+    second = [tried(170, 5, boot=1), tried(180, 100, boot=1), tried(190, 600, boot=1)]
+    found = estimate(SEARCH, [*first, *second])
+    assert found is not None
+    assert found.boots[0] > found.mean > found.boots[1]
+    assert found.margin(()) > found.margin(("hash seed", "addresses", "allocator"))
+
+
+def test_nothing_is_estimated_of_loads_that_the_generator_limited() -> None:
+    assert estimate(SEARCH, ()) is None
