@@ -12,6 +12,7 @@
     │   └── ServerDiedError           the server ended, or stopped answering, under load
     │       └── BaseDiedError         that of the other side of a comparison did
     ├── LoadError
+    │   ├── BaseFailedError           the other side of a comparison is broken: it answers no request well
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
     ├── BaselineError                 a stored baseline is damaged or too new
@@ -36,6 +37,7 @@ __all__ = (
     "AppMissingError",
     "AppOriginError",
     "BaseDiedError",
+    "BaseFailedError",
     "BaseSetupError",
     "BaselineError",
     "FileLimitError",
@@ -140,6 +142,20 @@ class BaseSetupError(SetupError):
 
 class LoadError(FilePerfError):
     """The load could not be made."""
+
+
+class BaseFailedError(LoadError):
+    """The other side of a comparison is broken: it answers no request well, which does not show that it lacks it."""
+
+    def __init__(self, *, side: str, work: str, said: str, log: Sequence[str] = ()) -> None:
+        self.side = side
+        self.work = work
+        self.said = said
+        super().__init__(
+            f"{side} fails in every request of {work}: {said}\n"
+            'It did so on two boots. Mend it there, or leave this test out of comparisons with gate="none"'
+            + log_block(log)
+        )
 
 
 class FileLimitError(LoadError):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.drive.run import RunProgress
-from pytest_fileperf.errors import BaseSetupError, PlanError
+from pytest_fileperf.errors import BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import paired_difference
@@ -36,6 +36,7 @@ from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.capacity import BothSearches
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, recording_of
 from pytest_fileperf.session.planning import ComparisonPlan
+from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity
@@ -69,7 +70,8 @@ class Comparison:
         )
         self._pairs: list[Pair] = []
         self._requests = 0
-        self._base_setup_failed = False
+        self._base_failed = False
+        """Whether its setup, or each of its first requests, has failed already."""
         self.base_files: tuple[str, ...] = ()
         """Where the base loaded its modules from, once there is a result."""
         self.base_alone: Recording | None = None
@@ -90,36 +92,31 @@ class Comparison:
                 if isinstance(servers, Absent):
                     return servers
                 self._require_same_tracer(servers)
-                if not self._is_set_up(servers, torn_down):
+                try:
+                    self._set_up(servers, torn_down)
+                    absent = self._probed(servers) if number == 0 else None
+                except (BaseSetupError, BaseFailedError):
+                    servers[Side.BASE].check()
+                    if self._base_failed:
+                        raise
+                    self._base_failed = True  # by chance, perhaps: fresh boots are tried
                     continue
-                if number == 0 and (absent := self._probed(servers)):
+                if absent is not None:
                     return absent
                 self._pairs.append(self._pair(number, servers))
                 found = self._looked(number, pair_begun_s)
                 if found is not None:
                     return self._result(found, servers)
 
-    def _is_set_up(self, servers: BothServers, torn_down: ExitStack) -> bool:
-        """Runs the test's setup on both sides, one after the other; the stack gets its teardowns.
-
-        Returns False where it failed on the base for the first time: fresh boots are tried then. Raises SetupError, and
-        ServerDiedError where the base has ended.
-        """
+    def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
+        """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
         steps = Steps.of(self._task.settings)
         values: list[object] = []
         for side in Side:
             base = self._base.title if side is Side.BASE else ""
-            try:
-                values.append(torn_down.enter_context(set_up(steps, servers[side], base)))
-            except BaseSetupError:
-                servers[side].check()
-                if self._base_setup_failed:
-                    raise
-                self._base_setup_failed = True
-                return False
+            values.append(torn_down.enter_context(set_up(steps, servers[side], base)))
         of_base, of_now = (with_value(self._task.work, value) for value in values)
         self._works = (of_base, of_now)
-        return True
 
     def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
         """Returns what the gates say once the evidence is enough; None asks for another pair."""
@@ -143,16 +140,24 @@ class Comparison:
     # --- loading
 
     def _probed(self, servers: BothServers) -> Absent | None:
-        """Finds out how long a request takes. Returns the side that has no good answer to it, if there is one."""
+        """Finds out how long a request takes. Returns the side that has no such answer, if there is one.
+
+        Raises BaseFailedError where the base is broken. What is broken here fails when it is measured alone.
+        """
         for side in reversed(Side):
             run = self._load(0, side, self._plan.probe, servers[side])
+            rounds = run.result.rounds
+            answer, work = answer_of(rounds), self._task.work.name
+            whose = self._base.title if side is Side.BASE else "the code here"
+            if answer is Answer.BROKEN and side is Side.BASE:
+                raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
+            if answer is Answer.OTHER:
+                said = f"{whose} has another answer to {work} than this test expects: {described(rounds)}"
+                return Absent(side=side, what=said, outcome=Outcome.INCONCLUSIVE)
+            if answer is not Answer.GOOD:
+                return Absent(side=side, what=f"{whose} has no good answer to {work}: {kinds_of(rounds)}")
             if self._searches is not None:
                 self._searches[side].begin(run)
-            failures = [failure for round_ in run.result.rounds for failure in round_.failures]
-            if failures and not any(round_.requests for round_ in run.result.rounds):
-                kinds = ", ".join(dict.fromkeys(failure.kind for failure in failures))
-                whose = self._base.title if side is Side.BASE else "the code here"
-                return Absent(side=side, what=f"{whose} has no good answer to {self._task.work.name}: {kinds}")
             self._latency_ns = max(self._latency_ns, _median_ns([run]))
         return None
 

@@ -64,8 +64,8 @@ class OtherVersion:
     def measure(self, task: Task, rig: Rig) -> Measured:
         """Measures both in turn and judges; the code here alone, where there is nothing to compare.
 
-        That is NEW where one side lacks what is measured, and PASS where both are the same code. Raises PlanError for
-        what cannot be compared.
+        That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both
+        are the same code. Raises PlanError for what cannot be compared.
         """
         if self.base.is_same_code:
             self._refuse()
@@ -73,7 +73,7 @@ class OtherVersion:
         found = self.in_turn(task, rig)
         if not isinstance(found, Absent):
             return found
-        measured = self._alone(task, rig, Outcome.NEW, Reason(kind=ReasonKind.ABSENT, text=found.what))
+        measured = self._alone(task, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
         return replace(measured, absent=found)
 
     def _alone(self, task: Task, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:

@@ -26,7 +26,7 @@ __all__ = ("LEAST_LIMIT_S", "Steps", "set_up", "setup_identity")
 
 _WITHOUT = (
     "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
-    " requests all fail there is not compared"
+    " endpoint it does not have is not compared"
 )
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take so long, or as long as `timeout` where that is longer."""

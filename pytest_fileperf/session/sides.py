@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.serve.launch import Launch, refuse_changed
 from pytest_fileperf.serve.pool import ServerPool
@@ -48,6 +49,8 @@ class Absent:
     """What is missing, in a sentence."""
     app: bool = False
     """Whether the whole app is missing."""
+    outcome: Outcome = Outcome.NEW
+    """What the gates are then: INCONCLUSIVE where there is another answer than the test expects."""
 
 
 class _NoBaseError(Exception):

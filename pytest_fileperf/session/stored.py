@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pytest_fileperf.errors import BaseDiedError, BaseSetupError, PlanError
+from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
 from pytest_fileperf.judge.boots import precision_of
 from pytest_fileperf.judge.environment import Environment, package_changes
@@ -184,11 +184,13 @@ class StoredBaseline:
         other = OtherVersion(plan=plan, base=base, budget=self.budget)
         try:
             measured = other.in_turn(task, rig)
-        except (PlanError, BaseDiedError, BaseSetupError) as error:
+        except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
             by_figures = self._by_figures(task, rig, FIGURES_ONLY + why, no_code=why)
             # Its traceback and the server's log are nowhere else.
-            return replace(by_figures, notes=(str(error),) if isinstance(error, BaseSetupError) else ())
+            return replace(
+                by_figures, notes=(str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
+            )
         if isinstance(measured, Absent):
             return self._by_figures(task, rig, FIGURES_ONLY + measured.what, no_code=measured.what)
 

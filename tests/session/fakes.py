@@ -42,7 +42,9 @@ class App:
     latency_ns: int = 2 * MS
     latency_of_first_boot_ns: int | None = None
     paths: tuple[str, ...] = ("/",)
-    """Others have an answer of 404."""
+    """Requests to others fail."""
+    failing: str = "status 404"
+    """The kind of their failure."""
     body_bytes: int = 1000
     good_of: int = 0
     """One of so many requests is answered well; 0 for all of them."""
@@ -258,7 +260,8 @@ class Loads:
         there = work.url in server.paths
         good = 0 if not there else count // server.app.good_of if server.app.good_of else count
         server.requests += count
-        failed = (Failure(kind="status 404", count=count - good, example="no such path"),) if count > good else ()
+        kind = server.app.failing
+        failed = (Failure(kind=kind, count=count - good, example="no such path"),) if count > good else ()
         latency = Histogram.of((server.latency_ns * self.rng.lognormal(0, 0.05, good)).astype(np.int64))
         return Round(
             boot=0,
@@ -271,7 +274,9 @@ class Loads:
             ttfb=latency,
             bytes_sent=0,
             bytes_received=good * server.app.body_bytes,
-            statuses=tuple((status, many) for status, many in ((200, good), (404, count - good)) if many),
+            statuses=tuple(
+                (status, many) for status, many in ((200, good), (_status_of(kind), count - good)) if many and status
+            ),
             failures=failed,
             server_cpu_ns=count * CPU_NS,
             client_cpu_ns=count * server.app.client_cpu_ns,
@@ -312,6 +317,11 @@ class Loads:
             worker_pids=(server.number,),
         )
         return Run(result=result, boot=boot)
+
+
+def _status_of(kind: str) -> int:
+    """Returns the status of an answer that fails; 0 where there was none."""
+    return int(kind.partition(" ")[2] or 0) if kind.startswith("status") else 200 * (kind in ("size", "assertion"))
 
 
 class Sink:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from session.fakes import App, Host, Loads, Server, Sink, rig_of
+from session.fakes import App, Booted, Host, Loads, Server, Sink, rig_of
 
 from pytest_fileperf.errors import (
     AppLoadError,
     AppMissingError,
+    BaseFailedError,
     NotMeasuredError,
     PerformanceError,
     PlanError,
@@ -311,6 +312,48 @@ def test_an_endpoint_that_is_missing_on_the_base_is_new(compare: Compare) -> Non
     assert compared.result.verdict.against == TITLE
     assert compared.result.measurement.requests > 0
     assert compared.failed is None
+
+
+@pytest.mark.parametrize("failing", ["size", "assertion", "status 401", "status 302"])
+def test_another_answer_of_the_base_is_no_proof_that_it_lacks_the_endpoint(failing: str, compare: Compare) -> None:
+    compared = compare(App(failing=failing), MORE, work=GET_MORE, ci=True)
+    comparisons = compared.result.verdict.comparisons
+    assert compared.outcomes == {"rps": Outcome.INCONCLUSIVE, "p99": Outcome.INCONCLUSIVE}
+    assert {sentence(item.reason) for item in comparisons} == {
+        f"{TITLE} has another answer to GET /more than this test expects: {failing} (no such path)"
+    }
+    assert compared.failed is None
+    assert isinstance(compare(App(failing=failing), MORE, work=GET_MORE, strict=True).failed, NotMeasuredError)
+
+
+@pytest.mark.parametrize("failing", ["status 500", "status 503", "timeout", "disconnected", "connect"])
+def test_a_base_that_is_broken_is_an_error_that_says_what_it_said(
+    failing: str, compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "log", ("OperationalError: no such table",))
+    comparing = compare.session(App(failing=failing), MORE, ci=True)
+    with pytest.raises(BaseFailedError) as raised:
+        comparing.measure(work=GET_MORE)
+    first, *_, log = str(raised.value).splitlines()
+    assert first == f"{TITLE} fails in every request of GET /more: {failing} (no such path)"
+    assert log == "  | OperationalError: no such table"
+    assert len(comparing.host.booted) == 4, "it was tried again on fresh boots"
+    assert all(server.is_over for server in comparing.host.servers)
+
+
+def test_a_base_that_was_broken_once_is_compared(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot = Host.boot
+
+    def broken_once(host: Host, asked: Booted, code_tree: CodeTree) -> Server:
+        server = boot(host, asked, code_tree)
+        if asked.side is Side.BASE and len(host.booted) <= 2:
+            server.paths.clear()
+        return server
+
+    monkeypatch.setattr(Host, "boot", broken_once)
+    compared = compare(App(failing="timeout"), PLAIN, RPS)
+    assert compared.only.pairs is not None
+    assert len(compared.host.booted) == 2 * (len(compared.result.pairs) + 1)
 
 
 def test_an_app_that_is_missing_on_the_base_is_new(compare: Compare) -> None:

@@ -245,6 +245,8 @@ def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> N
         (App(breaks=True), "does not boot"),
         (App(missing=True), "has no such app"),
         (App(dies_after=100), "ended with exit status 3"),
+        (App(paths=(), failing="status 500"), "fails in every request of GET /: status 500 (no such path)"),
+        (App(paths=(), failing="size"), "has another answer to GET / than this test expects: size (no such path)"),
         (App(paths=()), "has no good answer"),
     ],
 )
