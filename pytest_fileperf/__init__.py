@@ -39,7 +39,15 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plan.pause import Pause, exponential, uniform
     from pytest_fileperf.plan.payload import Payload, payload
-    from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
+    from pytest_fileperf.plugin.keywords import (
+        JourneyPartKeywords,
+        MarkerKeys,
+        PartKeywords,
+        RequestKeywords,
+        RequestsKeywords,
+        StreamKeywords,
+    )
+    from pytest_fileperf.plugin.parts import PartOfLoad, part
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
     from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
@@ -67,6 +75,7 @@ __all__ = (
     "GeneratorError",
     "Gunicorn",
     "InProcess",
+    "JourneyPartKeywords",
     "LimitExceededError",
     "LimitKind",
     "LoadError",
@@ -74,6 +83,8 @@ __all__ = (
     "MarkerKeys",
     "Measurement",
     "NotMeasuredError",
+    "PartKeywords",
+    "PartOfLoad",
     "Pause",
     "Payload",
     "PerformanceError",
@@ -82,6 +93,7 @@ __all__ = (
     "RegressionError",
     "RequestKeywords",
     "RequestsFailedError",
+    "RequestsKeywords",
     "RunningServer",
     "ServerDiedError",
     "ServerError",
@@ -93,6 +105,7 @@ __all__ = (
     "Uvicorn",
     "__version__",
     "exponential",
+    "part",
     "payload",
     "uniform",
 )
@@ -106,19 +119,24 @@ _HOMES = {
     "FilePerf": "plugin.verbs",
     "Gunicorn": "serve.spec",
     "InProcess": "serve.spec",
+    "JourneyPartKeywords": "plugin.keywords",
     "LimitKind": "measure.limiting",
     "LoadTransport": "wire.transport",
     "MarkerKeys": "plugin.keywords",
     "Measurement": "measure.measurement",
     "Pause": "plan.pause",
+    "PartKeywords": "plugin.keywords",
+    "PartOfLoad": "plugin.parts",
     "Payload": "plan.payload",
     "RequestKeywords": "plugin.keywords",
+    "RequestsKeywords": "plugin.keywords",
     "RunningServer": "serve.running",
     "StreamKeywords": "plugin.keywords",
     "StreamingASGITransport": "wire.asgi",
     "Url": "serve.spec",
     "Uvicorn": "serve.spec",
     "exponential": "plan.pause",
+    "part": "plugin.parts",
     "payload": "plan.payload",
     "uniform": "plan.pause",
 }

@@ -70,7 +70,9 @@ def reference_text() -> str:
     """Returns the page."""
     keywords = PACKAGE / "plugin" / "keywords.py"
     marker = documented(keywords, "MarkerKeys")
-    request = documented(keywords, "RequestKeywords") | documented(keywords, "FeedKeywords")
+    request: dict[str, str] = {}
+    for name in ("_Recipe", "FeedKeywords", "_Ordering"):
+        request |= documented(keywords, name)
     stream = documented(keywords, "StreamKeywords")
     parts = (
         _HEAD,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_fileperf import payload
+from pytest_fileperf import part, payload
 
 UPLOADS = 50
 
@@ -54,3 +54,25 @@ async def upload_and_read_back(client):
 
 def test_uploads_are_read_back(fileperf):
     fileperf.run(upload_and_read_back, connections=8, gate="none")
+
+
+UPLOAD = part.post("/upload", content=payload("64KiB", unique=True), name="upload")
+DOWNLOAD = part.get("/download", name="download", max_p99="1s")
+
+
+def test_mix(fileperf):
+    result = fileperf.mix({UPLOAD: 1, DOWNLOAD: 9}, rate=50, duration="3s", gate="none")
+    assert result.parts["download"].latency.p50 < 0.5
+
+
+def test_list_of_requests(fileperf):
+    result = fileperf.requests(
+        [
+            ("GET", "/health"),
+            ("POST", "/upload", {"content": payload("1KiB"), "name": "small upload"}),
+            ("POST", "/upload", {"content": payload("64KiB"), "name": "large upload"}),
+        ],
+        order="shuffle",
+        gate="none",
+    )
+    assert result.parts["small upload"].errors == 0

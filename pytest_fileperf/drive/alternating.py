@@ -13,7 +13,7 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("run_alternating",)
@@ -39,7 +39,7 @@ async def run_alternating(
 
     Raises what `run_load` raises.
     """
-    recorders = [_recorder(plan, side, targets[side].boot, server_cpu[side]) for side in Side]
+    recorders = [_recorder(plan, side, works[side], targets[side].boot, server_cpu[side]) for side in Side]
     async with AsyncExitStack() as stack:
         loads = [
             await prepared(
@@ -75,8 +75,9 @@ async def run_alternating(
             wait_ns=max(0, load.recorder.last_end_ns - origin_ns - plan.duration_ns),
             due=None,
             leads=None,
-            first=load.recorder.first(),
+            first=load.recorder.first_latencies(),
             paused_ns=load.recorder.paused_ns,
+            parts=load.recorder.parts(),
         )
         for side, load in zip(Side, loads, strict=True)
     )
@@ -90,8 +91,11 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
     return task
 
 
-def _recorder(plan: Alternation, side: Side, boot: int, server_cpu: Callable[[], Mapping[int, int]]) -> Recorder:
+def _recorder(
+    plan: Alternation, side: Side, work: Work, boot: int, server_cpu: Callable[[], Mapping[int, int]]
+) -> Recorder:
     return Recorder(
+        parts=[part.name for part in parts_of(work)],
         boot=boot,
         stretches=_stretches(plan, side),
         server_cpu=server_cpu,

@@ -18,7 +18,7 @@ from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.units import format_duration
 
-__all__ = ("LoadLoop", "Slot")
+__all__ = ("LoadLoop", "Slot", "Turns")
 
 _SWEEPS_A_TIMEOUT = 50
 _SWEEP_BETWEEN_S = (0.1, 1.0)
@@ -27,6 +27,17 @@ An answer that comes too late, but before the next check, is refused by its slot
 
 _DROPPED_A_TURN = 64
 """The most requests that are dropped in one turn of the event loop: more would keep it from its other work."""
+
+
+class Turns(Protocol):
+    """What a slot asks for its next piece of work, and knows of the load."""
+
+    timeout_ns: int
+    too_late: str
+    slots_rest: bool
+
+    def next(self, slot: Slot, /) -> None:
+        """Takes a slot that is free for its next piece of work."""
 
 
 class Slot(Protocol):

@@ -21,6 +21,7 @@ from pytest_fileperf.errors import GeneratorError, PlanError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.mix import Mix
 from pytest_fileperf.plan.operation import Journey
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.tracers import tracer_in, untraced
@@ -199,7 +200,7 @@ def _packed(works: tuple[Work, ...]) -> bytes:
     import cloudpickle
 
     with _test_modules_by_value(works):
-        for journey in (work for work in works if isinstance(work, Journey) and work.has_value):
+        for journey in (journey for journey in _journeys(works) if journey.has_value):
             try:
                 cloudpickle.dumps(journey.value)
             except Exception as error:  # an object's own `__reduce__` may raise anything
@@ -217,12 +218,18 @@ def _packed(works: tuple[Work, ...]) -> bytes:
     return raw
 
 
+def _journeys(works: tuple[Work, ...]) -> list[Journey]:
+    """Returns the journeys in the works, those in mixes too."""
+    each = [part.work for work in works if isinstance(work, Mix) for part in work.parts]
+    return [work for work in (*works, *each) if isinstance(work, Journey)]
+
+
 @contextmanager
 def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
     """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
     import cloudpickle
 
-    journeys = [work for work in works if isinstance(work, Journey)]
+    journeys = _journeys(works)
     owners = [owner for journey in journeys for owner in (journey.function, type(journey.value))]
     names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]

@@ -16,7 +16,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = ("RunProgress", "RunResult", "quiet_memory", "run_load", "tell")
@@ -59,6 +59,8 @@ class RunResult:
     """See `Boot`."""
     paused_ns: int = 0
     """How long its journeys paused in all."""
+    parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
+    """The rounds of each part by its name; none for a load without parts."""
 
 
 async def run_load(
@@ -81,6 +83,7 @@ async def run_load(
             boot=target.boot,
             stretches=[(end * plan.round_ns, Phase.ROUND) for end in ends],
             server_cpu=server_cpu,
+            parts=[part.name for part in parts_of(work)],
         )
         load = await prepared(
             work, plan, target, recorder, plan.pacing(), opened=_opened_first(plan), files=files, stack=stack
@@ -94,7 +97,7 @@ async def run_load(
             missing = plan.requests - load.loop.started if plan.requests is not None else 0
             if missing:
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
-                recorder.failure("not sent", example, ended_ns, count=missing)
+                recorder.not_sent("not sent", example, ended_ns, count=missing)
             rounds = recorder.finish(ended_ns)
     attack_from_ns, attack_to_ns = _attack(plan, load.loop, recorder, origin_ns)
     return RunResult(
@@ -105,9 +108,10 @@ async def run_load(
         attack_ns=attack_to_ns - attack_from_ns,
         wait_ns=max(0, recorder.last_end_ns - attack_to_ns),
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
-        leads=recorder.leads(),
-        first=recorder.first(),
+        leads=recorder.lead_times(),
+        first=recorder.first_latencies(),
         paused_ns=recorder.paused_ns,
+        parts=recorder.parts(),
     )
 
 

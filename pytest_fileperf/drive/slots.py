@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic_ns
+from typing import TypeAlias
 
 import httpx
 
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
-from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.user import Client
-from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import WireRequest
-from pytest_fileperf.wire.templates import Compiled, Row
+from pytest_fileperf.wire.templates import Row
 
 __all__ = (
+    "Aim",
     "ClientSlot",
-    "Drawing",
+    "Draw",
     "ReplaySlot",
     "Sent",
     "VaryingSlot",
@@ -51,25 +53,25 @@ class ReplaySlot:
         "_good_head",
         "_load",
         "_opening",
-        "_recorder",
         "_request",
         "_seen_body",
         "_stale_ns",
+        "_tally",
         "_used_ns",
     )
 
     def __init__(
         self,
         *,
-        load: LoadLoop,
-        recorder: Recorder,
+        load: Turns,
+        tally: Tally,
         request: WireRequest | Row,
         expect: Expectation,
         connect: Callable[[], Awaitable[Connection]],
         stale_ns: int = STALE_NS,
     ) -> None:
         self._load = load
-        self._recorder = recorder
+        self._tally = tally
         self._request = request
         self._expect = expect
         self._connect = connect
@@ -83,13 +85,6 @@ class ReplaySlot:
         self._due_ns: int | None = None
         self._used_ns = 0
         """When the connection was opened, or its last answer ended."""
-
-    def _take(self, expect: Expectation) -> None:
-        """Notes what a good answer to the next request is."""
-        if expect is not self._expect:
-            self._expect = expect
-            self._good_head = None
-            self._digest = hashlib.sha256() if expect.sha256 else None
 
     async def open(self) -> None:
         """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
@@ -124,7 +119,7 @@ class ReplaySlot:
         try:
             self._connection = await self._connect()
         except httpx.TransportError as error:
-            self._recorder.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
+            self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
             await asyncio.sleep(_RECONNECT_PAUSE_S)
             self._load.next(self)
         else:
@@ -166,7 +161,7 @@ class ReplaySlot:
             problem = problem_of(self._expect, connection.status, connection.body_bytes, digest)
         too_late = connection.ended_ns - connection.started_ns > self._load.timeout_ns
         if problem is None and not too_late:
-            self._recorder.success(
+            self._tally.success(
                 connection.started_ns,
                 connection.first_byte_ns,
                 connection.ended_ns,
@@ -179,75 +174,70 @@ class ReplaySlot:
             kind, what = problem or ("timeout", self._load.too_late)
             if problem is not None:
                 what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
-            self._recorder.failure(kind, what, connection.ended_ns, connection.status, due_ns=self._due_ns)
+            self._tally.failure(kind, what, connection.ended_ns, connection.status, due_ns=self._due_ns)
             self._excerpt.clear()
         self._load.next(self)
         return problem is None
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""
-        self._recorder.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
+        self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._load.next, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """What a slot's requests are drawn from."""
+class Aim:
+    """What is common to requests that are judged and counted alike."""
 
-    recipes: Sequence[Compiled]
-    expects: Sequence[Expectation]
-    """What a good answer is, by recipes."""
-    uses: Sequence[int]
-    """The recipe of each place; empty where there is one only."""
-    places: Iterator[int]
-    """Without an end."""
+    expect: Expectation
+    tally: Tally
+
+
+Draw: TypeAlias = Callable[[Row], Aim]
+"""Makes the row the next request, and says how it is judged and counted."""
 
 
 class VaryingSlot(ReplaySlot):
     """Replays another request each time."""
 
-    __slots__ = ("_drawing", "_next_place", "_only", "_recipe", "_row")
+    __slots__ = ("_aim", "_row", "draw")
 
-    def __init__(
-        self,
-        *,
-        load: LoadLoop,
-        recorder: Recorder,
-        drawing: Drawing,
-        connect: Callable[[], Awaitable[Connection]],
-    ) -> None:
-        self._drawing = drawing
-        self._next_place = drawing.places.__next__
-        self._only = drawing.recipes[0] if not drawing.uses else None
-        self._recipe = 0
+    def __init__(self, *, load: Turns, aim: Aim, draw: Draw, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._aim = aim
         self._row = Row()
-        super().__init__(load=load, recorder=recorder, request=self._row, expect=drawing.expects[0], connect=connect)
+        self.draw = draw
+        """Where the next request comes from."""
+        super().__init__(load=load, tally=aim.tally, request=self._row, expect=aim.expect, connect=connect)
 
     def start(self, due_ns: int | None) -> None:
         """Sends the next request."""
-        place, only = self._next_place(), self._only
-        if only is not None:
-            only.fill(self._row, place)
-        else:
-            self._use(place)
+        aim = self.draw(self._row)
+        if aim is not self._aim:
+            self._aim, self._tally = aim, aim.tally
+            if aim.expect is not self._expect:
+                self._expect, self._good_head = aim.expect, None
+                self._digest = hashlib.sha256() if aim.expect.sha256 else None
         super().start(due_ns)
-
-    def _use(self, place: int) -> None:
-        drawing = self._drawing
-        recipe = drawing.uses[place]
-        drawing.recipes[recipe].fill(self._row, place)
-        if recipe != self._recipe:
-            self._recipe = recipe
-            self._take(drawing.expects[recipe])
 
 
 class Sent:
     """What one call of a journey or operation has sent and received."""
 
-    __slots__ = ("bytes_received", "bytes_sent", "due_ns", "first_byte_ns", "paused_first_ns", "problem", "status")
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "due_ns",
+        "first_byte_ns",
+        "paused_first_ns",
+        "problem",
+        "status",
+        "tally",
+    )
 
-    def __init__(self, due_ns: int | None = None) -> None:
+    def __init__(self, tally: Tally, due_ns: int | None = None) -> None:
+        self.tally = tally
+        """What counts it."""
         self.due_ns = due_ns
         """When it was due in an open loop."""
         self.status: int | None = None
@@ -268,19 +258,19 @@ class ClientSlot:
     def __init__(
         self,
         *,
-        load: LoadLoop,
-        recorder: Recorder,
+        load: Turns,
+        tally: Tally,
         client: Client,
         call: Callable[[Client, Sent], Awaitable[object]],
         unchecked: bool,
     ) -> None:
         """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
         self._load = load
-        self._recorder = recorder
+        self._tally = tally
         self._client = client
         self._call = call
         self._unchecked = unchecked
-        self._sent = Sent()
+        self._sent = Sent(tally)
         self._responses: list[httpx.Response] = []
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
@@ -325,7 +315,7 @@ class ClientSlot:
         self._responses.append(response)
 
     async def _run(self) -> None:
-        sent = self._sent = Sent(self._due_ns)
+        sent = self._sent = Sent(self._tally, self._due_ns)
         self._responses = []
         self._expired = False
         self._paused_before_ns = self._client.paused_ns
@@ -334,14 +324,14 @@ class ClientSlot:
             await self._call(self._client, sent)
         except asyncio.CancelledError:
             if self._expired:
-                self._recorder.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
+                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
                 what = "it awaited something that was cancelled"
-                self._recorder.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
+                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            self._recorder.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
+            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
             if isinstance(error, httpx.ConnectError):
                 self._pause = asyncio.get_running_loop().call_later(_RECONNECT_PAUSE_S, self._load.next, self)
                 return
@@ -357,11 +347,11 @@ class ClientSlot:
         if problem is None and ended_ns - started_ns - paused_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
-            self._recorder.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
+            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
             return
         first_ns = sent.first_byte_ns or ended_ns
         if paused_ns:
-            self._recorder.paused_ns += paused_ns
+            sent.tally.pause(paused_ns)
             first_ns -= sent.paused_first_ns - self._paused_before_ns if sent.first_byte_ns else paused_ns
             if self._due_ns is None:
                 # As if it had begun later, so that it still ends when it did.
@@ -371,7 +361,7 @@ class ClientSlot:
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
             sent.bytes_received += response.num_bytes_downloaded
-        self._recorder.success(
+        sent.tally.success(
             started_ns,
             first_ns,
             ended_ns,

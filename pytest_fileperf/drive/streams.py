@@ -11,10 +11,10 @@ import httpx
 
 from pytest_fileperf.drive.calls import body_of, sending
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
-from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import ReplaySlot, Sent
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.plan.stream import EVENT, Each, Stream, parse_each, plural, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
@@ -34,10 +34,10 @@ _SENT_NS = "fileperf_sent_ns"
 class StreamTimes:
     """When the pieces of one answer came."""
 
-    __slots__ = ("_due_ns", "_last_ns", "_pieces", "_recorder", "_spread", "_started_ns", "count")
+    __slots__ = ("_due_ns", "_last_ns", "_pieces", "_spread", "_started_ns", "_tally", "count")
 
-    def __init__(self, recorder: Recorder, each: Each, *, started_ns: int, due_ns: int | None = None) -> None:
-        self._recorder = recorder
+    def __init__(self, tally: Tally, each: Each, *, started_ns: int, due_ns: int | None = None) -> None:
+        self._tally = tally
         self._pieces = piece_counter(each)
         self._spread = isinstance(each, int)
         self._started_ns = started_ns
@@ -58,9 +58,9 @@ class StreamTimes:
             self._note(1, at_ns)
 
     def _note(self, found: int, at_ns: int) -> None:
-        recorder = self._recorder
+        tally = self._tally
         if not self.count:
-            recorder.first_event(at_ns, self._started_ns, self._due_ns)
+            tally.first_event(at_ns, self._started_ns, self._due_ns)
             self._last_ns = at_ns
             self.count, found = 1, found - 1
         self.count += found
@@ -69,9 +69,9 @@ class StreamTimes:
         # Events that were read together came together; bytes flow, so that their pieces share the time.
         gap_ns = at_ns - self._last_ns
         first_ns, next_ns = (gap_ns // found, gap_ns // found) if self._spread else (gap_ns, 0)
-        recorder.next_event(at_ns, first_ns)
+        tally.next_event(at_ns, first_ns)
         for _ in range(found - 1):
-            recorder.next_event(at_ns, next_ns)
+            tally.next_event(at_ns, next_ns)
         self._last_ns = at_ns
 
 
@@ -83,13 +83,13 @@ class StreamSlot(ReplaySlot):
     def __init__(
         self,
         *,
-        load: LoadLoop,
-        recorder: Recorder,
+        load: Turns,
+        tally: Tally,
         request: WireRequest,
         stream: Stream,
         connect: Callable[[], Awaitable[Connection]],
     ) -> None:
-        super().__init__(load=load, recorder=recorder, request=request, expect=stream.operation.expect, connect=connect)
+        super().__init__(load=load, tally=tally, request=request, expect=stream.operation.expect, connect=connect)
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._times: StreamTimes | None = None
@@ -119,7 +119,7 @@ class StreamSlot(ReplaySlot):
             self._problem = "stream", unfit
             self._enough(connection.ended_ns)
             return True
-        self._times = StreamTimes(self._recorder, stream.each, started_ns=connection.started_ns, due_ns=self._due_ns)
+        self._times = StreamTimes(self._tally, stream.each, started_ns=connection.started_ns, due_ns=self._due_ns)
         if stream.lasts_ns is not None:
             left_ns = connection.started_ns + stream.lasts_ns - monotonic_ns()
             self._until = self._loop.call_later(max(0, left_ns) / 1e9, self._time_is_over)
@@ -199,7 +199,7 @@ class StreamSlot(ReplaySlot):
         if problem is None and ended_ns - connection.started_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is None:
-            self._recorder.success(
+            self._tally.success(
                 connection.started_ns,
                 connection.first_byte_ns,
                 ended_ns,
@@ -211,7 +211,7 @@ class StreamSlot(ReplaySlot):
         else:
             kind, what = problem
             what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
-            self._recorder.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
+            self._tally.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
         self._load.next(self)
 
     def _drop_timer(self) -> None:
@@ -223,14 +223,14 @@ class StreamSlot(ReplaySlot):
 # --- through httpx's client
 
 
-def stream_call(stream: Stream, recorder: Recorder) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, Sent], Awaitable[object]]:
     """Returns a coroutine function that makes the request through httpx's client, and reads its answer."""
     send = sending(stream.operation)
 
     async def call(client: LoadClient, sent: Sent) -> None:
         started_ns = monotonic_ns()
         response = await send(client)
-        times = StreamTimes(recorder, stream.each, started_ns=started_ns, due_ns=sent.due_ns)
+        times = StreamTimes(tally, stream.each, started_ns=started_ns, due_ns=sent.due_ns)
         try:
             sent.problem = await _problem_of_reading(stream, response, times, started_ns)
         except httpx.TransportError as error:
@@ -297,7 +297,7 @@ def _after(times: StreamTimes, each: Each) -> str:
 # --- in journeys
 
 
-def watch_answers(client: httpx.AsyncClient, recorder: Recorder) -> None:
+def watch_answers(client: httpx.AsyncClient, tally: Tally) -> None:
     """Makes the pieces of a journey's answers count when the journey reads them: those of every event stream.
 
     Those of other answers count where the request says what they are (`EACH`).
@@ -309,7 +309,7 @@ def watch_answers(client: httpx.AsyncClient, recorder: Recorder) -> None:
     async def on_response(response: httpx.Response) -> None:
         each = _each_of(response)
         if each is not None:
-            times = StreamTimes(recorder, each, started_ns=response.request.extensions[_SENT_NS])
+            times = StreamTimes(tally, each, started_ns=response.request.extensions[_SENT_NS])
             assert isinstance(response.stream, httpx.AsyncByteStream)
             response.stream = _TimedBody(response.stream, times)
 

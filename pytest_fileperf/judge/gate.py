@@ -57,9 +57,9 @@ class ErrorBudget:
         self._each = rules.session_alpha / max(1, gates)
         self._left = 0.0
 
-    def level(self, gates: int) -> float:
-        """Returns the level of each of the next test's gates."""
-        return self._each + self._left / max(1, gates)
+    def level(self, gates: int, *, of_parts: int = 0) -> float:
+        """Returns the level of each of the next test's gates; those of parts of its load share what the test has."""
+        return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
         """Takes note of how many gates of that test, judged at that level, were REGRESSED."""

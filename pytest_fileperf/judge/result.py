@@ -64,7 +64,7 @@ class TestId:
     __test__ = False
 
     nodeid: str
-    """With `#2` and so on for the second and further measurements of one test."""
+    """With `#2` and so on for the second and further measurements of one test, and `#upload` for a part of a load."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -74,6 +74,8 @@ class TestId:
     params: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None
     label: str | None = None
+    part: str = ""
+    """The part of the load that it is of; empty for all of it."""
 
     @property
     def title(self) -> str:
@@ -82,9 +84,10 @@ class TestId:
 
     @property
     def further(self) -> str:
-        """`#2` and so on for the second and further measurements of one test; empty for the first."""
-        match = FURTHER.search(self.nodeid)
-        return match[0] if match else ""
+        """`#2` and so on for the second and further measurements of a test, `#upload` for a part; else empty."""
+        own = f"#{self.part}" if self.part else ""
+        match = FURTHER.search(self.nodeid.removesuffix(own))
+        return (match[0] if match else "") + own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pytest_fileperf.judge.parameters import FURTHER
-
 __all__ = ("Seen", "Stale", "Why", "stale_among")
 
 
@@ -39,7 +37,7 @@ class Seen:
     """Every test collected, deselected ones too."""
     passed: frozenset[str] = frozenset()
     measured: frozenset[str] = frozenset()
-    """Measurements made, with `#2` and so on for further ones of a test."""
+    """Measurements made, with `#2` and so on for further ones of a test, and `#upload` for parts of a load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,9 @@ def _why(key: str, seen: Seen, is_gone: Callable[[str], bool]) -> Why | None:
     module = key.partition("::")[0]
     if module not in seen.whole:
         return Why.NO_MODULE if is_gone(module) else None
-    test = key if key in seen.tests else FURTHER.sub("", key)
+    test = key
+    while test not in seen.tests and "#" in test:
+        test = test.rpartition("#")[0]
     if test not in seen.tests:
         return Why.NO_TEST
     return Why.FEWER if test in seen.passed and key not in seen.measured else None

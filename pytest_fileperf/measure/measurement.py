@@ -168,6 +168,9 @@ class Measurement:
     busy: Busy
     """What other processes took from server and generator: then the figures are true, but not of the server alone."""
 
+    parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
+    """The figures of each part of the load by its name, where it has parts; CPU and limit are those of all of it."""
+
     def __str__(self) -> str:
         if not self.requests:
             return f"no request succeeded, {self.errors:,} failed"

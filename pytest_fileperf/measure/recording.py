@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.watch.sample import Sample, ThreadUse
 
-__all__ = ("LATE_NS", "Boot", "BootCapacity", "Failure", "LeadTimes", "Phase", "Recording", "Round", "merge_failures")
+__all__ = (
+    "LATE_NS",
+    "Boot",
+    "BootCapacity",
+    "Failure",
+    "LeadTimes",
+    "Phase",
+    "Recording",
+    "Round",
+    "merge_failures",
+    "merged_round",
+)
 
 LATE_NS = 1_000_000
 """A request of an open loop that is sent this long after it was due is late."""
@@ -90,6 +102,31 @@ class Round:
     def failed(self) -> int:
         """Number of failed requests."""
         return sum(failure.count for failure in self.failures)
+
+
+def merged_round(parts: Sequence[Round]) -> Round:
+    """Returns the round of a load whose parts have had these in the same time, without what is the load's only."""
+    first, *others = parts
+    if not others:
+        return first
+    statuses: Counter[int] = Counter()
+    for part in parts:
+        statuses.update(dict(part.statuses))
+    return replace(
+        first,
+        requests=sum(part.requests for part in parts),
+        latency=Histogram.merged(part.latency for part in parts),
+        ttfb=Histogram.merged(part.ttfb for part in parts),
+        service=Histogram.merged(part.service for part in parts),
+        send_delay=Histogram.merged(part.send_delay for part in parts),
+        events=sum(part.events or 0 for part in parts) if any(part.events is not None for part in parts) else None,
+        first_event=Histogram.merged(part.first_event for part in parts),
+        event_gap=Histogram.merged(part.event_gap for part in parts),
+        bytes_sent=sum(part.bytes_sent for part in parts),
+        bytes_received=sum(part.bytes_received for part in parts),
+        statuses=tuple(sorted(statuses.items())),
+        failures=merge_failures(failure for part in parts for failure in part.failures),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

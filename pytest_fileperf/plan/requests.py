@@ -20,6 +20,8 @@ class Requests:
 
     recipes: tuple[Operation, ...]
     """With fields such as `{id}`."""
+    names: tuple[str, ...] = ()
+    """Of each recipe: requests of one name are counted together, beside all. Empty where none has one."""
     order: Order = field(default_factory=Order)
     columns: Columns = field(default_factory=dict)
     """The values of the fields, one a row; empty where no field needs one."""
@@ -67,7 +69,8 @@ class Requests:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         recipes = [recipe.identity() for recipe in self.recipes]
         rows: dict[str, object] = {"count": self.count, "sha256": self._digest()} if self.make is None else {}
-        return {"requests": recipes, "rows": rows or "of the setup", **self.order.identity()}
+        named = {"names": list(self.names)} if self.names else {}
+        return {"requests": recipes, **named, "rows": rows or "of the setup", **self.order.identity()}
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

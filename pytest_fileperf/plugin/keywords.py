@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict
 
 from pytest_fileperf.plan.pause import Pause
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.drive.user import Client
+    from pytest_fileperf.plugin.parts import PartOfLoad
 
-__all__ = ("Journey", "MarkerKeys", "RequestKeywords", "StreamKeywords")
+__all__ = (
+    "Journey",
+    "JourneyPartKeywords",
+    "ManyRequests",
+    "MarkerKeys",
+    "Part",
+    "PartKeywords",
+    "RequestKeywords",
+    "RequestsKeywords",
+    "StreamKeywords",
+)
 
 # What a function takes that gets a value of any type: only `Never` fits them all.
 Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object]"
@@ -31,6 +43,12 @@ Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, 
 # A function of any `httpx.AsyncClient` is one of these, too.
 # A function may make the rows, of what the setup returned or of nothing.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
+
+Part: TypeAlias = "PartOfLoad | Journey"
+_Request: TypeAlias = (
+    "PartOfLoad | httpx.Request | tuple[str, str] | tuple[str, str, Mapping[str, object]] | Mapping[str, object]"
+)
+ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
 
 class MarkerKeys(TypedDict, total=False):
@@ -124,13 +142,9 @@ class MarkerKeys(TypedDict, total=False):
     """How the table calls the test."""
 
 
-class FeedKeywords(TypedDict, total=False):
-    """Which requests are made, and in which order."""
+class _Ordering(TypedDict, total=False):
+    """In which order requests are made."""
 
-    feed: Feed | None
-    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
-    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
-    it is 48 other characters in every request."""
     order: Literal["cycle", "shuffle", "zipf"] | None
     """The order of the rows: one after the other (default), shuffled, or at random with the first ones more often."""
     seed: int | None
@@ -139,8 +153,21 @@ class FeedKeywords(TypedDict, total=False):
     """Whether each connection goes through all rows by itself, in place of all connections together (default False)."""
 
 
-class RequestKeywords(MarkerKeys, FeedKeywords, total=False):
-    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
+class FeedKeywords(_Ordering, total=False):
+    """Which requests are made, and in which order."""
+
+    feed: Feed | None
+    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
+    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
+    it is 48 other characters in every request."""
+
+
+class RequestsKeywords(MarkerKeys, _Ordering, total=False):
+    """Every keyword of `requests`."""
+
+
+class _Recipe(FeedKeywords, total=False):
+    """What a request is, and a good answer to it."""
 
     params: Params | None
     """The query, as httpx takes it: `{"page": 2}`."""
@@ -170,6 +197,10 @@ class RequestKeywords(MarkerKeys, FeedKeywords, total=False):
     """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""
 
 
+class RequestKeywords(MarkerKeys, _Recipe, total=False):
+    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
+
+
 class StreamKeywords(RequestKeywords, total=False):
     """Every keyword of `stream`; None is as if it were not given."""
 
@@ -182,3 +213,34 @@ class StreamKeywords(RequestKeywords, total=False):
     """A stream ends with this event, whatever the server still sends; an answer that ends before is a failure."""
     listen_for: float | str | None
     """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""
+
+
+class JourneyPartKeywords(TypedDict, total=False):
+    """What a part of a load has of its own: its name, gate and limits. `MarkerKeys` describes those but the name."""
+
+    name: str | None
+    """What the part is called in all reports, and in `Measurement.parts`."""
+    gate: Literal[False] | str | Collection[str] | None
+    tolerance: float | str | Mapping[str, float | str] | None
+    min_rps: float | None
+    min_throughput: float | str | None
+    max_p50: float | str | None
+    max_p75: float | str | None
+    max_p90: float | str | None
+    max_p95: float | str | None
+    max_p99: float | str | None
+    max_p999: float | str | None
+    max_mean: float | str | None
+    max_latency: float | str | None
+    max_cpu_per_request: float | str | None
+    max_rss: int | str | None
+    min_event_rate: float | None
+    max_first_event_p50: float | str | None
+    max_first_event_p99: float | str | None
+    max_event_gap_p50: float | str | None
+    max_event_gap_p99: float | str | None
+    max_error_rate: float | str | None
+
+
+class PartKeywords(JourneyPartKeywords, _Recipe, total=False):
+    """Every keyword of a part of a load that is made of requests."""

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plan.mix import Mix
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.stream import Stream
@@ -127,10 +128,7 @@ class Measuring:
         except PlanError as error:
             problems += error.problems
         if not problems and settings.setup is None:
-            if isinstance(call.work, Journey) and call.work.needs_value:
-                problems += (NO_SETUP,)
-            elif isinstance(call.work, Requests) and call.work.make is not None:
-                problems += (NO_SETUP_FOR_FEED,)
+            problems += _missing_setup(call.work)
         if problems or call.work is None:
             raise PlanError(*problems, where=call.where)
         _require_app(settings, call.where)
@@ -176,12 +174,21 @@ def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
     if isinstance(work, Stream) and work.lasts_ns is not None and work.lasts_ns >= settings.timeout_ns:
         lasts, timeout = format_duration(work.lasts_ns), format_duration(settings.timeout_ns)
         return (f"listen_for is {lasts}, and what takes longer than timeout, {timeout}, has failed: raise the timeout",)
-    if isinstance(work, Operation | Requests):
+    if isinstance(work, Operation | Requests | Mix):
         limited = [name for name in settings.limits if METRICS[name.partition("_")[2]].events is not None]
         gated = [name for name in settings.gate if METRICS[name].events is not None]
         names = ", ".join(dict.fromkeys((*limited, *gated)))
         return (f"only streams have events: measure {names} with fileperf.stream",) if names else ()
     return ()
+
+
+def _missing_setup(work: Work | None) -> tuple[str, ...]:
+    """Returns what needs a setup, where there is none."""
+    if isinstance(work, Mix):
+        return tuple(f"{part.name}: {problem}" for part in work.parts for problem in _missing_setup(part.work))
+    if isinstance(work, Journey) and work.needs_value:
+        return (NO_SETUP,)
+    return (NO_SETUP_FOR_FEED,) if isinstance(work, Requests) and work.make is not None else ()
 
 
 def _require_app(settings: Settings, where: str) -> None:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
 from pytest_fileperf.plugin.arguments import VerbCall, journey_from, request_from
+from pytest_fileperf.plugin.parts import mix_from
 from pytest_fileperf.plugin.streaming import stream_from
+from pytest_fileperf.plugin.targets import many_from
 
 if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.plugin.keywords import Journey, MarkerKeys, RequestKeywords, StreamKeywords
+    from pytest_fileperf.plugin.keywords import (
+        Journey,
+        ManyRequests,
+        MarkerKeys,
+        Part,
+        RequestKeywords,
+        RequestsKeywords,
+        StreamKeywords,
+    )
     from pytest_fileperf.plugin.measuring import Measuring
     from pytest_fileperf.plugin.turns import Turn
 
@@ -87,6 +97,25 @@ class _Verbs(ABC, Generic[_Found]):
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, keys))
+
+    def requests(self, given: ManyRequests, **arguments: Unpack[RequestsKeywords]) -> _Found:
+        """Measures many requests in one load: a list of them, or the path of a file of them.
+
+        A request is `(method, url)`, `(method, url, {keywords of a verb, and name})`, a mapping with `url`, an
+        `httpx.Request`, or `part.get(…)`. A file has JSON, one such mapping a line, or is what vegeta takes as targets.
+        Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords` describes the keywords.
+        """
+        __tracebackhide__ = True
+        return self._measure(many_from(given, arguments))
+
+    def mix(self, weights: Mapping[Part, float], **keys: Unpack[MarkerKeys]) -> _Found:
+        """Measures several parts in one load: `{part.post("/upload", content=…): 1, part.get("/download"): 9}`.
+
+        Each part is made by `part`, or is a journey. It has as many turns as its weight says, figures of its own in
+        `Measurement.parts`, and its own gate. The keywords are the marker's keys, for the whole load.
+        """
+        __tracebackhide__ = True
+        return self._measure(mix_from(weights, keys))
 
     @abstractmethod
     def _measure(self, call: VerbCall) -> _Found:

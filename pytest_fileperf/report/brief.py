@@ -181,7 +181,9 @@ def _says_stored(code: str) -> bool:
 def _is_limited_elsewhere(result: Result) -> bool:
     """Returns whether something else than the server, or the load as it was asked for, set the pace."""
     run = result.measurement
-    return not (result.smoke or result.capacity or run.saturated or not run.requests or not is_notable(run.limit))
+    if result.smoke or result.capacity or result.test.part:
+        return False
+    return not (run.saturated or not run.requests or not is_notable(run.limit))
 
 
 def _is_told(result: Result, told: Collection[str]) -> bool:
@@ -226,7 +228,7 @@ def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: 
 
 def _busy(results: Sequence[Result]) -> str:
     """Returns the sentence about a busy machine, by the test that it hit most; empty where it was quiet."""
-    hit = [result for result in results if busy_text(result)]
+    hit = [result for result in results if busy_text(result) and not result.test.part]
     if not hit:
         return ""
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))

@@ -238,10 +238,10 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("bytes", _bytes(run)),
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
-        ("server", _server(run)),
-        ("generator", _generator(run)),
+        ("server", [] if result.test.part else _server(run)),
+        ("generator", [] if result.test.part else _generator(run)),
         ("run", _run(result)),
-        ("limited by", [] if result.smoke else [str(run.limit)]),
+        ("limited by", [] if result.smoke or result.test.part else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
         ("gate", [_could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
     )

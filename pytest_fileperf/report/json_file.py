@@ -23,7 +23,8 @@ Series have a list a column, a list of plain values is on one line.
         nodeid, rank (1 + how many are better beyond doubt), shared (with another),
         value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
     results[]         one for each measurement, in the order they were made
-      test            nodeid, module, name, line (of its function), params, group, label
+      test            nodeid, module, name, line (of its function), params, group, label, part (of the load; else empty:
+                      the result of a load with parts is followed by one for each of them)
       work, server, load   in words
       identity        the same as values: what must be equal for two results to be comparable
       standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
@@ -164,7 +165,7 @@ def _result(result: Result) -> dict[str, object]:
     service, explanation = recording.service(), result.explanation
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
-        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label"),
+        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part"),
         **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
         "limit": named(measurement.limit, "kind", "evidence"),

@@ -22,13 +22,23 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import Load, RateSearch, search_alone
-from pytest_fileperf.session.loading import Run, Tell, Teller, recording_of
+from pytest_fileperf.session.loading import Run, Tell, Teller, of_part, recording_of
 from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.setting_up import Steps, setup_identity
 
-__all__ = ("After", "Kept", "Record", "identity_of", "judged_by_limits", "measure_alone", "once")
+__all__ = (
+    "After",
+    "Kept",
+    "Record",
+    "identity_of",
+    "judged_by_limits",
+    "measure_alone",
+    "once",
+    "part_results",
+    "with_parts",
+)
 
 Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 
@@ -56,7 +66,9 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
     boots = _Boots(task, plan, rig)
     if plan.capacity is not None:
         return _searched(task, plan, plan.capacity, rig, boots)
-    recording, last = _recordings(plan, rig, boots, after)
+    runs, record = _made(plan, rig, boots, after)
+    recording = record(runs)
+    last = recording if len(runs) == plan.boots else record(runs[-plan.boots :])
     measurement = measurement_of(recording)
     if last is not recording:
         # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
@@ -64,7 +76,8 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, after: After = once) ->
         cpu, workers = alone.server.cpu_share, alone.server.worker_cpu_shares
         use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
         measurement = replace(measurement, limit=alone.limit, busy=alone.busy, server=use)
-    return _measured(task, plan, boots, recording, measurement, load_title(plan.load, len(recording.boots)))
+    measured = _measured(task, plan, boots, recording, measurement, load_title(plan.load, len(recording.boots)))
+    return replace(measured, parts=part_results(task, measured.result, runs, record))
 
 
 def _searched(task: Task, plan: AlonePlan, sought: CapacityPlan, rig: Rig, boots: _Boots) -> Measured:
@@ -98,6 +111,33 @@ def _measured(
         explanation=None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request),
     )
     return Measured(result=result, log=boots.log, files=server.files)
+
+
+def part_results(task: Task, whole: Result, runs: Sequence[Run], record: Record) -> tuple[Result, ...]:
+    """Returns what the runs show of each part of the load, without a verdict. What limited it is known of all only."""
+    found = []
+    for part in task.parts:
+        recording = record([of_part(run, part.test.part) for run in runs])
+        of_whole = {name: getattr(whole.measurement, name) for name in ("client", "limit", "saturated", "busy")}
+        found.append(
+            replace(
+                whole,
+                test=part.test,
+                work=part.work.name,
+                identity={**whole.identity, "part": part.test.part},
+                recording=recording,
+                measurement=replace(measurement_of(recording), **of_whole),
+                verdict=Verdict(),
+                explanation=None,
+            )
+        )
+    return tuple(found)
+
+
+def with_parts(whole: Result, parts: Sequence[Result]) -> Result:
+    """Returns the result of a whole load, whose figures have those of its parts."""
+    own = {part.test.part: part.measurement for part in parts}
+    return replace(whole, measurement=replace(whole.measurement, parts=own))
 
 
 def judged_by_limits(task: Task, result: Result) -> Result:
@@ -226,10 +266,10 @@ class _Boots:
         return run
 
 
-def _recordings(plan: AlonePlan, rig: Rig, boots: _Boots, after: After) -> tuple[Recording, Recording]:
-    """Makes runs on boots until it is enough; returns all that was kept, and the last run on each of them."""
+def _made(plan: AlonePlan, rig: Rig, boots: _Boots, after: After) -> tuple[Sequence[Run], Record]:
+    """Makes runs on boots until it is enough; returns all that were kept, and what makes a recording of runs."""
     load = plan.load
-    recording = partial(
+    record = partial(
         recording_of,
         connections=load.connections,
         open_loop=load.pacing().open_loop,
@@ -237,11 +277,10 @@ def _recordings(plan: AlonePlan, rig: Rig, boots: _Boots, after: After) -> tuple
     )
     title = boots.task.test.title
     try:
-        kept = after((), boots.one_run_each(title), recording)
+        kept = after((), boots.one_run_each(title), record)
         while kept.why_again:
             runs = boots.one_run_each(f"{title}, again: {kept.why_again}")
-            kept = after(kept.runs, runs, recording)
+            kept = after(kept.runs, runs, record)
     finally:
         rig.progress.done()
-    whole, last = recording(kept.runs), kept.runs[-plan.boots :]
-    return whole, whole if len(last) == len(kept.runs) else recording(last)
+    return kept.runs, record

@@ -10,7 +10,7 @@ the luck of a boot, which the next pair draws again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -33,9 +33,10 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import with_value
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.session.alone import part_results
 from pytest_fileperf.session.capacity import BothSearches
-from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, recording_of
-from pytest_fileperf.session.planning import ComparisonPlan
+from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, of_part, recording_of
+from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.rig import Rig, Task
@@ -56,7 +57,7 @@ class Comparison:
         self._rig = rig
         self._cores = plan.server.generator_cores
         limit_s = plan.max_duration_ns / 1e9
-        self._gates = Sequential(plan.tolerances, alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end)
+        self._gates = _Gates(task, plan)
         self._begun_s = rig.clock()
         self._teller = Teller(
             sink=rig.progress, clock=rig.clock, title=task.test.title, begun_s=self._begun_s, total_s=limit_s
@@ -69,11 +70,15 @@ class Comparison:
             else BothSearches(plan.capacity, pinned=plan.server.cores is not None, chance=rig.chance)
         )
         self._pairs: list[Pair] = []
+        self._part_pairs: dict[str, list[Pair]] = {part.test.part: [] for part in task.parts}
+        """Of each part of the load."""
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
         self.base_files: tuple[str, ...] = ()
         """Where the base loaded its modules from, once there is a result."""
+        self.parts: tuple[Result, ...] = ()
+        """Of each part of the load, once there is a result."""
         self.base_alone: Recording | None = None
         """What the last boot of the base shows when it is loaded alone, where that is planned."""
         self._works: BothWorks = (task.work, task.work)
@@ -118,13 +123,14 @@ class Comparison:
         of_base, of_now = (with_value(self._task.work, value) for value in values)
         self._works = (of_base, of_now)
 
-    def _looked(self, number: int, pair_begun_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns what the gates say once the evidence is enough; None asks for another pair."""
+    def _looked(self, number: int, pair_begun_s: float) -> dict[str, tuple[MetricComparison, ...]] | None:
+        """Returns what the gates say once the evidence is enough, by parts; None asks for another pair."""
         now_s, pace = self._rig.clock(), self._plan.pace
         # The next pair may take longer. What limits the code here is found out after the last one.
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
-        return self._gates.look(self._pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
+        pairs = {"": self._pairs, **self._part_pairs}
+        return self._gates.look(pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
 
     def _require_same_tracer(self, servers: BothServers) -> None:
         """Raises PlanError where one side is traced and the other is not: that alone would make it slower."""
@@ -171,10 +177,16 @@ class Comparison:
             runs = self._loaded_in_turn(self._plan.turn, number, servers)
         for side in Side:
             self._runs[side].extend(runs[side])
-        stabilised = [set(run.boot.stabilised) for own in runs for run in own]
+        for part, pairs in self._part_pairs.items():
+            base, now = ([of_part(run, part) for run in own] for own in runs)
+            pairs.append(self._pair_of(base, now))
+        return self._pair_of(*runs)
+
+    def _pair_of(self, base: Sequence[Run], now: Sequence[Run]) -> Pair:
+        stabilised = [set(run.boot.stabilised) for run in (*base, *now)]
         return Pair(
-            base=_pair_side(runs[Side.BASE]),
-            now=_pair_side(runs[Side.NOW]),
+            base=_pair_side(base),
+            now=_pair_side(now),
             stabilised=tuple(sorted(set.intersection(*stabilised))),
             base_boots_anew=self._boots_anew,
         )
@@ -224,7 +236,23 @@ class Comparison:
 
     # --- what was found
 
-    def _result(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
+    def _result(self, found: dict[str, tuple[MetricComparison, ...]], servers: BothServers) -> Result:
+        whole = self._whole(found[""], servers)
+        parts = part_results(self._task, whole, self._runs[Side.NOW], self._recording)
+        base, pairs = self._runs[Side.BASE], self._part_pairs
+        self.parts = tuple(
+            replace(
+                part,
+                verdict=Verdict(comparisons=found.get(name := part.test.part, ())),
+                base=self._recording([of_part(run, name) for run in base]),
+                pairs=tuple(pairs[name]),
+                noise=(),
+            )
+            for part in parts
+        )
+        return whole
+
+    def _whole(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
         plan, server = self._plan, servers[Side.NOW]
         self.base_files = servers[Side.BASE].files
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
@@ -298,6 +326,30 @@ class Comparison:
             return self._load(0, Side(servers.index(server)), plan, server)
 
         return explain_growth(load, self._plan.profile, sides, self._cores)
+
+
+class _Gates:
+    """The gates of a test and of the parts of its load: each has its verdict, and it is enough when all have."""
+
+    def __init__(self, task: Task, plan: ComparisonPlan) -> None:
+        tolerances = {"": plan.tolerances}
+        tolerances |= {part.test.part: gate_tolerances(part.settings) for part in task.parts if part.settings.gate}
+        self._open = {
+            name: Sequential(own, alpha=plan.alpha, limit_s=plan.max_duration_ns / 1e9, to_the_end=plan.to_the_end)
+            for name, own in tolerances.items()
+        }
+        self._found: dict[str, tuple[MetricComparison, ...]] = {}
+
+    def look(
+        self, pairs: Mapping[str, Sequence[Pair]], *, elapsed_s: float, next_s: float
+    ) -> dict[str, tuple[MetricComparison, ...]] | None:
+        """Returns all verdicts by parts, that of the whole under an empty name; None: go on."""
+        for name in tuple(self._open):
+            found = self._open[name].look(pairs[name], elapsed_s=elapsed_s, next_s=next_s)
+            if found is not None:
+                self._found[name] = found
+                del self._open[name]
+        return None if self._open else self._found
 
 
 def _median_ns(runs: Sequence[Run]) -> int:

@@ -12,6 +12,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
+from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
@@ -24,7 +25,7 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("BothServers", "BothWorks", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "recording_of")
+__all__ = ("BothServers", "BothWorks", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "of_part", "recording_of")
 
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
@@ -171,6 +172,14 @@ class Loader:
             port=None if in_process else httpx.URL(server.url).port,
             generator=None if in_process else lambda: self._generator.pid,
         )
+
+
+def of_part(run: Run, part: str) -> Run:
+    """Returns what a run shows of one part of its load: its rounds, without what is the whole load's alone."""
+    rounds = dict(run.result.parts)[part]
+    due = None if run.result.due is None else sum(round_.requests + round_.failed for round_ in rounds)
+    boot = replace(run.boot, peak_rss_bytes=None, samples=(), first=EMPTY, leads=None, thread_pools=())
+    return Run(result=replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=()), boot=boot)
 
 
 def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:

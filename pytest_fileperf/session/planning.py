@@ -32,6 +32,7 @@ __all__ = (
     "alone_plan",
     "capacity_title",
     "comparison_plan",
+    "gate_tolerances",
     "load_identity",
     "load_title",
     "server_plan",
@@ -39,6 +40,7 @@ __all__ = (
 
 _SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
+_SMOKE_OF_PART = 3
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
@@ -182,17 +184,20 @@ def server_plan(settings: Settings) -> ServerPlan:
     )
 
 
-def alone_plan(settings: Settings, *, smoke: bool = False, profile: bool = False, pace: Pace = USUAL_PACE) -> AlonePlan:
-    """Returns how the code here is measured on its own.
+def alone_plan(
+    settings: Settings, *, smoke: bool = False, parts: int = 0, profile: bool = False, pace: Pace = USUAL_PACE
+) -> AlonePlan:
+    """Returns how the code here is measured on its own. A smoke run makes a few requests of each of the parts.
 
     Raises PlanError for a rate so low that a boot has no request.
     """
     boots = _boots_wanted(settings, smoke=smoke)
     searched = settings.capacity and not smoke
+    few = max(_SMOKE_REQUESTS, _SMOKE_OF_PART * parts)
     return AlonePlan(
         server=server_plan(settings),
         boots=boots,
-        load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke),
+        load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke, few=few),
         profile=_profile_plan(settings, pace) if profile else None,
         capacity=_capacity_plan(settings) if searched else None,
     )
@@ -210,7 +215,7 @@ def comparison_plan(
         pace = replace(pace, first_pair_ns=pair_ns, pair_ns=pair_ns)
     return ComparisonPlan(
         server=server_plan(settings),
-        tolerances={name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate},
+        tolerances=gate_tolerances(settings),
         alpha=alpha,
         max_duration_ns=duration_ns,
         to_the_end=to_the_end,
@@ -221,6 +226,11 @@ def comparison_plan(
         profile=_profile_plan(settings, pace),
         pace=pace,
     )
+
+
+def gate_tolerances(settings: Settings) -> dict[str, float]:
+    """Returns the tolerance of each gated metric, by name, as a share."""
+    return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
 
 
 def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
@@ -248,10 +258,13 @@ def _capacity_plan(settings: Settings) -> CapacityPlan:
     )
 
 
-def _load_plan(settings: Settings, boots: int, *, smoke: bool) -> LoadPlan:
-    """Returns the load of each boot, of this number. Raises PlanError for a rate so low that a boot has no request."""
+def _load_plan(settings: Settings, boots: int, *, smoke: bool, few: int = _SMOKE_REQUESTS) -> LoadPlan:
+    """Returns the load of each boot, of this number; `few` are the requests of a smoke run.
+
+    Raises PlanError for a rate so low that a boot has no request.
+    """
     if smoke:
-        requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
+        requests = few if few > _SMOKE_REQUESTS else min(settings.requests or settings.burst or few, few)
         limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
         plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
         return replace(plan, requests=requests, pause=None)

@@ -5,6 +5,7 @@ The last is in `stored`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -18,7 +19,7 @@ from pytest_fileperf.serve.launch import refuse_other_version
 from pytest_fileperf.serve.spec import InProcess, Url
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.comparison import Comparison
-from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan
+from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances
 from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
@@ -34,8 +35,11 @@ class Reference(Protocol):
         Raises what booting and loading raise.
         """
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
-        """Returns how to store what later ones are compared with, where that was asked for, and the result by then."""
+    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
+        """Returns how to store what later ones are compared with, where that was asked for, and the results by then.
+
+        The first result is of the whole load, the others of its parts; nothing is returned where none changes.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +52,9 @@ class Nothing:
         """Measures the code here."""
         return measure_alone(task, self.plan, rig)
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
+    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
         """Stores nothing."""
-        return None
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +83,22 @@ class OtherVersion:
     def _alone(self, task: Task, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
         """Measures the code here; the outcome of every gate is known before."""
         measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
-        result = measured.result
         same = partial(MetricComparison, outcome=outcome, reason=reason)
-        comparisons = tuple(
-            same(metric=name, tolerance=tolerance, now=METRICS[name].of_run(result.recording))
-            for name, tolerance in self.plan.tolerances.items()
+
+        def judged(result: Result, tolerances: Mapping[str, float]) -> Result:
+            comparisons = tuple(
+                same(metric=name, tolerance=tolerance, now=METRICS[name].of_run(result.recording))
+                for name, tolerance in tolerances.items()
+            )
+            if result.measurement.saturated:
+                comparisons = tuple(map(unless_saturated, comparisons))
+            return replace(result, verdict=Verdict(comparisons=comparisons, against=self.base.title))
+
+        parts = tuple(
+            judged(result, gate_tolerances(part.settings))
+            for part, result in zip(task.parts, measured.parts, strict=True)
         )
-        if result.measurement.saturated:
-            comparisons = tuple(map(unless_saturated, comparisons))
-        return replace(
-            measured, result=replace(result, verdict=Verdict(comparisons=comparisons, against=self.base.title))
-        )
+        return replace(measured, result=judged(measured.result, self.plan.tolerances), parts=parts)
 
     def in_turn(self, task: Task, rig: Rig) -> Measured | Absent:
         """Measures both in turn and judges; returns what one side lacks, where there is nothing to compare.
@@ -105,14 +114,20 @@ class OtherVersion:
             rig.progress.done()
         if isinstance(found, Absent):
             return found
-        verdict = Verdict(comparisons=self._judged(task, found), against=self.base.title)
+        parts = zip(task.parts, comparison.parts, strict=True)
         return Measured(
-            result=replace(found, verdict=verdict), files=comparison.base_files, base_alone=comparison.base_alone
+            result=self._with_verdict(task, found),
+            parts=tuple(self._with_verdict(part, result) for part, result in parts),
+            files=comparison.base_files,
+            base_alone=comparison.base_alone,
         )
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
+    def _with_verdict(self, task: Task, result: Result) -> Result:
+        return replace(result, verdict=Verdict(comparisons=self._judged(task, result), against=self.base.title))
+
+    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
         """Stores nothing: nobody asked for a baseline."""
-        return None
+        return ()
 
     def _judged(self, task: Task, result: Result) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import prepare
@@ -68,6 +68,23 @@ class Task:
     settings: Settings
     test: TestId
 
+    @property
+    def parts(self) -> tuple[Task, ...]:
+        """What is judged of each part of the load by itself, in place of the whole."""
+        return tuple(
+            Task(
+                work=part.work,
+                settings=replace(self.settings, gate=part.gate, tolerances=part.tolerances, limits=part.limits),
+                test=replace(self.test, nodeid=f"{self.test.nodeid}#{part.name}", part=part.name, group=None),
+            )
+            for part in parts_of(self.work)
+        )
+
+    @property
+    def gates(self) -> int:
+        """How many metrics are compared, of the whole and of all parts."""
+        return len(self.settings.gate) + sum(len(part.settings.gate) for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -75,6 +92,8 @@ class Measured:
 
     result: Result
     """Its verdict lacks the limits."""
+    parts: tuple[Result, ...] = ()
+    """Of each part of the load; their verdicts lack the limits too."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     files: tuple[str, ...] = ()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from pytest_fileperf.errors import FilePerfError, LoadError
+from pytest_fileperf.errors import (
+    FilePerfError,
+    LimitExceededError,
+    LoadError,
+    NotMeasuredError,
+    PerformanceError,
+    RegressionError,
+    RequestsFailedError,
+)
 from pytest_fileperf.judge.agreement import as_the_run_shows
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
@@ -24,7 +32,7 @@ from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
-from pytest_fileperf.session.alone import judged_by_limits
+from pytest_fileperf.session.alone import judged_by_limits, with_parts
 from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
@@ -164,20 +172,28 @@ class Session:
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
-        result = judged_by_limits(task, measured.result)
+        parts = map(self._judged, task.parts, measured.parts)
+        whole = with_parts(self._judged(task, measured.result), measured.parts)
+        results = (self._suspecting(measured, whole), *parts)
+        place = len(self.results)
+        self.results += results
+        if keeping := reference.keep(task, results, self._rig):
+            for at, kept in enumerate(keeping):
+                if kept.store is not None:
+                    self._to_store[place + at] = results[at], kept.store
+            self.results[place:] = [kept.result for kept in keeping]
+        self._raise_for_all(task, measured, self.results[place:])
+        return self.results[place]
+
+    def _judged(self, task: Task, result: Result) -> Result:
+        """Returns the result with what its limits say of it, and figures that agree in all reports."""
+        result = judged_by_limits(task, result)
         agreed = as_the_run_shows(result.verdict.comparisons, result.recording)
         result = replace(result, verdict=replace(result.verdict, comparisons=agreed))
         if self._options.smoke:
             result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
             if task.settings.capacity:
                 result = replace(result, capacity=smoke_capacity(result.measurement.rps))
-        result = self._suspecting(measured, result)
-        self.results.append(result)
-        if (kept := reference.keep(task, result, self._rig)) is not None:
-            if kept.store is not None:
-                self._to_store[len(self.results) - 1] = result, kept.store
-            result = self.results[-1] = kept.result
-        self._raise_for(task, measured, result)
         return result
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
@@ -237,12 +253,12 @@ class Session:
     def _reference(self, task: Task) -> Reference:
         """Returns what the test is compared with, and by which plan. Raises PlanError and BaselineError."""
         options, settings, pace = self._options, task.settings, self._rig.pace
-        alpha = self._budget.level(len(settings.gate))
-        if settings.gate and self._base is not None:
+        alpha = self._budget.level(len(settings.gate), of_parts=task.gates - len(settings.gate))
+        if task.gates and self._base is not None:
             plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=pace)
             return OtherVersion(plan=plan, base=self._base, budget=self._budget)
-        alone = alone_plan(settings, smoke=options.smoke, profile=options.profile, pace=pace)
-        if options.smoke or not settings.gate:
+        alone = alone_plan(settings, smoke=options.smoke, parts=len(task.parts), profile=options.profile, pace=pace)
+        if options.smoke or not task.gates:
             return Nothing(plan=alone)
         return StoredBaseline(
             alone=alone,
@@ -273,8 +289,21 @@ class Session:
             self._unchanged += world
         return result
 
+    def _raise_for_all(self, task: Task, measured: Measured, results: Sequence[Result]) -> None:
+        """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
+        __tracebackhide__ = True
+        errors: list[PerformanceError] = []
+        for own, result in zip((task, *task.parts), results, strict=True):
+            try:
+                self._raise_for(own, measured, result)
+            except PerformanceError as error:
+                errors.append(error)
+        errors.sort(key=lambda error: _GRAVITY.index(type(error)))
+        if errors:
+            raise type(errors[0])("\n\n".join(map(str, errors))) from None
+
     def _raise_for(self, task: Task, measured: Measured, result: Result) -> None:
-        """Raises what fails the test, if anything does."""
+        """Raises what fails the test by one of its results, if anything does."""
         __tracebackhide__ = True
         absent, title = measured.absent, task.test.title
         allowed = task.settings.limits.get("max_error_rate", 0.0)
@@ -301,6 +330,9 @@ class Session:
                 f"{title}: {absent.what} when it was measured in turn, and had one when it was measured alone: "
                 'what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
             )
+
+
+_GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
 
 
 def _unsure(world: MetricComparison) -> MetricComparison:

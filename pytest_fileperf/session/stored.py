@@ -88,20 +88,39 @@ class StoredBaseline:
                 return measured
         return self._in_turn(task, rig, found, code.base, code.said)
 
-    def keep(self, task: Task, result: Result, rig: Rig) -> Kept | None:
+    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
         """Returns how to store a level that is fit to be the baseline, where that was asked for.
 
-        Figures that were measured in turn are not those of a run alone: what is stored is measured anew then.
+        Figures that were measured in turn are not those of a run alone: what is stored is measured anew then. Parts
+        are stored with the whole.
         """
+        result, *parts = results
         if not self._is_wanted(result) or result.never_fit:
-            return None
-        kept = result if self.found is None else judged_by_limits(task, measure_to_store(task, self.alone, rig).result)
+            return ()
+        kept, kept_parts = result, parts
+        if self.found is not None:
+            anew = measure_to_store(task, self.alone, rig)
+            kept, kept_parts = judged_by_limits(task, anew.result), list(anew.parts)
         if kept.never_fit or (kept.unfit and self.update != "all"):
-            return Kept(result=saying(result, f"nothing was stored: {kept.unfit} is no baseline"))
+            return self._keeping_nothing(results, f"{kept.unfit} is no baseline")
         if rig.source is not None and not rig.source.is_as_it_was():
-            changed = "the code changed while it was measured, so run it again"
-            return Kept(result=saying(result, f"nothing was stored: {changed}"))
+            return self._keeping_nothing(results, "the code changed while it was measured, so run it again")
+        return (
+            self._kept(result, kept, rig, with_code=True),
+            *(
+                self._kept(part, kept_part, rig, with_code=False) if part.verdict.comparisons else Kept(result=part)
+                for part, kept_part in zip(parts, kept_parts, strict=True)
+            ),
+        )
+
+    def _keeping_nothing(self, results: Sequence[Result], why: str) -> tuple[Kept, ...]:
+        whole, *parts = results
+        return Kept(result=saying(whole, f"nothing was stored: {why}")), *(Kept(result=part) for part in parts)
+
+    def _kept(self, result: Result, kept: Result, rig: Rig, *, with_code: bool) -> Kept:
+        """Returns how to store the level of one result, as `kept` shows it; with its code where others have none."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
+        test = result.test
         evidence = evidence_of(kept.recording)
         here = "this session does not look for code" if rig.source is None else rig.source.here
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
@@ -119,8 +138,8 @@ class StoredBaseline:
         has_code = isinstance(here, SourceState)
 
         def store() -> None:
-            self.store.write(task.test.module, task.test.nodeid, entry, self.environment, summary_of=gated)
-            if has_code:
+            self.store.write(test.module, test.nodeid, entry, self.environment, summary_of=gated)
+            if has_code and with_code:
                 self._keep_code(rig)
 
         no_code = "" if has_code else f"only figures were stored, as its code cannot be found again: {here}"
@@ -148,14 +167,7 @@ class StoredBaseline:
             return self._judged_by_figures(task, measured, FIGURES_ONLY + doubt, no_code=doubt)
         result = measured.result
         packages = self.environment.packages
-        comparisons = judge_same_code(
-            found,
-            evidence_of(result.recording),
-            gate=task.settings.gate,
-            tolerances=task.settings.tolerances,
-            identity=result.identity,
-            saturated=result.measurement.saturated,
-        )
+        comparisons = _same_code(found, task, result)
 
         def again() -> tuple[MetricComparison, ...]:
             anew = measure_alone(task, self.alone, rig).result
@@ -173,9 +185,23 @@ class StoredBaseline:
         return replace(
             measured,
             result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
+            parts=tuple(map(self._same_part, task.parts, measured.parts)),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
+
+    def _same_part(self, task: Task, result: Result) -> Result:
+        """Returns the result of a part of code that is that of the baseline."""
+        found = self._found_of(task)
+        if found is None:  # stored before there was this part
+            return self._with_figures(task, result, None, "")
+        comparisons = _same_code(found, task, result)
+        latency = _stored_latency(found, comparisons)
+        return replace(result, verdict=Verdict(comparisons=comparisons), stored_latency=latency)
+
+    def _found_of(self, part: Task) -> Found | None:
+        """Returns what is stored of a part."""
+        return self.store.find(part.test.module, part.test.nodeid, self.environment)
 
     def _in_turn(self, task: Task, rig: Rig, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
@@ -214,12 +240,20 @@ class StoredBaseline:
 
     def _judged_by_figures(self, task: Task, measured: Measured, said: str, *, no_code: str = "") -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
-        result = measured.result
+        parts = tuple(
+            self._with_figures(part, result, self._found_of(part), "", no_code=no_code)
+            for part, result in zip(task.parts, measured.parts, strict=True)
+        )
+        whole = self._with_figures(task, measured.result, self.found, said, no_code=no_code)
+        return replace(measured, result=whole, parts=parts)
+
+    def _with_figures(self, task: Task, result: Result, found: Found | None, said: str, *, no_code: str = "") -> Result:
+        """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
             gate=task.settings.gate,
             tolerances=task.settings.tolerances,
             alpha=self.comparison.alpha,
-            found=self.found,
+            found=found,
             now=evidence_of(result.recording),
             identity=result.identity,
             packages=self.environment.packages,
@@ -229,10 +263,9 @@ class StoredBaseline:
             no_code=no_code,
         )
         self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
-        since = "" if self.found is None else title_of(self.found.entry)
+        since = "" if found is None else title_of(found.entry)
         verdict = Verdict(comparisons=comparisons, code=said, since=since)
-        latency = _stored_latency(self.found, comparisons)
-        return replace(measured, result=replace(result, verdict=verdict, stored_latency=latency))
+        return replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons))
 
     def _world(
         self, task: Task, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
@@ -292,6 +325,17 @@ class StoredBaseline:
         before = None if self.found is None else self.found.entry.tree
         if before is not None:
             rig.source.forget([before])
+
+
+def _same_code(found: Found, task: Task, result: Result) -> tuple[MetricComparison, ...]:
+    return judge_same_code(
+        found,
+        evidence_of(result.recording),
+        gate=task.settings.gate,
+        tolerances=task.settings.tolerances,
+        identity=result.identity,
+        saturated=result.measurement.saturated,
+    )
 
 
 def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:

@@ -129,6 +129,29 @@ class _OneValue(Compiled):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Same(Compiled):
+    """One request that is the same each time: a part of a load may be that."""
+
+    row: Row
+
+    @classmethod
+    def of(cls, folded: Compiled) -> Compiled | None:
+        """Returns the requests as ones of this kind; None where they are of another."""
+        pieces = [piece for run in folded.runs if isinstance(run, tuple) for piece in run]
+        if folded.body_values or not all(isinstance(piece, bytes) for piece in pieces):
+            return None
+        row = Row()
+        folded.fill(row, 0)
+        return cls(
+            is_head=folded.is_head, is_last=folded.is_last, runs=folded.runs, fixed_bytes=folded.fixed_bytes, row=row
+        )
+
+    def fill(self, row: Row, place: int) -> None:
+        row.is_head, row.is_last, row.body_bytes = self.is_head, self.is_last, self.fixed_bytes
+        row.whole, row.segments = self.row.whole, self.row.segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _UniqueEnd(Compiled):
     """One request with a unique text near its end, as that of a unique payload is."""
 
@@ -252,7 +275,7 @@ def _folded(
         fixed_bytes=fixed_bytes,
         body_values=body_values,
     )
-    return _OneValue.of(folded) or _UniqueEnd.of(folded) or folded
+    return _Same.of(folded) or _OneValue.of(folded) or _UniqueEnd.of(folded) or folded
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:

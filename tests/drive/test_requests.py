@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import httpx
 import pytest
 from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult, run_load
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Expectation, Operation
+from pytest_fileperf.plan.mix import Mix, Part
+from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.order import Order
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.requests import Requests
@@ -23,6 +25,7 @@ from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 MS = 1_000_000
+GET = Operation(method="GET", url="/")
 
 
 class Seen:
@@ -56,8 +59,8 @@ def listening() -> Iterator[Seen]:
         yield Seen(url, requests)
 
 
-def load(url: str, work: Work, requests: int, connections: int = 1) -> RunResult:
-    plan = LoadPlan(
+def load(url: str, work: Work, requests: int, connections: int = 1, plan: LoadPlan | None = None) -> RunResult:
+    plan = plan or LoadPlan(
         connections=connections,
         warmup_ns=0,
         round_ns=20_000 * MS,
@@ -142,3 +145,59 @@ def test_a_row_that_fails_does_not_stop_the_others() -> None:
         result = load(seen.url, get("/{id}", "a", "none"), 10)
     assert len(seen.lines) == 10
     assert sum(r.requests for r in result.rounds) == 5
+
+
+async def walk(client: httpx.AsyncClient) -> None:
+    (await client.get("/walked")).raise_for_status()
+
+
+MIX = Mix(
+    parts=(
+        Part(name="rows", work=get("/{id}", "a", "b"), weight=2),
+        Part(name="same", work=Operation(method="GET", url="/same")),
+        Part(name="walk", work=Journey(name="walk", function=walk)),
+        Part(name="bad", work=Operation(method="GET", url="/none"), weight=1),
+    )
+)
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+def test_a_mix_is_as_its_weights_say_and_counts_each_part(connections: int) -> None:
+    with listening() as seen:
+        result = load(seen.url, MIX, 50, connections=connections)
+    asked = Counter(seen.lines)
+    assert asked == {"GET /a": 10, "GET /b": 10, "GET /same": 10, "GET /walked": 10, "GET /none": 10}
+    parts = {name: [(r.requests, r.failed) for r in rounds] for name, rounds in result.parts}
+    assert parts == {"rows": [(20, 0)], "same": [(10, 0)], "walk": [(10, 0)], "bad": [(0, 10)]}
+    (whole,) = result.rounds
+    assert (whole.requests, whole.failed, whole.latency.count) == (40, 10, 40)
+    assert whole.statuses == ((200, 40), (404, 10))
+    assert (result.engine, result.why_engine) == ("client", "walk: a journey is code on a client")
+
+
+def test_parts_that_are_all_replayed_share_connections() -> None:
+    replayed = Mix(parts=tuple(part for part in MIX.parts if part.name != "walk"))
+    with listening() as seen:
+        result = load(seen.url, replayed, 40, connections=2)
+    assert result.engine == "replay"
+    assert len(seen.lines) == 40
+
+
+def test_named_requests_are_counted_by_name() -> None:
+    recipes = tuple(Operation(method="GET", url=f"/{place}") for place in range(3))
+    with listening() as seen:
+        result = load(seen.url, Requests(recipes=recipes, names=("a", "b", "a"), uses=(0, 1, 2)), 30)
+    assert {name: sum(r.requests for r in rounds) for name, rounds in result.parts} == {"a": 20, "b": 10}
+
+
+def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
+    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
+        return None
+
+    plan = LoadPlan(connections=1, warmup_ns=0, round_ns=100 * MS, rounds=1, timeout_ns=50 * MS, rate=100.0)
+    mix = Mix(parts=(Part(name="a", work=GET), Part(name="b", work=GET)))
+    with scripted(silent) as url:
+        result = load(url, mix, 0, plan=plan)
+    failed = {name: sum(r.failed for r in rounds) for name, rounds in result.parts}
+    assert failed == {"a": 5, "b": 5}
+    assert sum(r.failed for r in result.rounds) == result.due == 10

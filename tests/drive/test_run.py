@@ -627,7 +627,7 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int,
         loads = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=5000 * MS)
         slot = ReplaySlot(
             load=loads,
-            recorder=recorder,
+            tally=recorder.tallies[0],
             request=request,
             expect=Expectation(),
             connect=connect,

@@ -40,7 +40,7 @@ def in_turn(pace_over: int = 0, together: int = 0) -> Recorder:
 
 def good(into: Recorder, ended_s: float, latency_ns: int = 1000) -> None:
     ended_ns = round(ended_s * SECOND)
-    into.success(ended_ns - latency_ns, ended_ns - latency_ns // 2, ended_ns, 200, 7, 11)
+    into.tallies[0].success(ended_ns - latency_ns, ended_ns - latency_ns // 2, ended_ns, 200, 7, 11)
 
 
 def test_a_request_belongs_to_the_round_it_ends_in() -> None:
@@ -62,7 +62,7 @@ def test_a_request_belongs_to_the_round_it_ends_in() -> None:
 def test_the_warm_up_leaves_no_trace() -> None:
     taken = recorder()
     good(taken, 9.5)
-    taken.failure("size", "too short", round(9.6 * SECOND), 200)
+    taken.tallies[0].failure("size", "too short", round(9.6 * SECOND), 200)
 
     assert taken.phase == "warm-up"
     rounds = taken.finish(12 * SECOND)
@@ -105,8 +105,8 @@ def test_failures_stay_out_of_the_histograms_and_keep_their_first_example() -> N
     taken = recorder()
     good(taken, 10.1)
     for number in range(3):
-        taken.failure("status 500", f"body {number}", round(10.2 * SECOND), 500)
-    taken.failure("timeout", "too late", round(10.3 * SECOND))
+        taken.tallies[0].failure("status 500", f"body {number}", round(10.2 * SECOND), 500)
+    taken.tallies[0].failure("timeout", "too late", round(10.3 * SECOND))
 
     first = taken.finish(12 * SECOND)[0]
 
@@ -121,7 +121,7 @@ def test_failures_stay_out_of_the_histograms_and_keep_their_first_example() -> N
 def test_more_samples_than_a_block_are_all_counted() -> None:
     taken = recorder()
     for number in range(20_000):
-        taken.success(0, 500, 10 * SECOND + number, 200, 1, 1)
+        taken.tallies[0].success(0, 500, 10 * SECOND + number, 200, 1, 1)
 
     first = taken.finish(12 * SECOND)[0]
 
@@ -133,7 +133,7 @@ def test_many_failures_do_not_pile_up() -> None:
     taken = recorder()
     examples = [bytes(100_000).decode() for _ in range(20)]
     for number in range(30_000):
-        taken.failure("connect", examples[number % 20], 10 * SECOND)
+        taken.tallies[0].failure("connect", examples[number % 20], 10 * SECOND)
     held = sys.getrefcount(examples[1])
 
     first = taken.finish(12 * SECOND)[0]
@@ -158,7 +158,7 @@ def test_server_cpu_is_what_was_spent_inside_the_round() -> None:
 
 def answered(into: Recorder, due_s: float, sent_s: float, ended_s: float) -> None:
     due_ns, sent_ns, ended_ns = (round(instant * SECOND) for instant in (due_s, sent_s, ended_s))
-    into.success(sent_ns, sent_ns, ended_ns, 200, 0, 0, due_ns)
+    into.tallies[0].success(sent_ns, sent_ns, ended_ns, 200, 0, 0, due_ns)
 
 
 def test_latency_in_an_open_loop_counts_from_when_a_request_was_due() -> None:
@@ -180,7 +180,7 @@ def test_a_closed_loop_has_no_service_time_of_its_own() -> None:
     (round_, *_) = taken.finish(12 * SECOND)
 
     assert (round_.latency.count, round_.service.count, round_.send_delay.count) == (1, 0, 0)
-    assert taken.leads() is None
+    assert taken.lead_times() is None
 
 
 def test_what_is_due_after_the_warm_up_is_counted() -> None:
@@ -207,12 +207,12 @@ def test_what_was_due_in_the_warm_up_leaves_no_trace_whenever_it_ends() -> None:
     assert taken.due(9 * SECOND, 9 * SECOND, SECOND)
     assert not taken.due(9 * SECOND, 11 * SECOND, SECOND)
     answered(taken, 9, 9, 11)
-    taken.failure("timeout", "too late", 11 * SECOND, due_ns=9 * SECOND)
+    taken.tallies[0].failure("timeout", "too late", 11 * SECOND, due_ns=9 * SECOND)
 
     rounds = taken.finish(12 * SECOND)
 
     assert [(round_.requests, round_.failed, round_.statuses) for round_ in rounds] == [(0, 0, ())] * len(rounds)
-    assert (taken.due_count, taken.leads()) == (0, None)
+    assert (taken.due_count, taken.lead_times()) == (0, None)
 
 
 def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
@@ -221,7 +221,7 @@ def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
         answered(taken, 10 + at / 2, 10 + at / 2, 11 + at)
     answered(taken, 9.9, 9.9, 10.1)  # due in the warm-up
 
-    leads = taken.leads()
+    leads = taken.lead_times()
 
     assert leads is not None
     assert leads.due_ns == tuple(at * SECOND // 2 for at in range(20))
@@ -234,7 +234,7 @@ def test_many_requests_share_a_bounded_number_of_points() -> None:
     for at in range(20_000):
         answered(taken, 10 + at / 2000, 10 + at / 2000, 10.5 + at / 2000 + (at % 2) / 10)
 
-    leads = taken.leads()
+    leads = taken.lead_times()
 
     assert leads is not None
     assert len(leads.due_ns) == 500
@@ -247,9 +247,9 @@ def test_requests_sent_before_any_answer_came_are_kept_apart() -> None:
     taken = recorder()
     for started_s, ended_s in ((9.0, 9.5), (9.0, 9.75), (9.5, 10.5), (9.6, 10.7), (10.5, 11.0)):
         ended_ns = round(ended_s * SECOND)
-        taken.success(round(started_s * SECOND), ended_ns, ended_ns, 200, 0, 0)
+        taken.tallies[0].success(round(started_s * SECOND), ended_ns, ended_ns, 200, 0, 0)
 
-    first = taken.first()
+    first = taken.first_latencies()
 
     assert first.count == 3  # the third was sent in the moment of the first answer
     assert first.sum_ns == round(2.25 * SECOND)
@@ -355,9 +355,9 @@ def test_there_is_no_newest_round_before_the_first_has_ended() -> None:
 
 def test_events_belong_to_the_round_they_come_in_and_are_known_from_the_first_one_on() -> None:
     taken = recorder()
-    taken.first_event(round(10.1 * SECOND), round(9.8 * SECOND))
-    taken.next_event(round(10.6 * SECOND), SECOND // 2)
-    taken.next_event(round(12.1 * SECOND), SECOND)
+    taken.tallies[0].first_event(round(10.1 * SECOND), round(9.8 * SECOND))
+    taken.tallies[0].next_event(round(10.6 * SECOND), SECOND // 2)
+    taken.tallies[0].next_event(round(12.1 * SECOND), SECOND)
 
     rounds = taken.finish(13 * SECOND)
 
@@ -374,8 +374,10 @@ def test_a_load_without_streams_has_no_events() -> None:
 
 def test_the_first_event_counts_from_when_its_stream_was_due() -> None:
     taken = recorder()
-    taken.first_event(11 * SECOND, round(10.9 * SECOND), due_ns=round(10.5 * SECOND))
-    taken.first_event(round(11.1 * SECOND), round(9.9 * SECOND), due_ns=round(9.5 * SECOND))  # of the warm-up
+    taken.tallies[0].first_event(11 * SECOND, round(10.9 * SECOND), due_ns=round(10.5 * SECOND))
+    taken.tallies[0].first_event(
+        round(11.1 * SECOND), round(9.9 * SECOND), due_ns=round(9.5 * SECOND)
+    )  # of the warm-up
 
     times = [round_.first_event for round_ in taken.finish(12 * SECOND)]
 

@@ -36,6 +36,7 @@ for _name in (
     "httpx",
     "numpy",
     "psutil",
+    "pytest_fileperf.plugin.parts",  # `part` is kept by the package, and its class has to be the same
     "scipy.stats",
     "uvicorn",
     "uvloop",

@@ -110,6 +110,7 @@ def test_a_result_in_full() -> None:
             "params": {"size": "256KiB"},
             "group": None,
             "label": None,
+            "part": "",
             "line": None,
         },
         "work": "POST /upload",

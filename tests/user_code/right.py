@@ -22,6 +22,7 @@ from pytest_fileperf import (
     LimitKind,
     MarkerKeys,
     Measurement,
+    PartOfLoad,
     Payload,
     RequestKeywords,
     RunningServer,
@@ -29,6 +30,7 @@ from pytest_fileperf import (
     Uvicorn,
     __version__,
     exponential,
+    part,
     payload,
     uniform,
 )
@@ -116,6 +118,18 @@ def feeds(fileperf: FilePerf) -> None:
     fileperf.get("/items/{id}", feed=made_ids, setup=fill)
     fileperf.get("/items/{id}", feed=lambda: ["a"])
     fileperf.post("/", content=payload("256KiB", unique=True), order=None)
+
+
+def many(fileperf: FilePerf) -> None:
+    fileperf.requests([("GET", "/a"), ("POST", "/b", {"json": {}, "name": "b"})], order="shuffle", seed=3)
+    fileperf.requests([part.get("/a", name="a"), httpx.Request("GET", "http://127.0.0.1/b"), {"url": "/c"}], rate=10)
+
+
+def mixes(fileperf: FilePerf) -> None:
+    upload: PartOfLoad = part.post("/", content=payload("1KiB", unique=True), name="upload", max_p99="80ms", gate="p50")
+    files = part.get("/files/{id}", feed=["a"], tolerance={"p50": "5%"})
+    fileperf.mix({upload: 1, files: 2.5, part.run(journey, name="walk"): 1, journey: 3}, rate=10, duration="2s")
+    fileperf.mix({part.delete("/a"): 1, part.put("/a"): 1, part.patch("/a"): 1, part.request("HEAD", "/"): 1})
 
 
 def made_ids(ids: list[str]) -> list[str]:

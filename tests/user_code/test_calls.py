@@ -19,8 +19,15 @@ from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plugin import keywords
 from pytest_fileperf.plugin.arguments import EXPECTATIONS, VerbCall
 from pytest_fileperf.plugin.feeding import FEEDING
-from pytest_fileperf.plugin.keywords import MarkerKeys, RequestKeywords, StreamKeywords
+from pytest_fileperf.plugin.keywords import (
+    JourneyPartKeywords,
+    MarkerKeys,
+    PartKeywords,
+    RequestKeywords,
+    StreamKeywords,
+)
 from pytest_fileperf.plugin.measuring import Measuring
+from pytest_fileperf.plugin.parts import PART_KEYS
 from pytest_fileperf.plugin.streaming import STREAM_ARGUMENTS
 from pytest_fileperf.plugin.verbs import AsyncCapacityVerbs, AsyncFilePerf, CapacityVerbs, FilePerf
 from pytest_fileperf.settings.capacity import for_capacity, for_one_load
@@ -94,6 +101,12 @@ def test_verbs_have_their_keywords(fixture: type[object], verb: str) -> None:
     assert last.annotation[7:-1] in (getattr(fixture, verb).__doc__ or "")
 
 
+def test_keywords_of_a_part_are_those_of_a_request_and_what_judges_it() -> None:
+    own = {"name", *PART_KEYS}
+    assert JourneyPartKeywords.__optional_keys__ == own
+    assert PartKeywords.__optional_keys__ == own | {*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING}
+
+
 def test_every_keyword_is_described_below_it() -> None:
     tree = ast.parse(Path(keywords.__file__).read_text(encoding="utf-8"))
     described = set()
@@ -102,7 +115,7 @@ def test_every_keyword_is_described_below_it() -> None:
             for field, below in zip(block.body, [*block.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                     described.add(ast.unparse(field.target))
-    assert described == StreamKeywords.__optional_keys__
+    assert described == StreamKeywords.__optional_keys__ | {"name"}
 
 
 def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: OnlyChecks, tmp_path: Path) -> None:
@@ -111,6 +124,8 @@ def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: Only
     with (tmp_path / "file").open("rb") as file:
         right.bodies(verbs, file)
     right.feeds(verbs)
+    right.many(verbs)
+    right.mixes(verbs)
     right.loads(verbs)
     right.servers(verbs)
     right.limits(verbs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import httpx
 
-from pytest_fileperf import AsyncFilePerf, FilePerf, Measurement, Uvicorn
+from pytest_fileperf import AsyncFilePerf, FilePerf, Measurement, Uvicorn, part
 
 
 async def journey(client: httpx.AsyncClient) -> None:
@@ -66,6 +66,7 @@ def values(fileperf: FilePerf) -> None:
     fileperf.get("/{id}", feed=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/{id}", feed=["a"], order="random")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", pause=["1s"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.mix({part.get("/"): "1"})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", setup="fill")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.get(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.request(5, "/")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

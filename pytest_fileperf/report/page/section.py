@@ -47,7 +47,7 @@ def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Mark
         "article",
         element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
         element("p", "; ".join((plain(result.work), *setting(result))), class_="quiet"),
-        Markup("") if result.smoke else _limiting(result.measurement.limit),
+        Markup("") if result.smoke or result.test.part else _limiting(result.measurement.limit),
         gate_table(result),
         limit_list(result),
         _sentences(result),

@@ -1,0 +1,214 @@
+"""Takes the finished requests of one part of a load; its recorder says when rounds begin and end.
+
+The hot path is two appends to typed arrays, three in turns; histograms are made from whole blocks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Protocol
+
+from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
+from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+
+__all__ = ("Clock", "Tally")
+
+
+class Clock(Protocol):
+    """What all parts of a load share: the time, as rounds cut it."""
+
+    boundary_ns: int
+    """When the current round ends."""
+    measured_from_ns: int
+    first_end_ns: int
+    """When the first request of all ended."""
+    first: Durations
+    """How long the requests took that were sent before any answer had come."""
+    leads: Leads
+    last_end_ns: int
+    paused_ns: int
+    """How long journeys paused in all."""
+    index: int
+    failed: int
+    """Failed requests since the warm-up ended."""
+    paces: bool
+    """Whether rounds have a typical rate."""
+
+    def advance(self, now_ns: int) -> None:
+        """Closes the rounds that are over."""
+
+
+class Tally:
+    """Counts and times of the current round."""
+
+    __slots__ = (
+        "_clock",
+        "_durations",
+        "_event_gap",
+        "_events",
+        "_failures",
+        "_first_event",
+        "_latency",
+        "_received",
+        "_send_delay",
+        "_sent",
+        "_service",
+        "_statuses",
+        "_ttfb",
+        "ends",
+        "name",
+        "requests",
+        "rounds",
+    )
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self.name = name
+        """Of the part; empty for a load without parts."""
+        self._clock = clock
+        self._latency = Durations()
+        self._ttfb = Durations()
+        self._service = Durations()
+        self._send_delay = Durations()
+        self._first_event = Durations()
+        self._event_gap = Durations()
+        self._durations = (
+            *(self._latency, self._ttfb, self._service, self._send_delay),
+            *(self._first_event, self._event_gap),
+        )
+        self._events: int | None = None
+        self._sent = self._received = 0
+        self._statuses: dict[int, int] = {}
+        self._failures: dict[str, Failure] = {}
+        """By kind, with the first example: messages may be long, and failures many."""
+        self.requests = 0
+        """Successful requests."""
+        self.ends = array("q")
+        """When they ended, where rounds have a typical rate."""
+        self.rounds: list[Round] = []
+        """Those that are over."""
+
+    def success(
+        self,
+        started_ns: int,
+        first_byte_ns: int,
+        ended_ns: int,
+        status: int,
+        bytes_sent: int,
+        bytes_received: int,
+        due_ns: int | None = None,
+    ) -> None:
+        """Takes a good answer; its latency counts from when it was due in an open loop, else from when it was sent.
+
+        A request that was due in the warm-up belongs to it, whenever it ends: so all due requests succeed or fail.
+        """
+        clock = self._clock
+        if ended_ns >= clock.boundary_ns:
+            clock.advance(ended_ns)
+        clock.last_end_ns = ended_ns
+        if started_ns <= clock.first_end_ns:
+            clock.first_end_ns = min(ended_ns, clock.first_end_ns)
+            clock.first.append(ended_ns - started_ns)
+        if due_ns is not None:
+            if due_ns < clock.measured_from_ns:
+                return
+            self._service.append(ended_ns - started_ns)
+            self._send_delay.append(started_ns - due_ns)
+            clock.leads.append(due_ns, ended_ns - due_ns)
+            started_ns = due_ns
+        if clock.paces:
+            self.ends.append(ended_ns)
+        self._latency.append(ended_ns - started_ns)
+        self._ttfb.append(first_byte_ns - started_ns)
+        self._sent += bytes_sent
+        self._received += bytes_received
+        self._statuses[status] = self._statuses.get(status, 0) + 1
+        self.requests += 1
+        if len(self._latency.block) >= BLOCK:
+            for durations in self._durations:
+                durations.fold()
+
+    def failure(
+        self,
+        kind: str,
+        example: str,
+        ended_ns: int,
+        status: int | None = None,
+        *,
+        count: int = 1,
+        due_ns: int | None = None,
+    ) -> None:
+        """Takes a failed request, or several alike; with its status when an answer came at all."""
+        clock = self._clock
+        if ended_ns >= clock.boundary_ns:
+            clock.advance(ended_ns)
+        clock.last_end_ns = ended_ns
+        if due_ns is not None and due_ns < clock.measured_from_ns:
+            return
+        seen = self._failures.get(kind, Failure(kind=kind, count=0, example=example))
+        self._failures[kind] = replace(seen, count=seen.count + count)
+        if status is not None:
+            self._statuses[status] = self._statuses.get(status, 0) + count
+        if clock.index >= 0:
+            clock.failed += count
+
+    def pause(self, paused_ns: int) -> None:
+        """Takes how long a journey paused; that is in none of its durations."""
+        self._clock.paused_ns += paused_ns
+
+    def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
+        """Takes the first event of a stream; its time counts from where the stream's latency does."""
+        clock = self._clock
+        if at_ns >= clock.boundary_ns:
+            clock.advance(at_ns)
+        self._events = (self._events or 0) + 1
+        if due_ns is None or due_ns >= clock.measured_from_ns:
+            self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
+
+    def next_event(self, at_ns: int, gap_ns: int) -> None:
+        """Takes a further event, so long after the one before it in its stream."""
+        clock = self._clock
+        if at_ns >= clock.boundary_ns:
+            clock.advance(at_ns)
+        self._events = (self._events or 0) + 1
+        self._event_gap.append(gap_ns)
+        if len(self._event_gap.block) >= BLOCK:
+            self._event_gap.fold()
+
+    def begin(self) -> None:
+        """Begins a round with empty counts."""
+        for durations in self._durations:
+            durations.take()
+        self.ends = array("q")
+        self._sent = self._received = self.requests = 0
+        if self._events is not None:
+            self._events = 0
+        self._statuses = {}
+        self._failures = {}
+
+    def end(
+        self, *, boot: int, index: int, phase: Phase, started_ns: int, ended_ns: int, typical_rps: float | None
+    ) -> Round:
+        """Returns the current counts as a round, without CPU times, and notes it."""
+        round_ = Round(
+            boot=boot,
+            index=index,
+            phase=phase,
+            started_ns=started_ns,
+            ended_ns=ended_ns,
+            requests=self.requests,
+            latency=self._latency.take(),
+            ttfb=self._ttfb.take(),
+            service=self._service.take(),
+            send_delay=self._send_delay.take(),
+            events=self._events,
+            first_event=self._first_event.take(),
+            event_gap=self._event_gap.take(),
+            typical_rps=typical_rps,
+            bytes_sent=self._sent,
+            bytes_received=self._received,
+            statuses=tuple(sorted(self._statuses.items())),
+            failures=merge_failures(self._failures.values()),
+        )
+        self.rounds.append(round_)
+        return round_
