@@ -65,7 +65,7 @@ def _difference(made: Made, found: tuple[Imported, ...]) -> str:
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)
         if cause is Cause.TEST and not (made.has_run and _is_of_a_run(part, made.likeness, first)):
-            return tell_difference(part, made.parts.get(part, ()), first.parts.get(part, ()))
+            return tell_difference(part, made.parts.get(part, ()), first.parts.get(part, ()), other="a fresh import")
     return ""
 
 

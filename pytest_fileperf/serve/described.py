@@ -38,8 +38,8 @@ _LONGEST = 4_000
 _DEEPEST = 4
 _MOST_VALUES = 5_000
 """A description of more ends at a smaller depth, so that it stays cheap."""
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_TEXTS = (str, bytes)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray)
+_TEXTS = (str, bytes, bytearray)
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
 """Also how mocks show their identity."""
@@ -141,6 +141,9 @@ class _Describer:
         return self._object(value, depth)
 
     def _plain(self, value: object) -> str:
+        if isinstance(value, _TEXTS) and len(value) > _LONGEST:  # a long one takes seconds to write and to search
+            shown = repr(value[:_LONGEST_TEXT])
+            return f"{_CHANCE.sub('#', shown)}…" if self._is_outline else f"{shown}… ({_digest(value)})"
         if not self._is_outline:
             return _short(repr(value), _LONGEST_TEXT)
         return _short(_CHANCE.sub("#", repr(value)), _LONGEST_TEXT) if type(value) in _TEXTS else "#"
@@ -277,5 +280,6 @@ def _short(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({_digest(text)})"
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
+def _digest(text: str | bytes | bytearray) -> str:
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    return hashlib.sha256(data).hexdigest()[:8]

@@ -51,20 +51,24 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
     return Cause.CHANCE
 
 
-def tell_difference(part: Part, mine: tuple[str, ...], theirs: tuple[str, ...]) -> str:
-    """Returns in words how a part of the test's app differs from that of the one that the server imports."""
+def tell_difference(
+    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the one that the server imports"
+) -> str:
+    """Returns in words how a part of the test's app differs from that of the other one."""
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
-    differing = [tuple(entry for entry in one if entry not in other) for one, other in ((mine, theirs), (theirs, mine))]
+    differing = [
+        tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
+    ]
     only_mine, only_theirs = (told(part, entries) for entries in _from_where_they_differ(*differing))
     if not theirs:
-        return f"the test's app{where} has {title} {only_mine}, the one that the server imports has none"
+        return f"the test's app{where} has {title} {only_mine}, {other} has none"
     if only_mine and only_theirs:
-        return f"the test's app{where} has {title} {only_mine}, the one that the server imports has {only_theirs}"
+        return f"the test's app{where} has {title} {only_mine}, {other} has {only_theirs}"
     if only_mine:
-        return f"the test's app{where} has {title} {only_mine}, which the one that the server imports lacks"
+        return f"the test's app{where} has {title} {only_mine}, which {other} lacks"
     if only_theirs:
-        return f"the test's app{where} lacks {title} {only_theirs}, which the one that the server imports has"
-    return f"the test's app{where} has its {title} in another order than the one that the server imports"
+        return f"the test's app{where} lacks {title} {only_theirs}, which {other} has"
+    return f"the test's app{where} has its {title} in another order than {other}"
 
 
 def told(part: Part, entries: tuple[str, ...]) -> str:

@@ -25,8 +25,12 @@ from pytest_fileperf.serve.made import Made, loaded
 
 __all__ = ("Fitting",)
 
+_BY_NAME = (
+    "Put that into a module that the server can import, which is no test module and no conftest.py: from there it "
+    "is sent by its name. Or g"
+)
 _WAY_OUT = (
-    'Give a factory in a module that the server can import ("package.module:make()"), '
+    'ive a factory in a module that the server can import ("package.module:make()"), '
     "functools.partial(make, …), or a lambda; or the app by its name, to serve it as it is imported"
 )
 
@@ -79,7 +83,7 @@ class Fitting:
         now = likeness_of(next(iter(self.nodes.values())))
         for part, why in self.awaited.items():
             if not self._is_as_in_the_test(part, made.likeness, now, was_set=part in written):
-                raise AppLoadError(_refusal(part, made.parts.get(part, ()), now.parts.get(part, ()), why))
+                raise self._refused(part, made, now, why)
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
     def changed(self) -> tuple[tuple[str, str], ...]:
@@ -101,7 +105,7 @@ class Fitting:
         for part, cause in causes.items():
             if cause is Cause.TEST_AND_ENV or (env and problem):
                 why = f"an import without that env would tell, and it failed: {problem}" if problem else cause.value
-                raise AppLoadError(_refusal(part, made.parts.get(part, ()), found.parts.get(part, ()), why))
+                raise self._refused(part, made, found, why)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
         return tuple(part for part in differing if part not in self.left)
 
@@ -124,9 +128,16 @@ class Fitting:
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness | None) -> None:
         """Where a lifespan may have run in the test's process, that may have set it, or requests have changed it."""
         if not made.has_run:
-            theirs = () if now is None else now.parts.get(part, ())
-            raise AppLoadError(_refusal(part, made.parts.get(part, ()), theirs, why))
+            raise self._refused(part, made, now, why)
         self.awaited = {**self.awaited, part: why}
+
+    def _refused(self, part: Part, made: Made, theirs: Likeness | None, why: str) -> AppLoadError:
+        """Returns the error for a part that the server's app would have as `theirs` have it."""
+        difference = tell_difference(
+            part, made.parts.get(part, ()), () if theirs is None else theirs.parts.get(part, ())
+        )
+        reason = f" It cannot be set there: {why}." if why else ""
+        return AppLoadError(f"{difference}.{reason} {_BY_NAME if why and part in made.unsent else 'G'}{_WAY_OUT}")
 
     def _is_as_in_the_test(self, part: Part, mine: Likeness, now: Likeness, *, was_set: bool) -> bool:
         """Returns whether a part is left that the test need not have set.
@@ -172,8 +183,3 @@ class _Noting(dict[str, object]):
 
 def _title(part: Part) -> str:
     return f"{part[1]}{f' of {part[0]}' if part[0] else ''}"
-
-
-def _refusal(part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], why: str) -> str:
-    reason = f" It cannot be set there: {why}." if why else ""
-    return f"{tell_difference(part, mine, theirs)}.{reason} {_WAY_OUT}"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sized
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 from types import FunctionType, MethodType
 from typing import TypeAlias, TypeGuard
 
-from pytest_fileperf.serve.described import FRAMEWORKS, View, attributes_of, describe, kind_of, name_of, named, outline
+from pytest_fileperf.serve.described import View, describe, kind_of, name_of, named, outline
+from pytest_fileperf.serve.holding import held_in, is_of_framework, settable_in
 from pytest_fileperf.serve.loading import takes
 
 __all__ = (
@@ -123,7 +123,7 @@ def part_of(node: object, name: str) -> object:
         return MISSING if holder is None else holder.get(key, MISSING)
     if kind == "lifespan":
         return getattr(getattr(node, "router", None), "lifespan_context", MISSING)
-    return _live(_with(node, name)).get(name, MISSING)
+    return settable_in(_with(node, name)).get(name, MISSING)
 
 
 def parts_to_send(app: object, parts: Parts) -> Iterator[Part]:
@@ -165,8 +165,8 @@ def set_part(node: object, name: str, value: object) -> None:
 
 def _with(node: object, name: str) -> object:
     """Returns what has the attribute: the app, or its router."""
-    router = _live(node).get("router")
-    return router if name in _ON_STARLETTE and name in _live(router) else node
+    router = settable_in(node).get("router")
+    return router if name in _ON_STARLETTE and name in settable_in(router) else node
 
 
 def is_item(name: str) -> bool:
@@ -197,8 +197,8 @@ def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
         for key, value in (_holder(node, kind) or {}).items():
             yield f"{kind}.{key}", (view(value),)
     inner = {name for name, _ in _inner(node)}
-    kind = "attribute" if _live(node) else "held"
-    for name, value in _attributes(node).items():
+    kind = "attribute" if settable_in(node) else "held"
+    for name, value in held_in(node).items():
         if name not in (*_WHOLE, *inner, *_FOUND_LATER, "config", "router", "state") and _is_told(node, name, value):
             yield f"{kind}.{name}", (view(value),)
 
@@ -217,7 +217,7 @@ def _is_made_inside(node: object) -> TypeGuard[FunctionType]:
 
 def _is_told(node: object, name: str, value: object) -> bool:
     """Returns whether an attribute of an app tells it from others: most of a framework's app are its own affair."""
-    if not _is_of_framework(node):
+    if not is_of_framework(node):
         return True
     return not name.startswith("_") and (isinstance(value, _SCALARS) or not _has_routes(node))
 
@@ -258,10 +258,10 @@ def _routes(routes: object, prefix: str, view: View) -> Iterator[str]:
 
 def _wrappers(route: object, view: View) -> Iterator[str]:
     """Yields the middleware of one route, with its options."""
-    held = _live(route)
+    held = settable_in(route)
     base, app = held.get("_base_app"), held.get("app")
     while app is not base and app is not None and not isinstance(app, type | FunctionType):
-        attributes = _attributes(app)
+        attributes = held_in(app)
         options = (named(name, view(value)) for name, value in sorted(attributes.items()) if name != "app")
         if "app" in attributes:
             yield f"in {name_of(type(app))}({', '.join(options)})"
@@ -278,7 +278,7 @@ def _rules(node: object) -> Iterator[str]:
 def _mounted(node: object) -> Iterator[tuple[str, object]]:
     routes = getattr(node, "routes", None)
     for route in routes if isinstance(routes, list | tuple) else ():
-        held = _live(route)
+        held = settable_in(route)
         app = held.get("_base_app", held.get("app"))
         where = held.get("path", held.get("host"))
         if callable(app) and isinstance(where, str) and "endpoint" not in held:
@@ -289,8 +289,8 @@ def _inner(node: object) -> Iterator[tuple[str, object]]:
     """Yields the apps that a wrapper holds, by the names of its attributes."""
     if isinstance(node, MethodType):
         yield "__self__", node.__self__
-    of_framework = _is_of_framework(node)
-    for name, value in _attributes(node).items():
+    of_framework = is_of_framework(node)
+    for name, value in held_in(node).items():
         if name in _FOUND_LATER or (of_framework and name not in _INNER):
             continue
         if callable(value) and (name in _INNER or _is_app(value)):
@@ -304,7 +304,7 @@ def _is_app(value: object) -> bool:
     """Returns whether it is an ASGI app for certain: of a framework, or by the names of its parameters."""
     if not callable(value) or isinstance(value, type) or takes(value, 3) is not True:
         return False
-    return _is_of_framework(value) or list(inspect.signature(value).parameters)[:3] == _ASGI
+    return is_of_framework(value) or list(inspect.signature(value).parameters)[:3] == _ASGI
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
@@ -312,40 +312,9 @@ def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
     if kind == "state":
         return state_of(node)
     if kind == "attribute":
-        return _live(node)
-    config = _live(node).get("config")
-    return config if kind == "config" and isinstance(config, dict) and _is_of_framework(node) else None
-
-
-def _live(node: object) -> dict[str, object]:
-    """Returns the attributes that can be set; none of a function, a class, or an object that has no dictionary."""
-    if isinstance(node, type | FunctionType | MethodType | partial):
-        return {}
-    try:
-        found = object.__getattribute__(node, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _attributes(node: object) -> dict[str, object]:
-    """Returns what an app holds: also what a function has of the outer one, and the arguments of a `partial`."""
-    if isinstance(node, MethodType):
-        return {}
-    if isinstance(node, partial):
-        given = {f"argument {number}": value for number, value in enumerate(node.args)}
-        return {**_attributes(node.func), **given, **node.keywords}
-    if isinstance(node, FunctionType):
-        held = {}
-        for name, cell in zip(node.__code__.co_freevars, node.__closure__ or (), strict=True):
-            with suppress(ValueError):  # it is not filled yet
-                held[name] = cell.cell_contents
-        return held
-    return {} if isinstance(node, type) else attributes_of(node)
-
-
-def _is_of_framework(node: object) -> bool:
-    return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
+        return settable_in(node)
+    config = settable_in(node).get("config")
+    return config if kind == "config" and isinstance(config, dict) and is_of_framework(node) else None
 
 
 def _has_routes(node: object) -> bool:

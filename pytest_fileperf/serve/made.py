@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.likeness import MISSING, Likeness, Part, Parts, likeness_of, part_of, parts_to_send, places
+from pytest_fileperf.serve.unsent import why_unsent
 
 __all__ = ("Made", "loaded", "made_of")
 
@@ -119,11 +120,18 @@ def _sent(values: Mapping[Part, object], names: Mapping[int, str]) -> tuple[byte
     except Exception:  # some part does not pickle: each is tried
         unsent = _lost_keys(values, names)
         for part, value in values.items():
-            try:
-                _pickled(value, names)
-            except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
-                unsent[part] = str(error) or type(error).__name__
+            if why := why_unsent(value, lambda one: _problem(one, names)):
+                unsent[part] = why
         return _pickled({part: value for part, value in values.items() if part not in unsent}, names), unsent
+
+
+def _problem(value: object, names: Mapping[int, str]) -> str:
+    """Returns why a value cannot be sent; empty where it can."""
+    try:
+        _pickled(value, names)
+    except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _lost_keys(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:

@@ -139,10 +139,14 @@ def test_what_cannot_be_sent_is_refused_with_the_difference(shop: pytest.Pyteste
     assert (
         "the test's app has dependency_overrides fastapi_app.get_db → test_it.test_override.<locals>.<lambda>" in said
     )
-    assert "the one that the server imports has none. It cannot be set there: cannot pickle '_thread.lock'" in said
+    assert (
+        "the one that the server imports has none. It cannot be set there: test_override.<locals>.<lambda> holds"
+        in said
+    )
+    assert "holds session (fastapi_app.Session), which cannot be sent (cannot pickle '_thread.lock' object)" in said
     assert "has state.engine Session(test), the one that the server imports has Session(production)" in said
     assert "has routes GET /more fastapi_app.get_db, which the one that the server imports lacks" in said
-    assert said.count('Give a factory in a module that the server can import ("package.module:make()")') >= 3
+    assert said.count('ive a factory in a module that the server can import ("package.module:make()")') >= 3
 
 
 def test_each_way_out_of_a_refusal_works(project: pytest.Pytester, run: Run) -> None:
@@ -255,6 +259,7 @@ def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(sho
     said = " ".join(result.stdout.str().split())
     assert "served with what the test has set on the app: dependency_overrides fastapi_app.get_db → test_it" in said
     assert "mine cannot be handed fastapi_app:app as the test made it: the test's app has dependency_overrides" in said
+    assert "a fresh import has none. Serve it by Uvicorn()" in said
     assert "mine cannot be handed <lambda>, which is an object of this test run. Serve it by Uvicorn()" in said
 
 

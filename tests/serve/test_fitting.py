@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from pytest_fileperf.serve.fitting import Fitting
 from pytest_fileperf.serve.imported import Imported
 from pytest_fileperf.serve.likeness import Likeness, likeness_of
 from pytest_fileperf.serve.made import Made
+from pytest_fileperf.serve.unsent import held_by, why_unsent
 
 SOURCE = """
 import os
@@ -51,6 +53,7 @@ class Rates(dict):
         self.limit = limit
 
 guard = Guard()
+test_lock = threading.Lock()
 hidden = {"guard": Guard()}
 
 def get_db():
@@ -160,6 +163,14 @@ def test_overrides_are_found_by_the_routes_of_the_import(shop: ModuleType, tmp_p
     assert changed["dependency_overrides"].startswith(f"fitting_shop.Guard → {__name__}.test_overrides")
     assert overrides[imported().get_db]() == "fake"
     assert overrides[imported().guard]() == "open"
+
+
+def test_what_cannot_be_sent_is_found_by_the_name_that_a_module_gives_it(shop: ModuleType, tmp_path: Path) -> None:
+    """The first way out of a refusal."""
+    lock = shop.test_lock
+    shop.app.dependency_overrides[shop.get_db] = lambda: lock
+    sent(shop, tmp_path)
+    assert imported().app.dependency_overrides[imported().get_db]() is imported().test_lock
 
 
 def _set_config(shop: ModuleType) -> None:
@@ -287,8 +298,12 @@ def _much(shop: ModuleType) -> None:
 
 
 REFUSED = {
-    "held": (_lock_held, r"dependency_overrides .*has none\. It cannot be set there: cannot pickle '_thread.lock'"),
-    "hidden": (_hidden_key, "It cannot be set there: no module has Guard by a name"),
+    "held": (
+        _lock_held,
+        r"dependency_overrides .*has none\. It cannot be set there: _lock_held.<locals>.<lambda> holds lock "
+        r"\(_thread.lock\), which cannot be sent \(cannot pickle '_thread.lock' object\)\. Put that into a module",
+    ),
+    "hidden": (_hidden_key, r"It cannot be set there: no module has Guard by a name\. Put that into a module"),
     "replaced": (_replaced_key, "It cannot be set there: no module has get_db by a name"),
     "route": (
         _new_route,
@@ -308,7 +323,7 @@ def test_what_cannot_be_set_is_refused(
     shop: ModuleType, tmp_path: Path, change: Callable[[ModuleType], None], message: str
 ) -> None:
     change(shop)
-    with pytest.raises(AppLoadError, match=rf'(?s){message}.* Give a factory .*"package.module:make\(\)"'):
+    with pytest.raises(AppLoadError, match=rf'(?s){message}.* [Gg]ive a factory .*"package.module:make\(\)"'):
         sent(shop, tmp_path)
 
 
@@ -538,6 +553,48 @@ VIEWS = (describe, outline, kind_of)
 def test_why_a_part_differs(mine: object, theirs: object, imports: list[object], env: bool, cause: Cause) -> None:
     one, other, *others = _alike(mine, theirs, *imports)
     assert cause_of(PART, one, other, others, env=env) is cause
+
+
+LOCK = threading.Lock()
+
+
+def _uses_lock() -> object:
+    return [LOCK for _ in "1"]
+
+
+def _by_default(lock: object = LOCK, *, other: object = None) -> object:
+    return lock, other
+
+
+@contextmanager
+def _opened() -> Iterator[object]:
+    yield _uses_lock()
+
+
+TOLD = {
+    "itself": (LOCK, "no lock"),
+    "a global, in inner code": (_uses_lock, "_uses_lock holds LOCK (_thread.lock), which cannot be sent (no lock)"),
+    "what a mapping has": ({"key": _by_default}, "_by_default holds a _thread.lock, which cannot be sent (no lock)"),
+    "nothing": (fake_db, ""),
+    "an item": ([LOCK], "a _thread.lock cannot be sent (no lock)"),
+    "a partial": (partial(print, end=LOCK), "end (_thread.lock) cannot be sent (no lock)"),
+    "a middleware": (
+        [Middleware(partial(GZipMiddleware), minimum_size=LOCK)],
+        "a starlette.middleware.Middleware holds minimum_size (_thread.lock), which cannot be sent (no lock)",
+    ),
+    "of functions": (
+        _opened,
+        "_opened holds _uses_lock, which holds LOCK (_thread.lock), which cannot be sent (no lock)",
+    ),
+}
+
+
+@pytest.mark.parametrize("value, text", TOLD.values(), ids=TOLD)
+def test_what_keeps_a_value_from_being_sent_is_named(value: object, text: str) -> None:
+    def problem(one: object) -> str:
+        return "no lock" if one is LOCK or any(problem(item) for _, item in held_by(one)) else ""
+
+    assert why_unsent(value, problem) == text
 
 
 def test_no_app_no_comparison(tmp_path: Path) -> None:
