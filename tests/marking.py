@@ -23,6 +23,7 @@ ONCE = (
     "plugin/test_async.py",
     "plugin/test_coverage.py",
     "plugin/test_load.py",
+    "plugin/test_mix.py",
     "plugin/test_stored.py",
     "plugin/test_streaming.py",
     "serve/test_command.py",
