@@ -86,7 +86,15 @@ class Measuring:
             return found
 
     def in_line(self, call: VerbCall) -> Turn:
-        """Returns the next place in the line of measurements."""
+        """Returns the next place in the line of measurements. Raises PlanError where it could never begin."""
+        from pytest_fileperf.session.setting_up import running_step
+
+        if step := running_step():
+            problem = (
+                f"{step} calls a verb of fileperf, and the measurement that waits for this {step.partition(' ')[0]}"
+                " would wait for itself: make its requests with the client that it gets"
+            )
+            raise PlanError(problem, where=call.where)
         return self._active.turns.draw(self._item.nodeid, call.where)
 
     def leave_line(self, turn: Turn) -> None:

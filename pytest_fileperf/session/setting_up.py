@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-__all__ = ("LEAST_LIMIT_S", "Steps", "set_up", "setup_identity")
+__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity")
 
 _WITHOUT = (
     "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
@@ -34,6 +35,7 @@ _PACKAGE = Path(__file__).parents[1]
 _GRACE_S = 1.0
 """What a plain function gets more: an async one ends itself."""
 Step = Callable[..., object]
+_RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,14 @@ def set_up(steps: Steps, server: RunningServer, base: str = "") -> Iterator[obje
     down()
 
 
+def running_step() -> str:
+    """Returns which setup or teardown the caller is called by, `setup fill`; empty where by none.
+
+    It is known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
+    """
+    return _RUNNING.get()
+
+
 def _name(step: Step) -> str:
     """Returns how messages and baselines call it."""
     named = getattr(step, "func", step)  # a partial has no name
@@ -118,7 +128,7 @@ def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServe
     failure = BaseSetupError if base else SetupError
     advice = _WITHOUT if base and kind == "setup" else ""
     try:
-        returned = (_async if _is_async(step) else _plain)(step, values, server, limit_s)
+        returned = (_async if _is_async(step) else _plain)(title, step, values, server, limit_s)
     except _LateError:
         raise failure(f"{title} did not end within {limit_s:g} s {where}{advice}", log=server.log) from None
     except Exception as error:
@@ -138,8 +148,9 @@ def _is_async(step: Step) -> bool:
     return inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
 
 
-def _async(step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+def _async(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     async def called() -> object:
+        _RUNNING.set(title)  # in the context of this task
         limit = asyncio.timeout(limit_s)
         try:
             async with limit, server.client(timeout=limit_s) as client:
@@ -154,8 +165,9 @@ def _async(step: Step, values: tuple[object, ...], server: RunningServer, limit_
     return _in_a_thread(lambda: asyncio.run(called()), limit_s + _GRACE_S)
 
 
-def _plain(step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     def called() -> object:
+        _RUNNING.set(title)  # in the context of this thread
         with server.sync_client(timeout=limit_s) as client:
             return step(client, *values)
 

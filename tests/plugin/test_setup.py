@@ -126,6 +126,37 @@ def test_a_failure_is_the_test_s_with_its_place_and_the_server_s_log(
         result.stdout.fnmatch_lines(["*HTTPStatusError: *500*", "*last lines of its log:", "*no such table: items"])
 
 
+def test_a_setup_that_measures_is_refused_at_once(store: pytest.Pytester, run: Run) -> None:
+    """It would wait for the measurement that waits for it."""
+    store.makepyfile(
+        """
+        import pytest
+
+        def test_plain(fileperf):
+            def fill(client):
+                fileperf.get("/items/1")
+            fileperf.get("/items/1", setup=fill)
+
+        @pytest.mark.anyio
+        async def test_async(afileperf):
+            async def fill(client):
+                await afileperf.get("/items/2")
+            await afileperf.get("/items/2", setup=fill)
+
+        def test_teardown(fileperf):
+            def empty(client):
+                fileperf.get("/items/3")
+            fileperf.get("/items/3", teardown=empty)
+        """
+    )
+    result = run("--fileperf-smoke", "--fileperf-server=inprocess", "-k", "asyncio or not async")
+    result.assert_outcomes(failed=3)
+    said = " ".join(result.stdout.str().replace("\nE", "").split())
+    for step, path in (("setup fill", "/items/1"), ("setup fill", "/items/2"), ("teardown empty", "/items/3")):
+        assert f"GET {path}: {step} calls a verb of fileperf, and the measurement that waits for this" in said
+    assert "did not end within" not in said
+
+
 def test_wrong_setups_of_a_marker_are_a_usage_error(store: pytest.Pytester, run: Run) -> None:
     store.makepyfile(
         """

@@ -28,7 +28,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.session.setting_up import Steps, set_up
+from pytest_fileperf.session.setting_up import Steps, running_step, set_up
 from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000
@@ -153,6 +153,21 @@ def test_it_has_a_time_limit(server: RunningServer) -> None:
         match = f"^setup {name} did not end within 0.05 s on "
         with pytest.raises(SetupError, match=match), set_up(Steps(setup=step, limit_s=0.05), server):
             pass
+
+
+def test_what_it_calls_knows_that_it_is_called_by_it(server: RunningServer) -> None:
+    known: list[str] = []
+
+    async def fill(client: httpx.AsyncClient) -> None:
+        known.append(running_step())
+        await asyncio.gather(asyncio.to_thread(lambda: known.append(running_step())), client.get("/"))
+
+    def empty(client: httpx.Client) -> None:
+        known.append(running_step())
+
+    with set_up(Steps(setup=fill, teardown=empty), server):
+        assert running_step() == ""
+    assert (known, running_step()) == (["setup fill", "setup fill", "teardown empty"], "")
 
 
 def test_a_time_limit_of_its_own_is_its_own_failure(server: RunningServer) -> None:
