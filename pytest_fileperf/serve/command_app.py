@@ -34,7 +34,7 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
 
 
 def refuse_other_databases(spec: Command, imports: Imports) -> None:
-    """Raises AppLoadError where Django has a test database here, and the command would use another one.
+    """Raises AppLoadError where tests are kept from Django's real database, and the command would use that.
 
     A command that is given settings of Django has chosen.
     """
@@ -44,11 +44,9 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
     env = env_filled(base_env(spec), dict(spec.env), boot=0, port=0, worker=0)
     found = imports.of(None, 1, timeout_s=spec.start_timeout_s, env=env)[0]
     problem = here.refusal(found.databases, list(dict(spec.env).values()), server="Command([…], ")
-    if not found.databases.names and here.are_of_tests:
+    if not found.databases.names and (here.are_of_tests or here.guarded):
         why = found.problem or f"{SETTINGS} is not set"
-        problem = (
-            f"Django has a test database in the test process, and it is not known which one the command uses ({why})"
-        )
+        problem = f"the test process is kept from Django's real database, and that of the command is not known ({why})"
     if problem:
         raise AppLoadError(
             f"{spec.name} is not started: {problem}. If the command has nothing to do with it, "

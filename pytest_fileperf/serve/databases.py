@@ -1,4 +1,4 @@
-"""Keeps a server from Django's real database where the test process has a test database: loads may write into it."""
+"""Keeps a server from Django's real database where tests are kept from it: loads may write into it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 __all__ = ("SETTINGS", "Databases", "databases_here")
 
 SETTINGS = "DJANGO_SETTINGS_MODULE"
+_GUARD = "pytest_django.plugin"
+"""A module that pytest loads with pytest-django, which keeps tests without a test database from any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class Databases:
     """Alias and name of each."""
     settings: str = ""
     """The module of its settings, as the environment names it."""
+    guarded: bool = False
+    """Whether pytest-django guards them in this process."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
         """Returns why a server with these databases should not be loaded; None where it may be.
@@ -33,15 +37,22 @@ class Databases:
             return None
         others = dict(theirs.names)
         for alias, mine in self.names:
-            name = others.get(alias, mine)
-            if name != mine and not any(_names(value, name) for value in chosen):
-                return _refusal(alias, mine, name, server)
+            name = others.get(alias)
+            if name is None or any(_names(value, name) for value in chosen):
+                continue
+            if name != mine:
+                difference = f'is "{mine}" in the test process, and would be "{name}" in the server'
+            elif self.guarded and name and not _is_of_tests(name):
+                difference = f'would be "{name}" in the server, which is no test database'
+            else:
+                continue
+            return f'the database "{alias}" of Django {difference}: {_advice(mine, self.settings, server)}'
         return None
 
     @property
     def are_of_tests(self) -> bool:
         """Whether Django has made one of them for tests, by its name."""
-        return any(name.startswith("test_") or _is_in_memory(name) for _, name in self.names)
+        return any(_is_of_tests(name) for _, name in self.names)
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
@@ -82,7 +93,7 @@ def databases_here(*, by_settings: bool = False) -> Databases:
         return Databases()
     found: Mapping[str, Mapping[str, object]] = connections.settings
     names = tuple(sorted((alias, str(database.get("NAME", ""))) for alias, database in found.items()))
-    return Databases(names=names, settings=os.environ.get(SETTINGS, ""))
+    return Databases(names=names, settings=os.environ.get(SETTINGS, ""), guarded=_GUARD in sys.modules)
 
 
 def _names(value: str, name: str) -> bool:
@@ -96,20 +107,26 @@ def _names(value: str, name: str) -> bool:
     return value == name or last == name.rpartition("/")[2] or name.startswith(f"{value.rstrip('/')}/")
 
 
+def _is_of_tests(name: str) -> bool:
+    return name.rpartition("/")[2].startswith("test_") or _is_in_memory(name)
+
+
 def _is_in_memory(name: str) -> bool:
     return name == ":memory:" or "mode=memory" in name
 
 
-def _refusal(alias: str, mine: str, theirs: str, server: str) -> str:
-    name, advice = mine, "Let the settings read"
-    if _is_in_memory(mine):
-        name = "test.sqlite3"
-        advice = (
-            f'A database in memory belongs to one process: give the test database a file, TEST = {{"NAME": "{name}"}}'
-        )
-        advice += " in DATABASES, and let the settings read"
+def _advice(mine: str, settings: str, server: str) -> str:
+    """Returns what to do, where the database of the test process has this name."""
+    last = mine.rpartition("/")[2]
+    is_file = _is_in_memory(mine) or "." in last
+    name = "test.sqlite3" if is_file else f"test_{mine}"
+    name = mine if "test" in last and not _is_in_memory(mine) else name
+    file = f', which needs a file, "TEST": {{"NAME": "{name}"}} in DATABASES' if is_file else ""
     return (
-        f'the database "{alias}" of Django is "{mine}" in the test process, and would be "{theirs}" in the server: '
-        f"the load could write into real data. {advice} the database's name from an environment variable, and set that "
-        f'for the server, as in {server}env={{"DB_NAME": "{name}"}})'
+        "the load could write into real data. Let the settings read the database's name from an environment variable, "
+        "and give each boot a database of its own, which the app's factory makes and migrates, as in "
+        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). '
+        f'Or give the server the test database{file}: {server}env={{"DB_NAME": "{name}"}}), and mark the test '
+        "django_db(transaction=True), or what the load writes stays there for other tests. Where the server may use "
+        f'that database, or needs none, say so: {server}env={{"{SETTINGS}": "{settings}"}})'
     )

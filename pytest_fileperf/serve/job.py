@@ -14,7 +14,7 @@ from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.databases import Databases, databases_here
+from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.spec import AsgiSpec
@@ -48,6 +48,8 @@ class Job:
     databases: Sequence[Sequence[str]]
     """Alias and name of each database of Django in the test process."""
     django_settings: str
+    django_guarded: bool
+    """Whether pytest-django guards them there."""
     env_given: Sequence[str]
     """The names of the environment variables that the user gave the server."""
 
@@ -82,6 +84,7 @@ class Job:
             graceful_s=max(1, int(spec.stop_timeout_s / 2)),
             databases=app.databases.names,
             django_settings=app.databases.settings,
+            django_guarded=app.databases.guarded,
             env_given=tuple(dict(spec.env)),
         )
 
@@ -102,9 +105,12 @@ class Job:
         """Returns the app, imported, made or rebuilt in this process.
 
         Raises AppLoadError, also where it would use a real database of Django in place of a test database: before a
-        factory is called, and before the first question to such a database.
+        factory is called, and before the first question to such a database. A server that is given settings of Django
+        has chosen.
         """
-        theirs = Databases(names=tuple((alias, name) for alias, name in self.databases), settings=self.django_settings)
+        names = tuple((alias, name) for alias, name in self.databases)
+        theirs = Databases(names=names, settings=self.django_settings, guarded=self.django_guarded)
+        theirs = Databases() if SETTINGS in self.env_given else theirs
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
         def check() -> None:

@@ -286,6 +286,7 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.
     )
     project.makepyfile(
         """
+        import sys
         from contextlib import nullcontext
 
         import pytest
@@ -299,6 +300,14 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.
 
         def test_real(fileperf):
             fileperf.get("/")
+
+        def test_guarded(fileperf, monkeypatch):
+            monkeypatch.setitem(sys.modules, "pytest_django.plugin", pytest)
+            with pytest.raises(FilePerfError, match='would be "shop" in the server, which is no test database'):
+                fileperf.get("/")
+            with pytest.raises(FilePerfError, match="that of the command is not known"):
+                fileperf.get("/", server=Command(COMMAND))
+            fileperf.get("/", server=Uvicorn(env={"DJANGO_SETTINGS_MODULE": ""}))
 
         @pytest.mark.parametrize("app", ["server_app:app", server_app.app])
         def test_lost(fileperf, test_database, app):
@@ -319,10 +328,10 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.
             fileperf.get("/", server=Uvicorn(env={"DB_NAME": name}))
         """
     )
-    result = run("--fileperf-smoke")
-    result.assert_outcomes(passed=6, failed=2)
+    result = run("--fileperf-smoke", "-p", "no:django")
+    result.assert_outcomes(passed=7, failed=2)
     said = " ".join(result.stdout.str().split())
     assert (
         'the database "default" of Django is "test_shop" in the test process, and would be "shop" in the server' in said
     )
-    assert 'as in Uvicorn(env={"DB_NAME": "test_shop"})' in said
+    assert 'Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(transaction=True)' in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -53,6 +54,61 @@ def test_which_database_is_refused(theirs: dict[str, str], name: str, chosen: li
     assert refusal is None or f'"test_shop" in the test process, and would be "{name}" in the server' in refusal
 
 
+@pytest.mark.parametrize(
+    "name, guarded, chosen, refused",
+    [
+        ("shop", True, [], True),
+        ("shop", False, [], False),
+        ("shop", True, ["shop"], False),
+        ("test_shop", True, [], False),
+        ("/data/test_shop.db", True, [], False),
+        ("file:memorydb_default?mode=memory&cache=shared", True, [], False),
+        ("", True, [], False),
+    ],
+)
+def test_the_real_database_is_refused_where_pytest_django_guards_it(
+    theirs: dict[str, str], name: str, guarded: bool, chosen: list[str], refused: bool
+) -> None:
+    theirs["NAME"] = name
+    here = Databases(names=(("default", name), ("logs", "logs")), guarded=guarded)
+    refusal = here.refusal(databases_here(), chosen)
+    assert (refusal is not None) is refused
+    assert refusal is None or '"default" of Django would be "shop" in the server, which is no test database' in refusal
+    assert here.refusal(Databases(), chosen) is None  # a server without Django
+
+
+def test_pytest_django_is_found(theirs: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pytest_django.plugin", raising=False)
+    assert databases_here() == Databases(names=(("default", "shop"),))
+    monkeypatch.setitem(sys.modules, "pytest_django.plugin", ModuleType("pytest_django.plugin"))
+    assert databases_here().guarded
+
+
+@pytest.mark.parametrize(
+    "mine, advice",
+    [
+        (
+            "test_shop",
+            'server the test database: Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(tr',
+        ),
+        ("shop", 'the test database: Uvicorn(env={"DB_NAME": "test_shop"})'),
+        (":memory:", 'the test database, which needs a file, "TEST": {"NAME": "test.sqlite3"} in DATABASES: Uvicorn('),
+        ("/data/db.sqlite3", '"TEST": {"NAME": "test.sqlite3"} in DATABASES: Uvicorn(env={"DB_NAME": "test.sqlite3"})'),
+        ("/data/tests.db", '"TEST": {"NAME": "/data/tests.db"} in DATABASES'),
+    ],
+)
+def test_a_refusal_names_the_ways_out(mine: str, advice: str) -> None:
+    here = Databases(names=(("default", mine),), settings="shop.settings")
+    refusal = here.refusal(replace(here, names=(("default", "real"),)), [])
+    assert refusal is not None
+    assert advice in refusal
+    assert (
+        'a database of its own, which the app\'s factory makes and migrates, as in Uvicorn(env={"DB_NAME": f"{tmp_'
+        in (refusal)
+    )
+    assert refusal.endswith('say so: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
+
+
 class Connected:
     """Stands for Django's signal of a new connection."""
 
@@ -90,8 +146,12 @@ def test_a_factory_does_not_reach_the_real_database(
     module.make = make  # type: ignore[attr-defined]  # of a module
     monkeypatch.setitem(sys.modules, "made_late", module)
     theirs["NAME"] = "test_shop" if late else "shop"
-    job = Job.of(Uvicorn(), AppSpec("made_late:make", True, databases=TEST), lent=tmp_path)
+    spec = AppSpec("made_late:make", True, databases=TEST)
+    job = Job.of(Uvicorn(), spec, lent=tmp_path)
     with pytest.raises(AppLoadError, match=r"^made_late:make\(\) is not served: the database .* would be \"shop\""):
         job.load_app(tmp_path)
     assert done == (["called"] if late else [])
     assert connected.receivers == []
+    if not late:
+        chosen = Job.of(Uvicorn(env={"DJANGO_SETTINGS_MODULE": ""}), spec, lent=tmp_path / "chosen")
+        assert chosen.load_app(tmp_path) is app
