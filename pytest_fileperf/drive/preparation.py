@@ -110,7 +110,7 @@ async def prepared(
         slots += replayed
         engine, why = "replay", ""
     else:
-        ways, turn = ways_of(work, recorder, new_client if replays else None, plan.connections)
+        ways, turn = ways_of(work, recorder, new_client, plan.connections, replays=replays)
         places = [_place(ways, number, loop, turn, connect, new_client, stack) for number in range(plan.connections)]
         slots = [slot for slot, _ in places]
         replayed = [replay for _, replay in places if replay is not None]

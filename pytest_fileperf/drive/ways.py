@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -23,7 +24,7 @@ from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.stream import Stream
 from pytest_fileperf.plan.unique import unique_bytes
 from pytest_fileperf.plan.work import Work, parts_of
-from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, head_of, whole_body
 from pytest_fileperf.wire.templates import Compiled, Row, compiled
 
 __all__ = ("Call", "MixSlot", "Way", "request_bytes", "ways_of")
@@ -86,19 +87,19 @@ class MixSlot:
 
 
 def ways_of(
-    work: Work, recorder: Recorder, client: Callable[[], LoadClient] | None, connections: int
+    work: Work, recorder: Recorder, client: Callable[[], LoadClient], connections: int, *, replays: bool
 ) -> tuple[tuple[Way, ...], Callable[[], int]]:
-    """Returns the way of each part, and what says whose turn it is; `client` builds requests, None replays nothing.
+    """Returns the way of each part, and what says whose turn it is; `client` builds requests.
 
-    Raises PlanError for a request that cannot be built.
+    Raises PlanError for a request that cannot be built, and for a value that cannot be written in one.
     """
     if not isinstance(work, Mix):
         named = {part.name: tally for part, tally in zip(parts_of(work), recorder.tallies, strict=False)}
-        return (_way(work, recorder, named, recorder.tallies[0], client, connections),), lambda: 0
+        return (_way(work, recorder, named, recorder.tallies[0], client, connections, replays),), lambda: 0
     turn = work.turns().__next__
     recorder.next_tally = lambda: recorder.tallies[turn()]
     ways = [
-        _way(part.work, None, {}, tally, client, connections)
+        _way(part.work, None, {}, tally, client, connections, replays)
         for part, tally in zip(work.parts, recorder.tallies, strict=True)
     ]
     return tuple(ways), turn
@@ -109,8 +110,9 @@ def _way(
     recorder: Recorder | None,
     named: dict[str, Tally],
     tally: Tally,
-    client: Callable[[], LoadClient] | None,
+    client: Callable[[], LoadClient],
     connections: int,
+    replays: bool,
 ) -> Way:
     """Returns the way of one part. `named` are the tallies by the names of requests; without any it is `tally`.
 
@@ -123,7 +125,7 @@ def _way(
         )
     if isinstance(work, Stream):
         aim = Aim(expect=work.operation.expect, tally=tally)
-        found = "" if client is None else request_bytes(work.operation, client())
+        found = request_bytes(work.operation, client()) if replays else ""
         return Way(aim=aim, calls=[stream_call(work, tally)] * connections, why=found if isinstance(found, str) else "")
     requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
     tallies = [named[name] for name in requests.names] if named else [tally] * len(requests.recipes)
@@ -132,12 +134,14 @@ def _way(
     if recorder is not None and named:
         recorder.next_tally = lambda: tallies[requests.recipe_of(next(places[0]))]
     why = ""
-    if client is not None:
+    if replays:
         try:
             recipes = compiled(requests, partial(_bytes_or_raise, client()))
             return Way(aim=aims[0], draws=[_draw(requests, recipes, aims, own) for own in places])
         except _NotReplayableError as error:
             why = str(error)
+    if isinstance(work, Requests):
+        compiled(work, partial(_bytes_of_any, client()))  # raises now what would be raised within the load
     return Way(aim=aims[0], calls=[_varying_call(requests, tallies, own) for own in places], why=why)
 
 
@@ -192,15 +196,35 @@ def _bytes_or_raise(client: LoadClient, operation: Operation) -> BytesOfRequest:
     return found
 
 
-def request_bytes(operation: Operation, client: LoadClient) -> BytesOfRequest | str:
-    """Returns the request as bytes, or why it has to go through httpx's client. Raises PlanError."""
-    arguments = {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
+def _bytes_of_any(client: LoadClient, operation: Operation) -> BytesOfRequest:
+    """Returns the bytes of a request that goes through httpx's client; without its authentication."""
+    with _building(operation):
+        request = _request(operation, client)
+        body = whole_body(request)
+        size = sum(len(part) if isinstance(part, bytes) else part.size_bytes for part in body)
+        return BytesOfRequest(is_head=False, is_last=False, head=head_of(request), body=body, body_bytes=size)
+
+
+@contextmanager
+def _building(operation: Operation) -> Iterator[None]:
+    """Raises PlanError where httpx cannot build the request in the block."""
     try:
-        request = client.build_request(operation.method, operation.url, **arguments)
-        signed = _signed(request, operation.arguments.get("auth"))
-        found = bytes_of(signed or request)
+        yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
         raise PlanError(f"httpx cannot build {operation.name}: {error}") from error
+
+
+def _request(operation: Operation, client: LoadClient) -> httpx.Request:
+    arguments = {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
+    return client.build_request(operation.method, operation.url, **arguments)
+
+
+def request_bytes(operation: Operation, client: LoadClient) -> BytesOfRequest | str:
+    """Returns the request as bytes, or why it has to go through httpx's client. Raises PlanError."""
+    with _building(operation):
+        request = _request(operation, client)
+        signed = _signed(request, operation.arguments.get("auth"))
+        found = bytes_of(signed or request)
     if operation.arguments.get("follow_redirects"):
         return "redirects are followed"
     if request.url.scheme != "http":

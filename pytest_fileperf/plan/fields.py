@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,11 +13,14 @@ from urllib.parse import quote
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import Payload
 
-__all__ = ("UNIQUE", "Fill", "Place", "fields_in_url", "fields_of", "filled", "url_text")
+__all__ = ("NAME_RULE", "UNIQUE", "Fill", "Place", "fields_in_url", "fields_of", "filled", "url_text")
 
 UNIQUE = "unique"
 """The field that is different in every request."""
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+NAME_RULE = "a name has letters of a to z, digits and _, and begins with no digit"
+_DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
+"""A part of a path that would lead to another one."""
 _IN_PATH = "/:@!$&'()*+,;=~"
 _IN_QUERY = "/:@!$'()*,;~"
 """What stays as it is in a path and in the value of a query, beside letters, digits and `-._`."""
@@ -29,8 +33,13 @@ class Place(Enum):
     QUERY = auto()
     """In the text of the URL."""
     PARAMS = auto()
+    """In a value of `params`."""
+    PARAMS_TEXT = auto()
+    """In `params` that are a text, which httpx reads and writes anew."""
     HEADER = auto()
-    """In a header or a cookie."""
+    """In a header or a cookie, or in the content type of a file."""
+    FILE_NAME = auto()
+    """In the name of a file in a form."""
     TEXT = auto()
     """In a body or a part of a form as it is."""
     FORM = auto()
@@ -45,29 +54,35 @@ Fill: TypeAlias = Callable[[Place, str], object]
 
 
 def url_text(place: Place, value: object) -> str:
-    """Returns a value as it is written in the path or the query of a URL."""
-    return quote(str(value), safe=_IN_PATH if place is Place.PATH else _IN_QUERY)
+    """Returns a value as it is written in the path, the query or the `params` of a URL."""
+    if place is Place.PATH:
+        return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(str(value), safe=_IN_PATH))
+    return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
 
 
 def filled(operation: Operation, fill: Fill) -> Operation:
     """Returns the request with all of its fields filled in."""
     path, mark, query = operation.url.partition("?")
     url = _text(path, Place.PATH, fill) + mark + _text(query, Place.QUERY, fill)
-    form = Place.TEXT if "files" in operation.arguments else Place.FORM
-    places = {
-        "params": Place.PARAMS,
-        "headers": Place.HEADER,
-        "cookies": Place.HEADER,
-        "content": Place.TEXT,
-        "files": Place.TEXT,
-        "data": form,
-        "json": Place.JSON_TEXT,
-    }
-    arguments = {
-        name: _value(value, places[name], fill) if name in places else value
-        for name, value in operation.arguments.items()
-    }
+    is_multipart = "files" in operation.arguments
+    arguments = {name: _argument(name, value, fill, is_multipart) for name, value in operation.arguments.items()}
     return replace(operation, url=url, arguments=arguments)
+
+
+def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> object:
+    """Returns an argument of the request with its fields filled in."""
+    if name == "params" and isinstance(value, str):
+        return _text(value, Place.PARAMS_TEXT, fill)
+    if name in ("params", "headers", "cookies"):
+        place = Place.PARAMS if name == "params" else Place.HEADER
+        return _named(_pairs(value), lambda item: _value(item, place, fill))
+    if name == "files":
+        return _named(value, lambda item: _file(item, fill))
+    if name == "data":
+        return _value(value, Place.TEXT if is_multipart else Place.FORM, fill)
+    if name in ("content", "json"):
+        return _value(value, Place.TEXT if name == "content" else Place.JSON_TEXT, fill)
+    return value
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
@@ -85,6 +100,35 @@ def fields_of(operation: Operation) -> frozenset[str]:
 def fields_in_url(operation: Operation) -> frozenset[str]:
     """Returns the names of the fields in its URL."""
     return frozenset(_FIELD.findall(operation.url))
+
+
+def _pairs(value: object) -> object:
+    """Returns httpx's own parameters and headers as pairs: as a mapping they would have each name once."""
+    if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
+        coding = str(getattr(value, "encoding", "ascii"))
+        return [(name.decode(coding), item.decode(coding)) for name, item in raw]
+    return value.multi_items() if hasattr(value, "multi_items") else value
+
+
+def _named(value: object, filled_in: Callable[[object], object]) -> object:
+    """Returns a mapping or pairs with each item filled in; names stay as they are."""
+    if isinstance(value, Mapping):
+        return {name: filled_in(item) for name, item in value.items()}
+    return [(name, filled_in(item)) for name, item in value] if isinstance(value, list | tuple) else value
+
+
+def _file(item: object, fill: Fill) -> object:
+    """Returns an entry of `files` with its fields filled in."""
+    if not isinstance(item, tuple) or len(item) < 2:
+        return _value(item, Place.TEXT, fill)
+    name, content, *more = item
+    if not more and isinstance(name, str) and _FIELD.search(name) and not isinstance(content, Payload):
+        more = [mimetypes.guess_type(name)[0] or "application/octet-stream"]  # the same one for every row
+    return (
+        _value(name, Place.FILE_NAME, fill),
+        _value(content, Place.TEXT, fill),
+        *(_value(other, Place.HEADER, fill) for other in more),
+    )
 
 
 def _text(text: str, place: Place, fill: Fill) -> str:

@@ -13,6 +13,9 @@ from pytest_fileperf.plan.order import Order
 
 __all__ = ("Requests",)
 
+_IN_URL = (Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
+"""Texts that httpx takes as they are written."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
@@ -53,7 +56,7 @@ class Requests:
             value = unique if name == UNIQUE else self.columns[name][row] if name in self.columns else f"{{{name}}}"
             if place is Place.JSON_VALUE:
                 return value
-            return url_text(place, value) if place in (Place.PATH, Place.QUERY) else str(value)
+            return url_text(place, value) if place in _IN_URL else str(value)
 
         recipe = self.recipes[self.recipe_of(row)]
         return filled(replace(recipe, url=self.urls[row]) if self.urls else recipe, fill)

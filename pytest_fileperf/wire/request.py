@@ -23,6 +23,7 @@ __all__ = (
     "compile_request",
     "head_of",
     "ready",
+    "whole_body",
 )
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
@@ -131,6 +132,13 @@ def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
     return BytesOfRequest(
         is_head=request.method == "HEAD", is_last=asks_for_close(request), head=head, body=segments, body_bytes=size
     )
+
+
+def whole_body(request: httpx.Request) -> tuple[bytes | FileSegment, ...]:
+    """Returns the pieces of a body of any kind; none of one that comes asynchronously."""
+    if isinstance(request.stream, SegmentStream):
+        return request.stream.segments
+    return (b"".join(request.stream),) if isinstance(request.stream, httpx.SyncByteStream) else ()
 
 
 def compile_request(request: httpx.Request) -> WireRequest | None:

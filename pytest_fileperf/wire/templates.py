@@ -6,23 +6,20 @@ done. The bytes are cut at the tokens. What is kept of a row are its values alon
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
-from urllib.parse import quote_plus
 from uuid import uuid4
 
-import httpx
-
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.fields import UNIQUE, Place, filled, url_text
+from pytest_fileperf.plan.fields import UNIQUE, Place, filled
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 from pytest_fileperf.wire.payload_files import FileSegment
 from pytest_fileperf.wire.request import BytesOfRequest
+from pytest_fileperf.wire.values import written
 
 __all__ = ("Build", "Compiled", "Row", "compiled")
 
@@ -33,9 +30,6 @@ _EMBEDDED_BYTES = 1024
 """Pieces up to here are joined with the head once. Longer ones may be shared by many recipes."""
 _JOINED_BYTES = 64 * 1024
 """Pieces up to here are joined with the head for each request: a copy of them costs less than another `send`."""
-_PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
-"""What httpx leaves as it is."""
-_NO_HEADER = re.compile(rb"[\x00\r\n]")
 
 
 class Row:
@@ -216,11 +210,9 @@ class _Columns:
     def values(self, place: Place | None, name: str) -> _Values:
         """Returns the values of a field in a kind of place; for None the URLs."""
         if (place, name) not in self.known:
-            write, column = _WRITERS[place], self.requests.urls if place is None else self.requests.columns[name]
-            try:
-                self.known[place, name] = _Values([write(value) for value in column])
-            except (TypeError, ValueError, httpx.InvalidURL) as error:
-                raise PlanError(f"feed: a value of {name or 'the URLs'} cannot be sent: {error}") from error
+            column = self.requests.urls if place is None else self.requests.columns[name]
+            what = f"feed: {name!r} of row" if name else "the URL of request"
+            self.known[place, name] = _Values(written(column, place, what))
         return self.known[place, name]
 
 
@@ -229,16 +221,21 @@ def _compiled(recipe: Operation, columns: _Columns, build: Build) -> Compiled:
 
     def fill(place: Place, name: str) -> str:
         if name == UNIQUE:
-            return tokens.of(_Unique())
+            return tokens.of(_Unique(), UNIQUE)
         if name not in columns.requests.columns:
             return f"{{{name}}}"
-        return tokens.of(columns.values(place, name), quoted=place is Place.JSON_VALUE)
+        return tokens.of(columns.values(place, name), name, quoted=place is Place.JSON_VALUE)
 
     if columns.requests.urls:
-        recipe = replace(recipe, url="/" + tokens.of(columns.values(None, "")))
+        recipe = replace(recipe, url="/" + tokens.of(columns.values(None, ""), ""))
     request = build(filled(recipe, fill))
     head = list(tokens.cut(request.head))
     body = [piece for segment in request.body for piece in _cut(segment, tokens)]
+    if lost := tokens.lost:
+        raise PlanError(
+            f"{recipe.name}: {{{lost}}} is in no request that httpx makes of it: params take the place of a query in "
+            "the URL, and what is behind a # is not sent. Write the field where it is sent"
+        )
     in_body = tuple(piece for piece in body if isinstance(piece, _Values))
     fixed = request.body_bytes - sum(UNIQUE_BYTES + 2 * tokens.is_quoted(values) for values in in_body)
     if len(columns.requests.recipes) == 1 and len(head) == 1 and body and isinstance(body[0], bytes):
@@ -301,11 +298,19 @@ class _Tokens:
         self._mark = uuid4().hex
         self._pattern = re.compile(self._mark.encode() + rb"([0-9]{16})")
         self._pieces: list[tuple[_Values | _Unique, bool]] = []
+        self._names: list[str] = []
+        self._seen: set[int] = set()
 
-    def of(self, piece: _Values | _Unique, *, quoted: bool = False) -> str:
+    def of(self, piece: _Values | _Unique, name: str, *, quoted: bool = False) -> str:
         """Returns a token for the piece; a `quoted` one takes the place of the quotation marks around it too."""
         self._pieces.append((piece, quoted))
+        self._names.append(name)
         return f"{self._mark}{len(self._pieces) - 1:016}"
+
+    @property
+    def lost(self) -> str:
+        """The name of a field that no data had which was cut; an empty text where there is none."""
+        return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:
         """Returns whether the marks around these values are theirs."""
@@ -315,39 +320,10 @@ class _Tokens:
         """Yields the parts of the data, with the piece of each token in its place."""
         end = 0
         for found in self._pattern.finditer(data):
-            piece, quoted = self._pieces[int(found[1])]
+            number = int(found[1])
+            piece, quoted = self._pieces[number]
+            self._seen.add(number)
             yield data[end : found.start() - quoted]
             yield piece
             end = found.end() + quoted
         yield data[end:] if end else data
-
-
-def _header(value: object) -> bytes:
-    raw = str(value).encode("ascii")
-    if _NO_HEADER.search(raw):
-        raise ValueError(f"{value!r} has a line break, which a header cannot have")
-    return raw
-
-
-def _url(value: object) -> bytes:
-    url = str(value)
-    if _PLAIN_URL.fullmatch(url):
-        return url.encode()[1:]
-    below = b"/" + httpx.URL(url).raw_path.lstrip(b"/")
-    return httpx.URL("http://any").copy_with(raw_path=below).raw_path[1:]
-
-
-_WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
-    None: _url,
-    Place.PATH: lambda value: url_text(Place.PATH, value).encode(),
-    Place.QUERY: lambda value: url_text(Place.QUERY, value).encode(),
-    Place.PARAMS: lambda value: str(httpx.QueryParams({"": str(value)}))[1:].encode(),
-    Place.HEADER: _header,
-    Place.TEXT: lambda value: str(value).encode(),
-    Place.FORM: lambda value: quote_plus(str(value)).encode(),
-    Place.JSON_TEXT: lambda value: json.dumps(str(value), ensure_ascii=False)[1:-1].encode(),
-    Place.JSON_VALUE: lambda value: json.dumps(
-        value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    ).encode(),
-}
-"""How a value is written in each kind of place, as httpx writes it; None is for whole URLs."""

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -14,6 +15,9 @@ from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult, run_load
+from pytest_fileperf.drive.ways import ways_of
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.mix import Mix, Part
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
@@ -23,6 +27,7 @@ from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
+from pytest_fileperf.wire.request import LoadClient
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -201,3 +206,33 @@ def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
     failed = {name: sum(r.failed for r in rounds) for name, rounds in result.parts}
     assert failed == {"a": 5, "b": 5}
     assert sum(r.failed for r in result.rounds) == result.due == 10
+
+
+@pytest.mark.parametrize("in_process", [False, True], ids=["client", "in-process"])
+@pytest.mark.parametrize(
+    "operation, value, problem",
+    [
+        (Operation(method="GET", url="/f?id={id}", arguments={"params": {"a": 1}}), "a", "is in no request"),
+        (Operation(method="GET", url="/", arguments={"headers": {"X": "{id}"}}), "a\r\nX-B: c", "has '\\\\r'"),
+        (Operation(method="POST", url="/", arguments={"json": "{id}"}), [b"a"], "'id' of row 1 cannot be sent"),
+        (Operation(method="POST", url="/", arguments={"files": {"f": ("n", b"x", "{id}")}}), "\n", "has '\\\\n'"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_before_a_load_by_any_engine(
+    operation: Operation, value: object, problem: str, in_process: bool
+) -> None:
+    def transport() -> httpx.AsyncBaseTransport:
+        return httpx.MockTransport(lambda _: httpx.Response(200))
+
+    client = LoadClient(base_url="http://any", transport=transport())
+    arguments = {**operation.arguments, "follow_redirects": True}
+    work = Requests(recipes=(replace(operation, arguments=arguments),), columns={"id": ("a", value)})
+    with pytest.raises(PlanError, match=problem):
+        ways_of(work, Recorder(boot=0, stretches=(), server_cpu=dict), lambda: client, 1, replays=not in_process)
+
+
+def test_a_form_with_files_in_memory_goes_through_the_client_as_it_is() -> None:
+    operation = Operation(method="POST", url="/{id}", arguments={"files": {"f": ("n{id}", b"x")}})
+    with listening() as seen:
+        result = load(seen.url, Requests(recipes=(operation,), columns={"id": ("a", "b")}), 2)
+    assert (result.engine, seen.lines) == ("client", ["POST /a", "POST /b"])

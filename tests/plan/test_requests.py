@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import count, islice
 
 import pytest
@@ -18,6 +19,13 @@ from pytest_fileperf.plan.unique import UNIQUE_BYTES
 from pytest_fileperf.plan.work import with_value
 
 GET = Operation(method="GET", url="/files/{id}")
+
+
+class Endless:
+    """No iterator, and without an end."""
+
+    def __iter__(self) -> Iterator[int]:
+        return count()
 
 
 def first(order: Order, rows: int, number: int, **own: int) -> list[int]:
@@ -85,6 +93,11 @@ def test_a_generator_without_an_end_is_drawn_as_far_as_memory_allows() -> None:
         (["a"], ["id", "kind"], r"2 fields \(id, kind\) need rows that are mappings"),
         ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs; it has name"),
         ([{"id": 1}, 2], ["id"], "row 1 is int, where other rows are mappings"),
+        ([b"abc"], ["id"], "feed: 'id' of row 0 is bytes, which cannot be written in a request"),
+        ([{"id": "a"}, {"id": payload(9)}], ["id"], "feed: 'id' of row 1 is Payload, which cannot be written"),
+        (["a", object()], ["id"], "'id' of row 1 is object, which cannot be written"),
+        (range(10**9), ["id"], "it has more than 1,000,000 rows: give fewer, or a generator"),
+        (Endless(), ["id"], "it has more than 1,000,000 rows"),
     ],
 )
 def test_a_feed_that_cannot_be_used_gets_a_sentence(feed: object, fields: list[str], problem: str) -> None:

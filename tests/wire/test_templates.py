@@ -167,12 +167,77 @@ def test_recipes_take_turns_and_share_their_bodies() -> None:
 @pytest.mark.parametrize(
     "operation, value, problem",
     [
-        (recipe(headers={"X": "{id}"}), "ä", "a value of id cannot be sent"),
-        (recipe(headers={"X": "{id}"}), "a\r\nb", "has a line break"),
-        (recipe(json={"x": "{id}"}), float("nan"), "a value of id cannot be sent"),
-        (recipe(json={"x": "{id}"}), object(), "a value of id cannot be sent"),
+        (recipe(headers={"X": "{id}"}), "ä", r"feed: 'id' of row 1 cannot be sent: 'ä' has 'ä', a character that a"),
+        (recipe(headers={"X": "{id}"}), "a\r\nb", r"'a\\r\\nb' has '\\r', a character that a header cannot have"),
+        (recipe(headers={"X": "{id}"}), "\x00", r"has '\\x00', a character"),
+        (recipe(files={"f": ("n", payload(9), "a{id}")}), "\n", r"has '\\n', a character"),
+        (recipe(json={"x": "{id}"}), float("nan"), "'id' of row 1 cannot be sent"),
+        (recipe(json={"x": "{id}"}), object(), "'id' of row 1 cannot be sent"),
     ],
 )
 def test_a_value_that_cannot_be_sent_gets_a_sentence(operation: Operation, value: object, problem: str) -> None:
     with pytest.raises(PlanError, match=problem):
-        compiled(Requests(recipes=(operation,), columns={"id": (value,)}), build)
+        compiled(Requests(recipes=(operation,), columns={"id": ("a", value)}), build)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        recipe("GET", "/f?id={id}", params={"a": 1}),
+        recipe("GET", "/f#{id}"),
+        recipe("GET", "/{id}#{id}"),
+        recipe("GET", "/f?id={unique}", params={"a": 1}),
+    ],
+)
+def test_a_field_that_is_in_no_request_is_an_error(operation: Operation) -> None:
+    with pytest.raises(PlanError, match="is in no request that httpx makes of it"):
+        compiled(Requests(recipes=(operation,), columns={"id": ("a", "b")}), build)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=3))
+def test_repeated_parameters_are_sent_again_and_again(values: list[str]) -> None:
+    column = {"id": tuple(values)}
+    check(recipe("GET", "/", params=httpx.QueryParams("a={id}&a=2&b=%20")), column)
+    check(recipe("GET", "/", params={"a": ["{id}", "x"]}), column)
+    check(recipe("GET", "/", params=[("a", "{id}"), ("a", 5)]), column)
+    check(recipe("GET", "/", params="a={id}&a=x%20y"), column)
+
+
+def test_repeated_headers_are_sent_each_with_its_name() -> None:
+    headers = httpx.Headers([("X-One", "{id}"), ("X-One", "2")])
+    raw = sent(row_of(Requests(recipes=(recipe(headers=headers),), columns={"id": ("a",)}), 0))
+    assert b"X-One: a\r\nX-One: 2\r\n" in raw
+    check(recipe(headers=headers), {"id": ("a", "b")})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(PLAIN.filter(lambda text: ";" not in text), min_size=1, max_size=3))
+def test_texts_in_cookies(values: list[str]) -> None:
+    check(recipe("GET", "/", cookies={"one": "a{id}", "other": "b"}), {"id": tuple(values)})
+    check(recipe("GET", "/", cookies=[("one", "a{id}")]), {"id": tuple(values)})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(TEXT | st.sampled_from(['q"q', "a\r\nX: y", "\\", "a.txt"]), min_size=1, max_size=3))
+def test_names_of_files_are_quoted(values: list[str]) -> None:
+    column = {"id": tuple(values)}
+    check(recipe(files={"f": ("n{id}.txt", payload(9))}, headers=SAME_BOUNDARY), column)
+    check(
+        recipe(files=[("f", ("n{id}", payload(9), "text/{n}"))], headers=SAME_BOUNDARY),
+        {**column, "n": ("x",) * len(values)},
+    )
+
+
+def test_a_file_has_the_same_type_whatever_its_name() -> None:
+    requests = Requests(recipes=(recipe(files={"f": ("{id}", b"x")}),), columns={"id": ("a.txt", "b.png")})
+    types = [request(requests.operation(place, "")).read().partition(b"Content-Type: ")[2][:24] for place in (0, 1)]
+    assert types == [b"application/octet-stream"] * 2
+
+
+@pytest.mark.parametrize("value", [".", "..", "../x", "a/../b", "a/.", "/..", "..a", "a..", "a.b", "...", ""])
+def test_dots_in_a_path_lead_nowhere_else(value: str) -> None:
+    column = {"id": (value,)}
+    check(recipe("GET", "/f/{id}"), column)
+    check(recipe("GET", "/f/{id}/x?q={id}"), column)
+    assert b" /base/f/" in sent(row_of(Requests(recipes=(recipe("GET", "/f/{id}"),), columns=column), 0))

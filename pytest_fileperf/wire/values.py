@@ -1,0 +1,67 @@
+"""Writes the values of rows: what each one is as bytes, in the place where it stands, as httpx writes it there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote_plus
+
+import httpx
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.fields import Place, url_text
+
+__all__ = ("written",)
+
+_PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
+"""What httpx leaves as it is."""
+_NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
+_IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
+"""What httpx writes in place of characters that cannot stand in the name of a file, as browsers do."""
+
+
+def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
+    """Returns the values as they are written in a kind of place; for None they are whole URLs.
+
+    Raises PlanError that says which one cannot be written.
+    """
+    found: list[bytes] = []
+    try:
+        found += map(_WRITERS[place], column)
+    except (TypeError, ValueError, RecursionError, httpx.InvalidURL) as error:
+        raise PlanError(f"{what} {len(found)} cannot be sent: {error}") from error
+    return found
+
+
+def _header(value: object) -> bytes:
+    text = str(value)
+    if found := _NO_HEADER.search(text):
+        raise ValueError(f"{value!r} has {found[0]!r}, a character that a header cannot have")
+    return text.encode()
+
+
+def _url(value: object) -> bytes:
+    url = str(value)
+    if _PLAIN_URL.fullmatch(url):
+        return url.encode()[1:]
+    below = b"/" + httpx.URL(url).raw_path.lstrip(b"/")
+    return httpx.URL("http://any").copy_with(raw_path=below).raw_path[1:]
+
+
+_WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
+    None: _url,
+    Place.PATH: lambda value: url_text(Place.PATH, value).encode(),
+    Place.QUERY: lambda value: url_text(Place.QUERY, value).encode(),
+    Place.PARAMS: lambda value: str(httpx.QueryParams({"": str(value)}))[1:].encode(),
+    Place.PARAMS_TEXT: lambda value: str(httpx.QueryParams({"": str(value)}))[1:].encode(),
+    Place.HEADER: _header,
+    Place.FILE_NAME: lambda value: str(value).translate(_IN_FILE_NAME).encode(),
+    Place.TEXT: lambda value: str(value).encode(),
+    Place.FORM: lambda value: quote_plus(str(value)).encode(),
+    Place.JSON_TEXT: lambda value: json.dumps(str(value), ensure_ascii=False)[1:-1].encode(),
+    Place.JSON_VALUE: lambda value: json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    ).encode(),
+}
+"""How a value is written in each kind of place, as httpx writes it; None is for whole URLs."""
