@@ -89,6 +89,10 @@ class TestId:
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
 
+    def is_of(self, nodeid: str) -> bool:
+        """Returns whether it is a measurement of the test with this node id of pytest's."""
+        return self.nodeid.removesuffix(self.further) == nodeid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTest:
@@ -151,6 +155,8 @@ class Result:
     base_capacity: Capacity | None = None
     """That of the other side, where two versions were measured in turn."""
     baseline_written: bool = False
+    not_stored: str = ""
+    """Why it became no baseline though that was asked for, without a full stop; else empty."""
     smoke: bool = False
 
     @property

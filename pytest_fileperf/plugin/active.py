@@ -18,6 +18,7 @@ import pytest
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.failures import Failures
 from pytest_fileperf.plugin.invocation import Options, read_options
+from pytest_fileperf.plugin.measuring import tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
@@ -157,10 +158,15 @@ class Active:
             self._session = Session(options, rig)
         return self._session
 
-    def settle(self, nodeid: str, passed: bool) -> None:
+    def settle(self, item: pytest.Item, passed: bool) -> None:
         """Stores the baselines that a test has measured, where it passed. Raises BaselineError."""
-        if self._session is not None:
-            self._session.settle(nodeid, passed=passed)
+        if self._session is None:
+            return
+        try:
+            self._session.settle(item.nodeid, passed=passed)
+        finally:
+            of_test = [result for result in self._session.results if result.test.is_of(item.nodeid)]
+            tell_properties(item, of_test)  # they were told before it was known what is stored
 
     def _base(self, source: Source) -> Base | None:
         """Returns the other version; its files stay until the session ends. The source has the code here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.session.session import Session
 
-__all__ = ("OUTCOME_PROPERTY", "Measuring", "properties")
+__all__ = ("OUTCOME_PROPERTY", "Measuring", "properties", "tell_properties")
 
 OUTCOME_PROPERTY = "fileperf_outcome"
 """The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
 
+_PROPERTIES = ("rps", "p99", "outcome", "capacity", "code", "not_stored", "world")
 _T = TypeVar("_T")
 
 
@@ -145,8 +146,7 @@ class Measuring:
         try:
             return measure_of(session)(call.work, settings, self._next_test_id(settings))
         finally:
-            for result in session.results[before:]:
-                self._item.user_properties.extend(properties(result))
+            tell_properties(self._item, session.results[before:])
 
     def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:
         marker = marker_keys(self._item)
@@ -204,8 +204,19 @@ def _require_app(settings: Settings, where: str) -> None:
         raise PlanError(NO_APP, where=where)
 
 
+def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
+    """Gives a test the properties of these results, for JUnit XML and other reports; they replace what was told before.
+
+    Of several results of one measurement, as of a test that ran again, the last one counts.
+    """
+    told = {f"fileperf_{name}{result.test.further}" for result in results for name in _PROPERTIES}
+    found = dict(each for result in results for each in properties(result))
+    item.user_properties[:] = [each for each in item.user_properties if each[0] not in told]
+    item.user_properties += found.items()
+
+
 def properties(result: Result) -> list[tuple[str, object]]:
-    """Returns the properties for JUnit XML and other reports about tests."""
+    """Returns the properties of one result."""
     from pytest_fileperf.report.comparisons import world_text
 
     suffix, verdict = result.test.further, result.verdict
@@ -218,6 +229,8 @@ def properties(result: Result) -> list[tuple[str, object]]:
         found.append((f"fileperf_capacity{suffix}", str(result.capacity)))
     if verdict.code:
         found.append((f"fileperf_code{suffix}", verdict.code))
+    if result.not_stored:
+        found.append((f"fileperf_not_stored{suffix}", result.not_stored))
     if world := world_text(verdict):
         found.append((f"fileperf_world{suffix}", world))
     return found

@@ -12,14 +12,14 @@ __all__ = ("Storing",)
 
 _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
-Settle = Callable[[str, bool], None]
+Settle = Callable[[pytest.Item, bool], None]
 
 
 class Storing:
     """Looks at how each test ends. It is registered as a plugin."""
 
     def __init__(self, settle: Settle) -> None:
-        """`settle` takes a test's node id and whether it passed; it raises FilePerfError."""
+        """`settle` takes a test and whether it passed; it raises FilePerfError."""
         self._settle = settle
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -43,7 +43,7 @@ class Storing:
             item.stash[_PASSED] = False  # it may run again
             problem = ""
             try:
-                self._settle(item.nodeid, passed)
+                self._settle(item, passed)
             except FilePerfError as error:
                 problem = str(error)
         if problem:

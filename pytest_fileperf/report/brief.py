@@ -18,9 +18,23 @@ from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.capacity import capacity_text
-from pytest_fileperf.report.comparisons import FIGURES_ONLY, code_text, compared, is_world_notable, world_outcome
+from pytest_fileperf.report.comparisons import (
+    FIGURES_ONLY,
+    code_text,
+    compared,
+    is_world_notable,
+    not_stored_text,
+    world_outcome,
+)
 from pytest_fileperf.report.counts import hints, unstored
-from pytest_fileperf.report.details import Why, busy_text, is_notable, reasons, saturated_text, traced_text
+from pytest_fileperf.report.details import (
+    Why,
+    busy_text,
+    is_notable,
+    reasons,
+    saturated_text,
+    traced_text,
+)
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
     event_lines,
@@ -170,11 +184,13 @@ def _notes(result: Result) -> list[str]:
         found.append(text)
     if _says_stored(code := code_text(result.verdict, with_title=True)):
         found += [text for text in code.split("; ") if "stored" in text]
+    if text := not_stored_text(result):
+        found.append(text)
     return found
 
 
 def _says_stored(code: str) -> bool:
-    """Returns whether a baseline was stored, or was to be stored and is not."""
+    """Returns whether it tells what was stored of a baseline."""
     return "was stored" in code or "were stored" in code
 
 

@@ -18,6 +18,7 @@ from pytest_fileperf.units import format_change
 __all__ = (
     "FIGURES_ONLY",
     "NOT_YOUR_CODE",
+    "NO_BASELINE",
     "base_name",
     "change_text",
     "code_text",
@@ -25,6 +26,7 @@ __all__ = (
     "interval_text",
     "is_same_code",
     "is_world_notable",
+    "not_stored_text",
     "sides_text",
     "world_outcome",
     "world_text",
@@ -32,6 +34,7 @@ __all__ = (
 
 FIGURES_ONLY = "only stored figures compare: "
 """How it begins that the code of a baseline was not measured again, which tells less; why follows."""
+NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 
 
@@ -81,6 +84,13 @@ def code_text(verdict: Verdict, *, with_title: bool = False) -> str:
     if any(reason is not None and reason.text and reason.text in verdict.code for reason in reasons):
         return ""
     return plain(verdict.code.partition("; ")[2] if verdict.against and not with_title else verdict.code)
+
+
+def not_stored_text(result: Result) -> str:
+    """Returns why it is no baseline though that was asked for; empty where that is not so, or a reason says it."""
+    kinds = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
+    said = not kinds.isdisjoint(NO_BASELINE)
+    return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:

@@ -58,13 +58,16 @@ def _stored(results: Sequence[Result]) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements lack a baseline and cannot become one, and why; empty where there are none."""
-    unfit = [result.unfit for result in results if result.unfit and _is_new(result)]
-    return f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}" if unfit else ""
+    """Returns how many measurements did not become a baseline, or cannot, and why; empty where there are none."""
+    why = [result.not_stored for result in results if result.not_stored]
+    unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
+    found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
+    found += [f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)
+    return "; ".join(found)
 
 
 def _to_do(results: Sequence[Result]) -> str:
-    missing = any(_is_new(result) and not result.unfit for result in results)
+    missing = any(_is_new(result) and not result.unfit and not result.not_stored for result in results)
     return "store baselines with --fileperf-update=new" if missing else ""
 
 

@@ -13,7 +13,7 @@ from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.report.capacity import capacity_text
-from pytest_fileperf.report.comparisons import code_text
+from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
@@ -59,7 +59,6 @@ NOTABLE = 1.1
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 """The figures shown of a latency."""
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
-_NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 class Why(NamedTuple):
@@ -80,7 +79,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     for comparison in result.verdict.comparisons:
         remedied = comparison.outcome is Outcome.NEW and result.baseline_written
         if comparison.reason and comparison.reason.kind not in but and not remedied:
-            reason = _unfit_reason(result) if comparison.reason.kind in _NO_BASELINE else ""
+            reason = _unfit_reason(result) if comparison.reason.kind in NO_BASELINE else ""
             groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
@@ -94,7 +93,9 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
 
 
 def _unfit_reason(result: Result) -> str:
-    """Returns why a NEW run cannot become a baseline; empty where it can."""
+    """Returns why a NEW run did not become a baseline, or cannot; empty where it can."""
+    if result.not_stored:
+        return f"there is no baseline, and nothing was stored: {plain(result.not_stored)}"
     if not result.unfit:
         return ""
     anyway = "" if result.never_fit else "; --fileperf-update=all stores it all the same"
@@ -180,6 +181,8 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(code)
     if result.baseline_written:
         found.append("stored as the new baseline")
+    if not_stored := not_stored_text(result):
+        found.append(not_stored)
     return tuple(dict.fromkeys(found))
 
 

@@ -29,7 +29,7 @@ Series have a list a column, a list of plain values is on one line.
       identity        the same as values: what must be equal for two results to be comparable
       standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
       smoke           true for a few requests that were not judged
-      baseline_written
+      baseline_written, not_stored (why it did not become a baseline though that was asked for; else empty)
       engine          name (replay, client, in-process), reason (why not replay)
       limit           what limited the run: kind (server CPU, thread pool, …, unclear), evidence (in words)
       summary         figures over all rounds:
@@ -166,7 +166,7 @@ def _result(result: Result) -> dict[str, object]:
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
         "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part"),
-        **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written"),
+        **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written", "not_stored"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
         "limit": named(measurement.limit, "kind", "evidence"),
         "summary": _summary(measurement),

@@ -41,7 +41,7 @@ from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
 from pytest_fileperf.session.setting_up import Steps
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.session.stored import StoredBaseline, saying
+from pytest_fileperf.session.stored import StoredBaseline
 from pytest_fileperf.settings.resolve import Settings
 
 __all__ = ("Session", "SessionOptions")
@@ -199,23 +199,25 @@ class Session:
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
 
-        Raises BaselineError. The results say where nothing was stored.
+        Raises BaselineError, of the first that cannot be written, after all others. The results say where nothing was
+        stored.
         """
+        problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):
-            test = without.test
-            if nodeid is not None and test.nodeid.removesuffix(test.further) != nodeid:
+            if nodeid is not None and not without.test.is_of(nodeid):
                 continue
             del self._to_store[place]
+            why = "" if passed else "the test did not pass"
             try:
-                why = "" if passed else "the test did not pass"
                 if passed:
                     store()
-            except FilePerfError:
-                why = "that failed"
-                raise
-            finally:
-                if why:
-                    self.results[place] = saying(without, f"nothing was stored: {why}")
+            except FilePerfError as error:
+                problems.append(error)
+                why = "it could not be written"
+            if why:
+                self.results[place] = replace(without, not_stored=why)
+        if problems:
+            raise problems[0]
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from pytest_fileperf.session.storing import measure_to_store, precision_said
 from pytest_fileperf.versions.source import SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
-__all__ = ("StoredBaseline", "saying")
+__all__ = ("StoredBaseline",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +102,10 @@ class StoredBaseline:
             anew = measure_to_store(task, self.alone, rig)
             kept, kept_parts = judged_by_limits(task, anew.result), list(anew.parts)
         if kept.never_fit or (kept.unfit and self.update != "all"):
-            return self._keeping_nothing(results, f"{kept.unfit} is no baseline")
+            anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
+            return _keeping_nothing(results, f"{kept.unfit} is no baseline{anyway}")
         if rig.source is not None and not rig.source.is_as_it_was():
-            return self._keeping_nothing(results, "the code changed while it was measured, so run it again")
+            return _keeping_nothing(results, "the code changed while it was measured, so run it again")
         return (
             self._kept(result, kept, rig, with_code=True),
             *(
@@ -112,10 +113,6 @@ class StoredBaseline:
                 for part, kept_part in zip(parts, kept_parts, strict=True)
             ),
         )
-
-    def _keeping_nothing(self, results: Sequence[Result], why: str) -> tuple[Kept, ...]:
-        whole, *parts = results
-        return Kept(result=saying(whole, f"nothing was stored: {why}")), *(Kept(result=part) for part in parts)
 
     def _kept(self, result: Result, kept: Result, rig: Rig, *, with_code: bool) -> Kept:
         """Returns how to store the level of one result, as `kept` shows it; with its code where others have none."""
@@ -144,7 +141,10 @@ class StoredBaseline:
 
         no_code = "" if has_code else f"only figures were stored, as its code cannot be found again: {here}"
         said = precision_said(gated, kept.recording), no_code
-        return Kept(result=replace(saying(result, *said), baseline_written=True), store=store)
+        code = _sentences(result.verdict.code, *said)
+        return Kept(
+            result=replace(result, verdict=replace(result.verdict, code=code), baseline_written=True), store=store
+        )
 
     # --- ways to measure
 
@@ -361,9 +361,11 @@ def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig
     return ""
 
 
-def saying(result: Result, *said: str) -> Result:
-    """Returns the result with further sentences about its code."""
-    return replace(result, verdict=replace(result.verdict, code=_sentences(result.verdict.code, *said)))
+def _keeping_nothing(results: Sequence[Result], why: str) -> tuple[Kept, ...]:
+    """Returns the whole and its parts with the reason; a part that is not compared was not to be stored."""
+    whole, *parts = results
+    said = (replace(part, not_stored=why) if part.verdict.comparisons else part for part in parts)
+    return Kept(result=replace(whole, not_stored=why)), *(Kept(result=part) for part in said)
 
 
 def _sentences(*said: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
 import pytest
@@ -43,13 +44,20 @@ def test_expected(fileperf):
 
 def test_only_what_passed_is_stored(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(test_it=TESTS)
-    result = run_load("--fileperf-update=all", *QUICK)
+    result = run_load("--fileperf-update=all", "--junitxml=junit.xml", *QUICK)
     result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1, xfailed=1)
     (stored,) = (project.path / ".fileperf").rglob("test_it*.json")
     text = stored.read_text(encoding="utf-8")
     names = ("passes", "asserts", "torn_down", "skips", "expected")
     assert [name for name in names if f"test_it.py::test_{name}" in text] == ["passes"]
-    result.stdout.fnmatch_lines(["*nothing was stored: the test did not pass*", "1 baseline stored*"])
+    result.stdout.fnmatch_lines(["1 baseline stored*", "4 not stored: the test did not pass*"])
+    told = {
+        (case.get("name"), each.get("value"))
+        for case in ET.parse(project.path / "junit.xml").iter("testcase")
+        for each in case.iter("property")
+        if each.get("name") == "fileperf_not_stored"
+    }
+    assert told == {(f"test_{name}", "the test did not pass") for name in names[1:]}
 
 
 def test_what_cannot_be_stored_is_an_error(project: pytest.Pytester, run_load: Run) -> None:

@@ -120,6 +120,7 @@ def test_a_result_in_full() -> None:
         "standing": "REGRESSED",
         "smoke": False,
         "baseline_written": False,
+        "not_stored": "",
         "engine": {"name": "replay", "reason": ""},
         "limit": {"kind": "server CPU", "evidence": "at 97 % of 1 core"},
         "summary": {

@@ -32,6 +32,7 @@ from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.brief import Brief, brief_report
 from pytest_fileperf.report.counts import summary_line
+from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.text import cells
 
@@ -254,6 +255,28 @@ def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording
     brief = terminal_report(session_record([run]), width=120)
     assert brief.endswith(f"\n1 can be no baseline: {what}\n")
     assert "--fileperf-update" not in text + brief
+
+
+def test_what_was_not_stored_says_its_own_reason_and_advises_nothing() -> None:
+    """Neither that the machine was busy, which `all` stores all the same, nor how to store, which was asked for."""
+    run = replace(result(verdict=Verdict(comparisons=NEW)), not_stored="the test did not pass")
+    busy = replace(run, measurement=replace(run.measurement, busy=Busy(server=0.26)))
+    for one in (run, busy):
+        record = replace(session_record([one]), asked=Asked(update="all"))
+        assert summary_line([one]) == "1 measured: 1 NEW; 1 not stored: the test did not pass"
+        assert terminal_report(record, verbosity=-1) == "1 not stored: the test did not pass\n"
+        text = " ".join(terminal_report(record, width=120, verbosity=1).split())
+        said = "NEW rps, p99: there is no baseline, and nothing was stored: the test did not pass"
+        assert text.count(said) == 1
+        assert "--fileperf-update" not in text + markdown_report(record)
+        assert said in markdown_report(record)
+
+
+def test_a_baseline_that_was_not_replaced_says_why_once() -> None:
+    run = replace(result(verdict=Verdict(comparisons=(REGRESSED,))), not_stored="the test did not pass")
+    for verbosity in (0, 1):
+        text = terminal_report(session_record([run]), width=120, verbosity=verbosity)
+        assert text.count("nothing was stored: the test did not pass") == 1
 
 
 @pytest.mark.parametrize("update, said", [("new", "1 can be no baseline: a run on a busy machine\n"), ("", "")])

@@ -12,6 +12,7 @@ import pytest
 from session.fakes import Host, Loads, rig_of
 
 from pytest_fileperf.errors import BaselineError, PerformanceError
+from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
@@ -101,7 +102,30 @@ def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Pat
             session.settle(TEST.nodeid, passed=True)
 
         assert [result.baseline_written for result in session.results] == [False]
-        assert "nothing was stored: that failed" in session.results[0].verdict.code
+        assert session.results[0].not_stored == "it could not be written"
+
+
+def test_a_baseline_that_cannot_be_written_keeps_no_other_from_being_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = BaselineStore.write
+
+    def failing(self: BaselineStore, module: str, nodeid: str, *args: Any, **kwargs: Any) -> None:
+        if nodeid == TEST.nodeid:
+            raise BaselineError("the disk is full")
+        write(self, module, nodeid, *args, **kwargs)
+
+    monkeypatch.setattr(BaselineStore, "write", failing)
+    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+        for test in (TEST, replace(TEST, nodeid=f"{TEST.nodeid}#2")):
+            session.measure(GET, QUICK, test)
+        with pytest.raises(BaselineError, match="the disk is full"):
+            session.settle(TEST.nodeid, passed=True)
+        assert [(it.baseline_written, it.not_stored) for it in session.results] == [
+            (False, "it could not be written"),
+            (True, ""),
+        ]
+        assert f"{TEST.nodeid}#2" in stored(tmp_path)
 
 
 @pytest.mark.parametrize("passed, stores", [(None, False), (False, False), (True, True)])
@@ -118,8 +142,7 @@ def test_a_baseline_is_stored_once_the_whole_test_has_passed(passed: bool | None
         assert bool(list(tmp_path.rglob("*.json"))) is stores
         session.settle(passed=False)  # the session is over
         assert [result.baseline_written for result in session.results] == [stores] * 2
-        said = ["nothing was stored: the test did not pass" in result.verdict.code for result in session.results]
-        assert said == [not stores] * 2
+        assert [result.not_stored for result in session.results] == ["" if stores else "the test did not pass"] * 2
 
 
 def test_a_damaged_baseline_is_told_before_anything_is_booted(tmp_path: Path) -> None:
