@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import fastapi  # noqa: F401 # else each run in this process would import it anew
@@ -183,33 +184,11 @@ def make(text="by default"):
     run("--fileperf-smoke").assert_outcomes(passed=4)
 
 
-def test_an_app_that_a_test_client_has_run_is_served(shop: pytest.Pytester, run: Run) -> None:
-    """What the lifespan has set, the server's own lifespan sets: it is no change, and nothing is said of it."""
-    shop.makepyfile(
-        test_it="""
-        import asyncio
-        from fastapi_app import app
-
-        def run_lifespan():
-            async def go():
-                async with app.router.lifespan_context(app):
-                    app.middleware_stack = app.build_middleware_stack()
-            asyncio.run(go())
-
-        def test_served(fileperf, fileperf_server):
-            run_lifespan()
-            assert app.state.ready is False
-            fileperf.get("/", app=app, expect_body=b'"production"')
-        """
-    )
-    shop.makeini("[pytest]\npythonpath = .\nfileperf_app = fastapi_app:app\n")
-    result = run("--fileperf-smoke", "-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*set on the app*")
-
-
 def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(shop: pytest.Pytester, run: Run) -> None:
-    """A command imports the app itself, so an app that is as it was imported may go with one."""
+    """A command imports the app itself, so an app that is as it was imported may go with one.
+
+    What the lifespan of a test client has set, the server's own lifespan sets: it is no change, nothing is said of it.
+    """
     app = shop.path / "fastapi_app.py"
     app.write_text(
         app.read_text().replace(
@@ -220,6 +199,8 @@ def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(sho
     )
     shop.makepyfile(
         test_it="""
+        import asyncio
+
         import pytest
         from fastapi_app import app, get_db
         from pytest_fileperf import Command, Uvicorn
@@ -252,11 +233,25 @@ def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(sho
 
         def test_named(fileperf, overridden):
             fileperf.get("/", server=SERVER, app="fastapi_app:app", expect_body=b'"production"')
+
+        def run_lifespan():
+            async def go():
+                async with app.router.lifespan_context(app):
+                    app.middleware_stack = app.build_middleware_stack()
+            asyncio.run(go())
+
+        def test_with_client(fileperf, fileperf_server):
+            run_lifespan()
+            assert app.state.ready is False
+            fileperf.get("/", expect_body=b'"production"')
         """
     )
-    result = run("--fileperf-smoke", "-p", "no:randomly")
-    result.assert_outcomes(passed=3, failed=2)
+    result = run("--fileperf-smoke", "-v", "-p", "no:randomly")
+    result.assert_outcomes(passed=4, failed=2)
     said = " ".join(result.stdout.str().split())
+    by_client = said[said.rindex("test_with_client") :]
+    assert "not as in the test's app: state.run (it is another one at each import)" in by_client
+    assert "set on the app" not in by_client
     assert "served with what the test has set on the app: dependency_overrides fastapi_app.get_db → test_it" in said
     assert "mine cannot be handed fastapi_app:app as the test made it: the test's app has dependency_overrides" in said
     assert "a fresh import has none. Serve it by Uvicorn()" in said
@@ -264,13 +259,34 @@ def test_what_the_test_has_not_set_is_left_and_a_command_gets_no_changed_app(sho
 
 
 def test_a_changed_app_is_not_compared_with_another_version(repo: Repo, shop: pytest.Pytester, run: Run) -> None:
-    shop.makepyfile(test_it=OVERRIDES)
+    """But one that is another one at each import is."""
+    chance = "import time, uuid\napp.state.run, app.state.started = uuid.uuid4(), time.time()\n"
+    shop.makepyfile(
+        fastapi_app=APP + chance,
+        test_it=OVERRIDES,
+        test_of_chance="""
+        import pytest
+        from fastapi_app import app
+
+        @pytest.fixture
+        def fileperf_app():
+            return app
+
+        @pytest.mark.fileperf(boots=1)
+        def test_compared(fileperf):
+            fileperf.get("/", expect_body=b'"production"')
+        """,
+    )
     repo.commit()
-    shop.makepyfile(fastapi_app=f"{APP}# changed since")
-    result = run("--fileperf-against=HEAD", "--fileperf-max-duration=1s")
-    result.assert_outcomes(failed=1)
+    shop.makepyfile(fastapi_app=f"{APP}{chance}# changed since")
+    result = run("--fileperf-against=HEAD", "--fileperf-max-duration=1s", "--fileperf-json=out.json")
     said = " ".join(result.stdout.str().split())
+    assert said.count("FAILED test_it.py::test_overridden") == 1
     assert "the test has set dependency_overrides, state.flag on the app, which the other side imports as it is" in said
+    compared = json.loads((repo.top / "out.json").read_text())["results"]
+    (entry,) = (entry for entry in compared if "test_compared" in str(entry["test"]))
+    assert entry["base"]["title"].startswith("HEAD (")
+    assert entry["verdict"]["comparisons"][0]["pairs"] >= 1
 
 
 def test_a_test_database_of_django_is_not_left_for_the_real_one(project: pytest.Pytester, run: Run) -> None:
