@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from pytest_fileperf.errors import PlanError, RegressionError
+from pytest_fileperf.plugin.failures import not_by_verdict
+
 Run = Callable[..., pytest.RunResult]
 
 TESTS = """
@@ -28,6 +31,16 @@ def test_setup(fileperf):
 
 def test_figures(fileperf):
     fileperf.get("/status/500")
+
+def test_group(fileperf):
+    try:
+        fileperf.get("/status/500")
+    except AssertionError as error:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [error])
+
+def test_group_of_others(fileperf):
+    fileperf.get("/")
+    raise ExceptionGroup("unhandled errors in a TaskGroup", [OSError("gone")])
 
 @pytest.fixture
 def broken(fileperf):
@@ -64,17 +77,27 @@ def test_what_failed_otherwise_is_in_every_file(
         "test_asserts": ("call", 3, failed["test_asserts"][2]),
         "test_wrong_key": ("call", 6, failed["test_wrong_key"][2]),
         "test_setup": ("call", 12, "setup fill failed on in-process (uvloop):"),
-        "test_teardown": ("teardown", 23, "KeyError: 'left over'"),
+        "test_group_of_others": ("call", 24, "OSError: gone"),
+        "test_teardown": ("teardown", 33, "KeyError: 'left over'"),
     }
     assert failed["test_asserts"][2].startswith("assert ")
     assert "conections" in failed["test_wrong_key"][2]
     text = (project.path / "run.md").read_text(encoding="utf-8")
-    assert text.startswith("## Load tests: 3 measured, 1 FAILED; 4 tests failed for other reasons; smoke: ")
+    assert text.startswith("## Load tests: 5 measured, 2 FAILED; 5 tests failed for other reasons; smoke: ")
     assert "- `test_it.py::test_setup` failed: setup fill failed on in-process (uvloop):\n" in text
     assert "OSError: no such table: items" in text
     issues: Any = json.loads((project.path / "quality.json").read_text(encoding="utf-8"))
     assert {issue["check_name"] for issue in issues} == {"fileperf FAILED"}
-    assert len(issues) == 5
+    assert len(issues) == 7
+
+
+def test_a_verdict_in_a_group_is_told_by_its_result_and_others_by_themselves() -> None:
+    verdict, other, usage = RegressionError("slower"), OSError("gone"), PlanError("unknown key")
+    inner = ExceptionGroup("inner", [verdict, usage])
+    assert not_by_verdict(verdict) == not_by_verdict(None) == ()
+    assert not_by_verdict(ExceptionGroup("all", [verdict, RegressionError("too")])) == ()
+    assert not_by_verdict(ExceptionGroup("some", [other, verdict, inner])) == (other, usage)
+    assert not_by_verdict(other) == (other,)
 
 
 def test_files_are_written_where_all_has_failed(project: pytest.Pytester, run_load: Run) -> None:
