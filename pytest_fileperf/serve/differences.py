@@ -6,6 +6,7 @@ has in common with them, the test has not set: then the server's environment mak
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from enum import Enum
@@ -19,8 +20,9 @@ __all__ = ("Cause", "cause_of", "tell_difference", "told")
 _MOST_TOLD = 3
 _LONGEST_TOLD = 100
 _SAME_TOLD = 40
-_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]+@")
-"""In a URL."""
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
+"""In a URL: the user, and the password, unless there is a digest in its place."""
+_DIGITS = 8
 
 
 class Cause(Enum):
@@ -77,9 +79,16 @@ def told(part: Part, entries: tuple[str, ...]) -> str:
         return "another one"
     shown = ", ".join(
         entry if len(entry) <= _LONGEST_TOLD else f"{entry[:_LONGEST_TOLD]}…"
-        for entry in (_PASSWORD.sub(r"\1:…@", entry) for entry in entries[:_MOST_TOLD])
+        for entry in map(_without_passwords, entries[:_MOST_TOLD])
     )
     return f"{shown} and {len(entries) - _MOST_TOLD} more" if len(entries) > _MOST_TOLD else shown
+
+
+def _without_passwords(entry: str) -> str:
+    """Returns it with digests in the place of passwords, so that another password is seen as another one."""
+    return _PASSWORD.sub(
+        lambda found: f"{found[1]}:…{hashlib.sha256(found[2].encode(errors='replace')).hexdigest()[:_DIGITS]}@", entry
+    )
 
 
 def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -451,6 +452,15 @@ def test_parts_of_an_app(shop: ModuleType) -> None:
 )
 def test_differences_in_words(part: tuple[str, str], mine: tuple[str, ...], theirs: tuple[str, ...], text: str) -> None:
     assert tell_difference(part, mine, theirs).startswith(f"the test's app{text}")
+
+
+def test_another_password_is_seen_as_another_one_and_not_told() -> None:
+    part = ("", "state.pool")
+    mine, theirs = (f"Pool(url='postgres://u:{password}@h/db')" for password in ("test(pw", "test(xw"))
+    told = tell_difference(part, (mine,), (theirs,))
+    assert not any(password in told for password in ("pw", "xw"))
+    ours, _, server = told.partition(", the one that the server imports")
+    assert re.findall(r"u:…[0-9a-f]{8}@h", ours) != re.findall(r"u:…[0-9a-f]{8}@h", server)
 
 
 class _Wrapper:
