@@ -47,9 +47,6 @@ ODD = 0.01
 """Share of loads in which the machine stood still, or something else that says nothing about the rate."""
 QUANTILES = (0.5, 0.85)
 """Of the posterior, in turn. Loads above the capacity tell more, as more of their requests are beyond a limit."""
-CAME = 0.5
-"""How far a load counts as one of the rate that came, by chance, and not of the one that was asked for. With 0 chance
-is noise. With 1 the capacity is overestimated: a rate that comes by chance now and then is part of what it means."""
 LEAST_LOADS = 4
 """Fewer loads say little about a boot."""
 ROUGH_QUANTILE = 0.5
@@ -76,7 +73,7 @@ FITS = 0.6
 """A load may be this much shorter than it should be, to fit into the time that is left."""
 
 _DEVIATIONS_90 = 1.8
-"""More than the 1.64 of a normal distribution: the model is one. In 20 of 200 simulated searches 1.64 was too few."""
+"""More than the 1.64 of a normal distribution: of simulated searches 88 to 99 % then hold the truth, by the server."""
 _STEP = 0.006
 _SLOPES = np.array([4.0, 8, 16, 28, 48, 84, 150, 300, 600])
 _SLOPE_WEIGHTS = np.array([0.04, 0.12, 0.6, 1, 1, 1, 1, 1, 1])
@@ -290,9 +287,12 @@ def _logs(grid: Grid) -> _Array:
 
 
 def _counted(load: RateTried, name: str) -> tuple[float, int, int]:
-    """Returns the rate of a load, partly as it came by chance, its requests, and those that are beyond the limit."""
-    came = load.made / load.seconds / load.rate
-    return load.rate * came**CAME, load.made, load.beyond[name]
+    """Returns the rate of a load as it was asked for, its requests, and those that are beyond the limit.
+
+    The rate that came by chance would make the figure too high, and look more certain than it is: that such a rate
+    comes now and then is part of what the capacity means.
+    """
+    return load.rate, load.made, load.beyond[name]
 
 
 @lru_cache(maxsize=160)

@@ -47,8 +47,8 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, 0.5 if name == "max_p50" else 0.01, high=start)
     found = many(server, limits, start=start)
-    # In 250 searches M/D/1 is found so in 89 %, and its interval holds the truth in 90 to 92 %; others are above that.
-    assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.8 * SEARCHES
+    # In 1,000 searches M/D/1 is found so in 83 %, and its interval holds the truth in 90 %; the others are above that.
+    assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
 
