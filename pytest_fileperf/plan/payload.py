@@ -82,7 +82,12 @@ class Payload:
             yield block
 
     def sha256(self) -> str:
-        """Returns the hexadecimal digest of the content."""
+        """Returns the hexadecimal digest of the content. Raises PlanError for a unique payload, which has many."""
+        if self.unique:
+            raise PlanError(
+                "a unique payload is different in every request, so it has no digest of its own: take one of its "
+                "contents with .fresh(), which stays as it is"
+            )
         return _sha256(self)
 
     def identity(self) -> dict[str, object]:

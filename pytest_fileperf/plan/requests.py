@@ -77,6 +77,16 @@ class Requests:
 
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        for part in (dict(self.columns), self.urls, self.uses):
-            digest.update(json.dumps(part, default=str, sort_keys=True).encode())
+        for name, column in sorted(self.columns.items()):
+            digest.update(json.dumps([name, *map(_as_text, column)]).encode())
+        for part in (self.urls, self.uses):
+            digest.update(json.dumps(part).encode())
         return digest.hexdigest()
+
+
+def _as_text(value: object) -> str:
+    """Returns what tells a value from others: as JSON, or where it is none, the text that is sent."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

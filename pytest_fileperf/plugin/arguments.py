@@ -181,6 +181,11 @@ def _body_facts(body: object) -> tuple[int, str]:
     import hashlib
 
     if isinstance(body, Payload):
+        if body.unique:
+            raise PlanError(
+                "expect_body: a unique payload is different in every request, so no answer can be compared with it: "
+                "give its size as expect_bytes, or compare one of its contents, .fresh(), in a journey"
+            )
         return body.size_bytes, body.sha256()
     if isinstance(body, str):
         body = body.encode()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.feed import columns_of
-from pytest_fileperf.plan.fields import UNIQUE, fields_in_url, fields_of
+from pytest_fileperf.plan.fields import NAME_RULE, UNIQUE, fields_in_url, fields_of
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.order import ORDERS, Order
 from pytest_fileperf.plan.requests import Requests
@@ -37,9 +38,7 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
             raise PlanError(f"{given[0]} is about the rows of a feed, and there is no feed")
         return Requests(recipes=(operation,)) if UNIQUE in used else operation
     if not needed:
-        raise PlanError(
-            f"there is a feed, and the request has no field for its values: write one, as in '{operation.url}/{{id}}'"
-        )
+        raise PlanError(_no_field(operation.url))
     requests = Requests(recipes=(operation,), order=order_from(arguments))
     if not callable(feed):
         return replace(requests, columns=columns_of(feed, needed))
@@ -48,6 +47,17 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
     if takes(feed, 1) is False:
         raise PlanError("feed: a function takes what the setup returned, or nothing, and returns the rows")
     return replace(requests, make=feed)
+
+
+def _no_field(url: str) -> str:
+    """Returns why there is no field in a request that has a feed."""
+    if (like := re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", url, re.IGNORECASE)) is None:
+        why = f"write one, as in '{url}/{{id}}'"
+    elif like[0].startswith("{"):
+        why = f"{like[0]} is none: {NAME_RULE}"
+    else:
+        why = f"{like[0]} is none: give the URL as a text, as httpx.URL quotes braces"
+    return f"there is a feed, and the request has no field for its values: {why}"
 
 
 def order_from(arguments: Mapping[str, object]) -> Order:

@@ -19,14 +19,14 @@ from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.work import Work, with_value
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import Load, RateSearch, search_alone
 from pytest_fileperf.session.loading import Run, Tell, Teller, of_part, recording_of
 from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
-from pytest_fileperf.session.setting_up import Steps, setup_identity
+from pytest_fileperf.session.setting_up import Steps, setup_identity, work_of_boot
 
 __all__ = (
     "After",
@@ -192,7 +192,7 @@ class _Boots:
         for number in self._numbers():
             server = rig.servers.boot(served.spec, served.app, number, served.cores)
             requests = sum(round_.requests for run in made for round_ in run.result.rounds)
-            with self._set_up() as work:
+            with self._set_up(server) as work:
                 tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
                 made.append(self._run(work, server, plan.load, tell))
         return made
@@ -215,7 +215,7 @@ class _Boots:
         @contextmanager
         def serving(number: int) -> Iterator[Load]:
             server = rig.servers.boot(served.spec, served.app, number, served.cores)
-            with self._set_up() as work:
+            with self._set_up(server) as work:
 
                 def load(plan: LoadPlan) -> Run:
                     tell = partial(teller.tell, boot=len(self.seen), requests=search.requests)
@@ -236,7 +236,7 @@ class _Boots:
         """Returns which functions cost CPU."""
         served, cores = self.plan.server, self.plan.server.generator_cores
         server = self.rig.servers.any_boot(served.spec, served.app, served.cores)
-        with self._set_up() as work:
+        with self._set_up(server) as work:
 
             def load(plan: LoadPlan, server: RunningServer) -> Run:
                 return self.rig.loads.make(work, plan, 0, server, cores, lambda _: None)
@@ -245,12 +245,12 @@ class _Boots:
             return explain_costs(load, plan, looked, cores)
 
     @contextmanager
-    def _set_up(self) -> Iterator[Work]:
+    def _set_up(self, server: RunningServer) -> Iterator[Work]:
         """Gives what to load the boot that serves with, after the test's setup."""
         steps, servers = Steps.of(self.task.settings), self.rig.servers
         value = steps.entered(servers)
         try:
-            yield with_value(self.task.work, value)
+            yield work_of_boot(self.task.work, value, server)
         except BaseException as error:
             steps.left(servers, error)
             raise

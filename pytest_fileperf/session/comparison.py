@@ -30,7 +30,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.work import with_value
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.alone import part_results
@@ -40,7 +40,7 @@ from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.rig import Rig, Task
-from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity
+from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
 
 __all__ = ("Comparison",)
@@ -116,12 +116,12 @@ class Comparison:
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
         steps = Steps.of(self._task.settings)
-        values: list[object] = []
+        works: list[Work] = []
         for side in Side:
-            base = self._base.title if side is Side.BASE else ""
-            values.append(torn_down.enter_context(set_up(steps, servers[side], base)))
-        of_base, of_now = (with_value(self._task.work, value) for value in values)
-        self._works = (of_base, of_now)
+            server, base = servers[side], self._base.title if side is Side.BASE else ""
+            value = torn_down.enter_context(set_up(steps, server, base))
+            works.append(work_of_boot(self._task.work, value, server, base))
+        self._works = (works[Side.BASE], works[Side.NOW])
 
     def _looked(self, number: int, pair_begun_s: float) -> dict[str, tuple[MetricComparison, ...]] | None:
         """Returns what the gates say once the evidence is enough, by parts; None asks for another pair."""

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from pytest_fileperf.errors import BaseSetupError, SetupError
+from pytest_fileperf.errors import BaseSetupError, PlanError, SetupError
+from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.pool import ServerPool
@@ -23,7 +24,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity")
+__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot")
 
 _WITHOUT = (
     "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
@@ -124,19 +125,37 @@ def _torn_down(steps: Steps, server: RunningServer, value: object, base: str) ->
 def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, base: str) -> object:
     """Returns what the function returns; raises SetupError where it raises, or takes too long."""
     title = f"{kind} {_name(step)}"
-    where = f"on {server.title}, of {base}" if base else f"on {server.title}"
-    failure = BaseSetupError if base else SetupError
     advice = _WITHOUT if base and kind == "setup" else ""
     try:
         returned = (_async if _is_async(step) else _plain)(title, step, values, server, limit_s)
     except _LateError:
-        raise failure(f"{title} did not end within {limit_s:g} s {where}{advice}", log=server.log) from None
+        raise _failure(f"{title} did not end within {limit_s:g} s", server, base, advice) from None
     except Exception as error:
-        raise failure(f"{title} failed {where}:\n{_described(error)}{advice}", log=server.log) from error
+        raise _failure(f"{title} failed", server, base, f":\n{_described(error)}{advice}") from error
     if inspect.iscoroutine(returned):
         returned.close()
         raise SetupError(f"{title} returned a coroutine: write it as an async function")
     return returned
+
+
+def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupError:
+    """Returns the error that says what failed, and on which server."""
+    where = f"on {server.title}, of {base}" if base else f"on {server.title}"
+    return (BaseSetupError if base else SetupError)(f"{what} {where}{more}", log=server.log)
+
+
+def work_of_boot(work: Work, value: object, server: RunningServer, base: str = "") -> Work:
+    """Returns the work for a boot whose setup has returned this value; `base` is as in `set_up`.
+
+    Raises SetupError, or BaseSetupError, where the feed's function fails or gives no rows that can be used.
+    """
+    advice = _WITHOUT if base else ""
+    try:
+        return with_value(work, value)
+    except PlanError as error:
+        raise _failure(f"{work.name} has no requests", server, base, f": {error}{advice}") from error
+    except Exception as error:
+        raise _failure(f"the feed of {work.name} failed", server, base, f":\n{_described(error)}{advice}") from error
 
 
 class _LateError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from itertools import count, islice
 
 import pytest
@@ -154,6 +155,17 @@ def test_identity_tells_rows_and_orders_apart() -> None:
     assert all(one != other for place, one in enumerate(different) for other in different[:place])
 
 
+@pytest.mark.parametrize("values", [({1: 2, "b": 3},), ({(1,): 2},), (date(2024, 1, 1),), ({1}, None)])
+def test_any_row_has_an_identity(values: tuple[object, ...]) -> None:
+    def sha256(*values: object) -> object:
+        rows = Requests(recipes=(GET,), columns={"id": values}).identity()["rows"]
+        assert isinstance(rows, dict)
+        return rows["sha256"]
+
+    assert sha256(*values) == sha256(*values)
+    assert sha256("1") != sha256(1)
+
+
 def test_of_a_setup_the_rows_are_no_part_of_the_identity() -> None:
     requests = Requests(recipes=(GET,), make=lambda ids: [ids])
     assert requests.identity()["rows"] == "of the setup"
@@ -171,8 +183,14 @@ def test_unique_content_has_its_size_and_another_end_each_time(kind: str) -> Non
 
 
 def test_equal_content_stays_as_it_is() -> None:
-    assert payload(64).fresh() is not None
-    assert payload(64).fresh() == payload(64)
+    content = payload(64)
+    assert content.fresh() is content
+    assert content.read() == content.read()
+
+
+def test_a_unique_payload_has_no_digest_of_its_own() -> None:
+    with pytest.raises(PlanError, match=r"take one of its contents with \.fresh\(\)"):
+        payload(64, unique=True).sha256()
 
 
 def test_a_unique_payload_needs_room_for_what_is_unique() -> None:

@@ -29,6 +29,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.terminal import terminal_report
@@ -90,7 +91,7 @@ class Comparing:
         rig, self.loads, self.sink = rig_of(self.host, seed=self.seed)
         self.session = Session(self.options, rig)
 
-    def measure(self, settings: Settings = SETTINGS, work: Operation = GET) -> Compared:
+    def measure(self, settings: Settings = SETTINGS, work: Work = GET) -> Compared:
         failed = None
         try:
             self.session.measure(work, settings, TEST)

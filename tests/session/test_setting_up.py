@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
@@ -20,7 +22,9 @@ from pytest_fileperf.errors import BaseDiedError, BaseSetupError, SetupError
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.plan.feed import Maker
 from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.external import UrlLaunch
@@ -28,7 +32,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.session.setting_up import Steps, running_step, set_up
+from pytest_fileperf.session.setting_up import Steps, running_step, set_up, work_of_boot
 from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000
@@ -323,6 +327,35 @@ def test_a_setup_that_fails_on_either_side_fails_the_test(failing: Side, compare
     assert (f", of {compare.base.title}:" in str(raised.value)) is (failing is Side.BASE)
     assert "no such table: items" in str(raised.value)
     assert all(server.is_over for server in comparing.host.servers)
+
+
+@pytest.mark.parametrize("failing", Side)
+@pytest.mark.parametrize(
+    "feed, said",
+    [
+        (
+            lambda ids: [ids[0]],
+            r"the feed of GET /\{id\} failed on fake[^\n]*:\n.* in <lambda>\n(.*\n)*  IndexError: list index",
+        ),
+        (lambda ids: ids, r"GET /\{id\} has no requests on .*: feed: it has no row"),
+    ],
+)
+def test_a_feed_that_fails_on_a_side_is_told_as_a_setup_is(feed: Maker, said: str, failing: Side) -> None:
+    work = Requests(recipes=(Operation(method="GET", url="/{id}"),), make=feed)
+    server = cast("RunningServer", SimpleNamespace(title="fake", log=("a line",)))
+    base = "main" if failing is Side.BASE else ""
+    with pytest.raises(SetupError, match=said) as raised:
+        work_of_boot(work, [], server, base)
+    assert isinstance(raised.value, BaseSetupError) is (failing is Side.BASE)
+    assert ("on fake, of main:" in str(raised.value)) is (failing is Side.BASE)
+    assert str(raised.value).endswith("| a line")
+
+
+def test_a_feed_that_fails_on_the_base_is_told_with_its_side(compare: Compare) -> None:  # noqa: F811
+    comparing = compare.session(PLAIN, PLAIN)
+    work = Requests(recipes=(Operation(method="GET", url="/{id}"),), make=lambda ids: ids[0])  # type: ignore[index]
+    with pytest.raises(BaseSetupError, match=r"^the feed of GET /\{id\} failed on fake "):
+        comparing.measure(replace(SETTINGS, setup=lambda client: []), work)
 
 
 def test_a_setup_that_failed_once_on_the_base_is_tried_on_fresh_boots(compare: Compare) -> None:  # noqa: F811
