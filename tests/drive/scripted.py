@@ -41,14 +41,26 @@ def scripted(handler: Handler, seen: list[tuple[bytes, bytes]] | None = None) ->
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        served: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            served[asyncio.create_task(serve(reader, writer))] = writer
+
+        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
         ready.set_result((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
         await stop.wait()
+        # asyncio accepts in tasks of its own, which leave a connection open where they are cancelled, or the server is
+        # closed, before they end.
+        while accepting := asyncio.all_tasks() - {asyncio.current_task(), *served}:
+            if not (await asyncio.wait(accepting, timeout=1))[0]:
+                break  # a handler's own
         server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        for writer in served.values():
+            writer.transport.abort()  # a task that is cancelled before it begins does not
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -88,6 +90,15 @@ def test_it_talks_to_the_boot_and_what_it_returns_is_given(server: RunningServer
         assert value == "hello"
         assert torn_down == []
     assert torn_down == [("hello", "hello")]
+
+
+def test_a_server_that_ends_while_it_accepts_leaves_nothing_open() -> None:
+    """A warning about a socket that nobody closed would fail this test or the next one."""
+    for _ in range(20):
+        with scripted(hello) as url:
+            client = socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0))
+        client.close()
+    gc.collect()
 
 
 def test_a_plain_client_of_an_app_in_this_process_sends_bodies_and_gets_headers() -> None:
