@@ -140,7 +140,7 @@ def judge_same_code(
         tolerance, level = tolerances.get(metric.name, metric.tolerance), level_of(metric, now)
         base = level_of(metric, found.entry.evidence) if alike else None
         if different:
-            reason = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
+            reason = _other_work_reason(different)
         else:
             reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
         comparison = MetricComparison(
@@ -227,7 +227,7 @@ def _compared(
         other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     if different := _other_work(found, identity):
-        other = Reason(kind=ReasonKind.OTHER_WORK, differences=different)
+        other = _other_work_reason(different)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     spread = steadiness.spread(metric)
     comparison = compare(metric, base=found.entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
@@ -240,6 +240,12 @@ def _other_work(found: Found, identity: Mapping[str, object]) -> tuple[str, ...]
     """Returns how the work, the server or the load differ from those of the baseline."""
     # As JSON, so that a tuple is the list that the file gave back.
     return differences(found.entry.identity, json.loads(json.dumps(identity)))
+
+
+def _other_work_reason(different: tuple[str, ...]) -> Reason:
+    """Returns why such a baseline does not compare; `different` is what `_other_work` found."""
+    only_rows = all(difference.startswith("work.rows.") for difference in different)
+    return Reason(kind=ReasonKind.OTHER_ROWS if only_rows else ReasonKind.OTHER_WORK, differences=different)
 
 
 def _about_baseline(found: Found, packages: Mapping[str, str]) -> Reason | None:

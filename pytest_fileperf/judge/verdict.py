@@ -31,6 +31,8 @@ class ReasonKind(Enum):
     SATURATED = auto()
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
+    OTHER_ROWS = auto()
+    """The same work with other rows of its feed."""
     SAME_CODE = auto()
     NO_CODE = auto()
     """Stored figures alone tell too little, and the code that they are of was not measured again."""

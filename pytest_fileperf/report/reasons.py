@@ -26,6 +26,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
     " store a new baseline with --fileperf-update",
+    ReasonKind.OTHER_ROWS: "the rows of the feed are others than those of the baseline: give the same rows each time,"
+    " or let setup make them; for these rows, store a new baseline with --fileperf-update",
     ReasonKind.SAME_CODE: "the code is that of {side}",
     ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
     " again: {text}",

@@ -311,7 +311,7 @@ class StoredBaseline:
         if self.found is None or self.update == "all":
             return True
         reasons = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
-        if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK}:
+        if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
         outcomes = [comparison.outcome for comparison in result.verdict.comparisons]
         is_better = result.base is not None and Outcome.IMPROVED in outcomes

@@ -116,6 +116,19 @@ def test_a_baseline_of_something_else_is_inconclusive() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_other_rows_of_a_feed_are_named_as_such(count: int) -> None:
+    def identity(count: int, sha256: str) -> dict[str, object]:
+        return {"work": {"requests": ["GET /{id}"], "rows": {"count": count, "sha256": sha256}}}
+
+    seen = judged(found(replace(STORED, identity=identity(2, "91"))), identity=identity(count, "ab"))
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert sentence(seen.reason) == (
+        "the rows of the feed are others than those of the baseline: give the same rows each time, or let setup make"
+        " them; for these rows, store a new baseline with --fileperf-update"
+    )
+
+
 def test_a_regression_says_which_packages_changed() -> None:
     older = replace(STORED, packages={"app": "1.0", "h11": "0.14.0", "uvicorn": "0.34.0"})
     assert sentence(judged(older, now=SLOW).reason) == "since the baseline, removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0"
