@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 from urllib.parse import quote
 
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import Payload
 
@@ -86,14 +87,22 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of everything in it that looks like a field; `UNIQUE` also for a unique payload."""
+    """Returns the names of everything in it that looks like a field; `UNIQUE` also for a unique payload.
+
+    Raises PlanError for JSON that is nested too deeply.
+    """
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:
         found.add(name)
         return ""
 
-    filled(operation, note)
+    try:
+        filled(operation, note)
+    except RecursionError:
+        raise PlanError(
+            f"{operation.name}: its json is nested too deeply to be looked at: send it as content=, as bytes"
+        ) from None
     return frozenset(found)
 
 

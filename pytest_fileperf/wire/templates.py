@@ -77,6 +77,10 @@ class Compiled:
     body_values: tuple[_Values, ...] = ()
     """Values within the body."""
 
+    def of_kind(self, kind: Callable[..., Compiled], **own: object) -> Compiled:
+        """Returns these requests as ones of another kind, with the fields that are its own."""
+        return kind(is_head=self.is_head, is_last=self.is_last, runs=self.runs, fixed_bytes=self.fixed_bytes, **own)
+
     def fill(self, row: Row, place: int) -> None:
         """Makes the row the request of that place."""
         row.is_head, row.is_last = self.is_head, self.is_last
@@ -107,11 +111,8 @@ class _OneValue(Compiled):
         before, values, after = run
         if not (isinstance(before, bytes) and isinstance(values, _Values) and isinstance(after, bytes)):
             return None
-        return cls(
-            is_head=folded.is_head,
-            is_last=folded.is_last,
-            runs=folded.runs,
-            fixed_bytes=folded.fixed_bytes,
+        return folded.of_kind(
+            cls,
             before=before,
             values=values.of,
             after=after,
@@ -136,9 +137,7 @@ class _Same(Compiled):
             return None
         row = Row()
         folded.fill(row, 0)
-        return cls(
-            is_head=folded.is_head, is_last=folded.is_last, runs=folded.runs, fixed_bytes=folded.fixed_bytes, row=row
-        )
+        return folded.of_kind(cls, row=row)
 
     def fill(self, row: Row, place: int) -> None:
         row.is_head, row.is_last, row.body_bytes = self.is_head, self.is_last, self.fixed_bytes
@@ -162,11 +161,8 @@ class _UniqueEnd(Compiled):
                 return None
         if not all(isinstance(piece, bytes) for piece in rest):
             return None
-        return cls(
-            is_head=folded.is_head,
-            is_last=folded.is_last,
-            runs=folded.runs,
-            fixed_bytes=folded.fixed_bytes,
+        return folded.of_kind(
+            cls,
             before=before,
             after=b"".join(piece for piece in rest if isinstance(piece, bytes)),
         )

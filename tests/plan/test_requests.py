@@ -128,6 +128,14 @@ def test_a_row_fills_every_place() -> None:
     )
 
 
+def test_json_that_is_nested_too_deeply_gets_a_sentence() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(PlanError, match="POST /: its json is nested too deeply to be looked at: send it as content="):
+        fields_of(Operation(method="POST", url="/", arguments={"json": deep}))
+
+
 def test_a_unique_payload_is_a_field() -> None:
     recipe = Operation(method="POST", url="/", arguments={"content": payload(64, unique=True)})
     assert fields_of(recipe) == {"unique"}
