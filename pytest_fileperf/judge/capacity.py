@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import standard_errors
 from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.measure.capacity import CapacityEnd, RateTried, share_allowed
+from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+from pytest_fileperf.measure.searched import share_allowed
 
 __all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_load")
 

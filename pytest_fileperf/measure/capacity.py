@@ -9,16 +9,14 @@ from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.searched import percent_of
 from pytest_fileperf.units import format_rate
 
-__all__ = ("Capacity", "CapacityEnd", "RateTried", "searches_by", "share_allowed", "tried_of")
+__all__ = ("Capacity", "CapacityEnd", "RateTried", "tried_of")
 
 CPU_IS_USED_UP = 0.9
 """A generator busier than this sets the pace itself, as in `measurement`."""
-LEAST_SHARE = 1e-4
-"""Some thousands of requests cannot show that a smaller share than this fails."""
 
 
 class CapacityEnd(StrEnum):
@@ -95,17 +93,6 @@ class Capacity:
         return f"{rate} [{format_rate(self.low)}, {format_rate(self.high)}]"
 
 
-def searches_by(name: str) -> bool:
-    """Returns whether a search can go by a limit: that of a percentile, or of the share of failed requests."""
-    return name == "max_error_rate" or _percent_of(name) is not None
-
-
-def share_allowed(name: str, limit: float) -> float:
-    """Returns the share of requests that may be beyond a limit that `searches_by` accepts: 0.01 for `max_p99`."""
-    percent = _percent_of(name)
-    return max(limit, LEAST_SHARE) if percent is None else 1 - percent / 100
-
-
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
     """Returns what a load at this rate has shown about limits that `searches_by` accepts."""
     latency, failed = recording.latency(), sum(round_.failed for round_ in recording.rounds)
@@ -133,7 +120,7 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> dic
     """Returns how many requests count against each limit: those that failed are slower than any."""
     within = {name: latency.share_within(0, limit * 1e9) for name, limit in limits.items()}
     return {
-        name: failed + (0 if _percent_of(name) is None else round(latency.count * (1 - share)))
+        name: failed + (0 if percent_of(name) is None else round(latency.count * (1 - share)))
         for name, share in within.items()
     }
 
@@ -142,17 +129,12 @@ def _holds(latency: Histogram, failed: int, limits: Mapping[str, float]) -> bool
     """Returns whether all limits hold, as `judge.limits` has it; no request at all holds none."""
     made, beyond = latency.count + failed, _beyond(latency, failed, limits)
     for name, limit in limits.items():
-        percent = _percent_of(name)
+        percent = percent_of(name)
         if beyond[name] > (limit if percent is None else 1 - percent / 100) * made:
             return False
         if percent is not None and latency.percentile_ns(percent) / 1e9 > limit:
             return False
     return latency.count > 0
-
-
-def _percent_of(name: str) -> float | None:
-    metric = METRICS.get(name.removeprefix("max_")) if name.startswith("max_") else None
-    return None if metric is None else metric.percentile
 
 
 def _cpu_share(recording: Recording) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.capacity import searches_by
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.searched import searches_by
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan

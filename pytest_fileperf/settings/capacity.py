@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.capacity import searches_by
+from pytest_fileperf.measure.searched import searches_by
 from pytest_fileperf.settings.resolve import Settings
 
 __all__ = ("for_capacity", "for_one_load")
