@@ -16,7 +16,7 @@ from pytest_fileperf.drive.slots import ReplaySlot, Sent
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
-from pytest_fileperf.plan.stream import EVENT, Each, Stream, parse_each, plural, why_ended_early, why_unfit
+from pytest_fileperf.plan.stream import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
@@ -210,7 +210,8 @@ class StreamSlot(ReplaySlot):
             )
         else:
             kind, what = problem
-            what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
+            if connection.body_bytes or kind != "stream":  # that nothing came is what the stream itself says
+                what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
             self._tally.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
         self._load.next(self)
 
@@ -286,12 +287,12 @@ async def _problem_of_status(expect: Expectation, response: httpx.Response, enco
 
 def _nothing_came(stream: Stream) -> tuple[str, str]:
     assert stream.lasts_ns is not None
-    return "stream", f"none of the {plural(stream.each)} came within {format_duration(stream.lasts_ns)}"
+    return "stream", f"{counted(stream.each, 0)} came within {format_duration(stream.lasts_ns)}"
 
 
 def _after(times: StreamTimes, each: Each) -> str:
     """Returns how far a stream had come that broke off."""
-    return f", after {times.count:,} {plural(each)}"
+    return f", after {counted(each, times.count)}"
 
 
 # --- in journeys

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.units import format_bytes, format_duration, parse_size_bytes
 
-__all__ = ("EVENT", "LINE", "Each", "Stream", "parse_each", "plural", "why_ended_early", "why_unfit")
+__all__ = ("EVENT", "LINE", "Each", "Stream", "counted", "parse_each", "plural", "why_ended_early", "why_unfit")
 
 Each = str | int
 """What a piece is: `EVENT`, `LINE`, or so many bytes."""
@@ -68,6 +68,12 @@ def parse_each(value: object) -> Each:
 def plural(each: Each) -> str:
     """Returns what several pieces are called: `events`, `pieces of 64 KiB`."""
     return f"pieces of {format_bytes(each)}" if isinstance(each, int) else f"{each}s"
+
+
+def counted(each: Each, count: int) -> str:
+    """Returns so many pieces in words: `1 event`, `no piece of 64.0 KiB`."""
+    one = f"piece of {format_bytes(each)}" if isinstance(each, int) else each
+    return f"{count or 'no'} {one}" if count < 2 else f"{count:,} {plural(each)}"
 
 
 def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:

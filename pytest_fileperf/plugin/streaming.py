@@ -17,6 +17,11 @@ STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 """The keywords of `stream` that no other verb has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
 """How many streams end in a second, and how long they take, is what the test asks for: their events tell more."""
+_OF_A_FEED = "a stream is of one request, and a feed makes many: read the streams of a feed in a journey"
+_UNIQUE = (
+    "a stream sends one request again and again, and what is unique makes another one of it each time: leave that out, "
+    "or read the stream in a journey"
+)
 _T = TypeVar("_T")
 
 
@@ -34,7 +39,7 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         stream = Stream(operation=call.work, each=EVENT if each is None else each, events=events, lasts_ns=lasts_ns)
         problems += _problems_of(stream)
     elif call.work is not None:
-        problems.append("a stream is of one request, and this is of many: measure streams of a feed by a journey")
+        problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
     return replace(
         call,
         work=None if problems else stream,

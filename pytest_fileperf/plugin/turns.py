@@ -32,7 +32,9 @@ class Turn:
 class Turns:
     """The line of measurements of a session: gathered in one test, or called in threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
+        """`patience_s` is for how long one that can begin waits for one whose thread has not begun."""
+        self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
         self._running: Turn | None = None
@@ -70,7 +72,7 @@ class Turns:
             self.leave(turn)
 
     def _wait(self, turn: Turn, given_up: Event | None) -> None:
-        patient_until_s, has_waited = time.monotonic() + _PATIENCE_S, False
+        patient_until_s, has_waited = time.monotonic() + self._patience_s, False
         with self._changed:
             turn.can_begin = True
             while (before := self._before(turn, patient=time.monotonic() < patient_until_s)) is not None:

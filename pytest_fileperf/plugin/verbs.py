@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
@@ -72,8 +73,9 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures requests of any method.
 
         `url` is a path on the server under test. The keywords are httpx's own request arguments (`params`, `headers`,
-        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), what a good answer is
-        (`expect_status`, `expect_bytes`, `expect_body`), and every key of the marker. `RequestKeywords` describes each.
+        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), which requests there
+        are (`feed`, `order`, `seed`, `per_connection`), what a good answer is (`expect_status`, `expect_bytes`,
+        `expect_body`), and every key of the marker. `RequestKeywords` describes each.
         """
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
@@ -130,7 +132,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
     def _measure(self, call: VerbCall) -> Capacity:
         __tracebackhide__ = True
-        return self._measuring.capacity(call)
+        return self._measuring.capacity(_of_capacity(call))
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
@@ -138,10 +140,15 @@ class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
-        given_up = threading.Event()
+        call, given_up = _of_capacity(call), threading.Event()
         return self._measuring.to_be_awaited(
             call, _in_thread(self._measuring.capacity, self._measuring, call, given_up), given_up
         )
+
+
+def _of_capacity(call: VerbCall) -> VerbCall:
+    """Returns the call with the name that messages have of it: `capacity GET /`."""
+    return replace(call, where=f"capacity {call.where}")
 
 
 class FilePerf(_Verbs["Measurement"]):

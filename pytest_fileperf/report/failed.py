@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pytest_fileperf.judge.result import FailedTest
@@ -31,9 +32,12 @@ def where_failed(test: FailedTest) -> str:
 
 
 def first_line(test: FailedTest) -> str:
-    """Returns the first line of what it said."""
+    """Returns the first line of what it said; with the error where that follows it, after the place in the code."""
     lines = test.message.strip().splitlines()
-    return plain(lines[0]) if lines else ""
+    if not lines:
+        return ""
+    error = next((line for line in lines[1:] if re.match(r"  \S", line)), "") if lines[0].endswith(":") else ""
+    return plain(f"{lines[0]} {error.strip()}".rstrip())
 
 
 def failed_lines(failed: Sequence[FailedTest]) -> list[str]:

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.stream import EVENT, LINE, Each, Stream, parse_each, plural, why_ended_early, why_unfit
+from pytest_fileperf.plan.stream import (
+    EVENT,
+    LINE,
+    Each,
+    Stream,
+    counted,
+    parse_each,
+    plural,
+    why_ended_early,
+    why_unfit,
+)
 from pytest_fileperf.plan.work import in_smoke
 
 SECOND = 1_000_000_000
@@ -76,3 +86,11 @@ def test_a_smoke_run_reads_a_few_events_of_streams_that_end_by_time() -> None:
     assert in_smoke(replace(STREAM, lasts_ns=SECOND)) == replace(STREAM, lasts_ns=SECOND, events=3)
     assert in_smoke(STREAM) is STREAM
     assert in_smoke(STREAM.operation) is STREAM.operation
+
+
+@pytest.mark.parametrize(
+    "each,count,text",
+    [(EVENT, 0, "no event"), (EVENT, 1, "1 event"), (LINE, 1_200, "1,200 lines"), (65536, 1, "1 piece of 64.0 KiB")],
+)
+def test_pieces_are_counted_in_words(each: Each, count: int, text: str) -> None:
+    assert counted(each, count) == text

@@ -84,8 +84,10 @@ def test_what_failed_otherwise_is_in_every_file(
     assert "conections" in failed["test_wrong_key"][2]
     text = (project.path / "run.md").read_text(encoding="utf-8")
     assert text.startswith("## Load tests: 5 measured, 2 FAILED; 5 tests failed for other reasons; smoke: ")
-    assert "- `test_it.py::test_setup` failed: setup fill failed on in-process (uvloop):\n" in text
-    assert "OSError: no such table: items" in text
+    assert (
+        "- `test_it.py::test_setup` failed: setup fill failed on in-process (uvloop): OSError: no such table: items\n"
+        in text
+    )
     issues: Any = json.loads((project.path / "quality.json").read_text(encoding="utf-8"))
     assert {issue["check_name"] for issue in issues} == {"fileperf FAILED"}
     assert len(issues) == 7

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_fileperf import payload
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.stream import Stream
 from pytest_fileperf.plugin.streaming import STREAM_GATE, stream_from
@@ -121,6 +122,8 @@ def test_every_mistake_is_named_at_once() -> None:
     [
         ({"events": 5, "expect_bytes": 10}, "expect_bytes is of the whole answer, and events ends the stream before"),
         ({"listen_for": 1, "expect_body": b"a"}, "expect_body is of the whole answer, and listen_for ends the stream"),
+        ({"content": payload("1KiB", unique=True)}, "and what is unique makes another one of it each time"),
+        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream is of one request, and a feed makes many"),
         ({"method": "HEAD"}, "a HEAD request has an answer without a body"),
     ],
 )

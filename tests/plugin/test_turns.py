@@ -12,7 +12,7 @@ from pytest_fileperf.plugin.turns import Turns
 
 
 def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
-    turns, done, running = Turns(), list[int](), Event()
+    turns, done, running = Turns(patience_s=60), list[int](), Event()
     drawn = [turns.draw("test_it", f"GET /{number}") for number in range(5)]
 
     def measure(number: int) -> None:
@@ -38,7 +38,7 @@ def test_one_alone_waits_for_nobody() -> None:
 
 
 def test_one_whose_thread_never_begins_is_overtaken() -> None:
-    turns = Turns()
+    turns = Turns(patience_s=0.05)
     turns.draw("test_it", "GET /never")
     with turns.taken(turns.draw("test_it", "GET /")):
         pass
