@@ -58,6 +58,8 @@ def tell_difference(
 ) -> str:
     """Returns in words how a part of the test's app differs from that of the other one."""
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
+    # Before they are cut, so that no part of a password is left.
+    mine, theirs = (tuple(map(_without_passwords, entries)) for entries in (mine, theirs))
     differing = [
         tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
     ]

@@ -456,7 +456,10 @@ def test_differences_in_words(part: tuple[str, str], mine: tuple[str, ...], thei
 
 def test_another_password_is_seen_as_another_one_and_not_told() -> None:
     part = ("", "state.pool")
-    mine, theirs = (f"Pool(url='postgres://u:{password}@h/db')" for password in ("test(pw", "test(xw"))
+    mine, theirs = (
+        f"Pool(size=10, name='the pool of the app', url='postgres://u:{password}@h/db')"
+        for password in ("test(pw", "test(xw")
+    )
     told = tell_difference(part, (mine,), (theirs,))
     assert not any(password in told for password in ("pw", "xw"))
     ours, _, server = told.partition(", the one that the server imports")
