@@ -30,6 +30,8 @@ _IN_QUERY = "/:@!$'()*,;~"
 class Place(Enum):
     """Where a field stands, and so how its value is written there."""
 
+    PATH_START = auto()
+    """At the beginning of the path, where a slash of its own would make the value a host."""
     PATH = auto()
     QUERY = auto()
     """In the text of the URL."""
@@ -56,18 +58,28 @@ Fill: TypeAlias = Callable[[Place, str], object]
 
 def url_text(place: Place, value: object) -> str:
     """Returns a value as it is written in the path, the query or the `params` of a URL."""
-    if place is Place.PATH:
-        return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(str(value), safe=_IN_PATH))
+    if place in (Place.PATH, Place.PATH_START):
+        text = str(value) if place is Place.PATH else str(value).lstrip("/")
+        return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(text, safe=_IN_PATH))
     return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
 
 
 def filled(operation: Operation, fill: Fill) -> Operation:
     """Returns the request with all of its fields filled in."""
     path, mark, query = operation.url.partition("?")
-    url = _text(path, Place.PATH, fill) + mark + _text(query, Place.QUERY, fill)
+    url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
     arguments = {name: _argument(name, value, fill, is_multipart) for name, value in operation.arguments.items()}
     return replace(operation, url=url, arguments=arguments)
+
+
+def _path(path: str, fill: Fill) -> str:
+    """Returns the path with its fields filled in; it begins with a slash where it begins with a field."""
+    below = path.removeprefix("/")
+    start = _FIELD.match(below)
+    if start is None:
+        return _text(path, Place.PATH, fill)
+    return f"/{fill(Place.PATH_START, start[1])}{_text(below[start.end() :], Place.PATH, fill)}"
 
 
 def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> object:

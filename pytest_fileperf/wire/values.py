@@ -51,6 +51,7 @@ def _url(value: object) -> bytes:
 
 _WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
     None: _url,
+    Place.PATH_START: lambda value: url_text(Place.PATH_START, value).encode(),
     Place.PATH: lambda value: url_text(Place.PATH, value).encode(),
     Place.QUERY: lambda value: url_text(Place.QUERY, value).encode(),
     Place.PARAMS: lambda value: str(httpx.QueryParams({"": str(value)}))[1:].encode(),

@@ -235,6 +235,13 @@ def test_a_file_has_the_same_type_whatever_its_name() -> None:
     assert types == [b"application/octet-stream"] * 2
 
 
+@pytest.mark.parametrize("value", ["/a", "//a", "a/b", "http://there/a", "a:b", "?a", ".."])
+@pytest.mark.parametrize("url", ["{id}", "/{id}", "{id}/x?q={id}"])
+def test_a_value_at_the_start_of_the_path_names_no_host(url: str, value: str) -> None:
+    check(recipe("GET", url), {"id": (value,)})
+    assert request(Requests(recipes=(recipe("GET", url),), columns={"id": (value,)}).operation(0, "")).url.port == 8000
+
+
 @pytest.mark.parametrize("value", [".", "..", "../x", "a/../b", "a/.", "/..", "..a", "a..", "a.b", "...", ""])
 def test_dots_in_a_path_lead_nowhere_else(value: str) -> None:
     column = {"id": (value,)}
