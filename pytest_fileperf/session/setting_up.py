@@ -167,13 +167,29 @@ def _is_async(step: Step) -> bool:
     return inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
 
 
+@contextmanager
+def _staying(title: str) -> Iterator[None]:
+    """Raises what leaves by another way than an error as an error: `sys.exit`, and a skip in a teardown."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"it called sys.exit({error.code!r})").with_traceback(error.__traceback__) from None
+    except BaseException as error:
+        # pytest's, by its name: only the plugin imports pytest.
+        if title.startswith("teardown ") and type(error).__name__ == "Skipped":
+            said = f"it skipped a test that has measured ({error}): skip in the setup, or in the test"
+            raise RuntimeError(said).with_traceback(error.__traceback__) from None
+        raise
+
+
 def _async(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     async def called() -> object:
         _RUNNING.set(title)  # in the context of this task
         limit = asyncio.timeout(limit_s)
         try:
             async with limit, server.client(timeout=limit_s) as client:
-                return await cast("Awaitable[object]", step(client, *values))
+                with _staying(title):
+                    return await cast("Awaitable[object]", step(client, *values))
         except TimeoutError:
             if limit.expired():
                 raise _LateError from None
@@ -187,7 +203,7 @@ def _async(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     def called() -> object:
         _RUNNING.set(title)  # in the context of this thread
-        with server.sync_client(timeout=limit_s) as client:
+        with server.sync_client(timeout=limit_s) as client, _staying(title):
             return step(client, *values)
 
     return _in_a_thread(called, limit_s)

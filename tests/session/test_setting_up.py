@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import sys
 import time
+from collections import abc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -155,6 +157,48 @@ def test_a_failure_is_told_with_its_place_in_the_user_s_code_and_the_log(
     assert lines[-3].startswith("If that version lacks what the setup asks for, let the setup return without an error")
     assert lines[-2:] == ["last lines of its log:", "  | sqlite3.OperationalError: no such table: items"]
     assert sum(" in " in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(
+    "leave, said",
+    [
+        (lambda: sys.exit(3), "it called sys.exit(3)"),
+        (lambda: pytest.skip("why"), "it skipped a test that has measured (why)"),
+    ],
+    ids=["exit", "skip"],
+)
+def test_a_teardown_that_leaves_by_another_way_than_an_error_fails(
+    server: RunningServer, *, is_async: bool, leave: abc.Callable[[], object], said: str
+) -> None:
+    def leaving(client: httpx.Client) -> None:
+        leave()
+
+    async def leaving_in_async(client: httpx.AsyncClient) -> None:
+        leave()
+
+    step = leaving_in_async if is_async else leaving
+    with pytest.raises(SetupError) as raised, set_up(Steps(teardown=step), server):
+        pass
+    lines = str(raised.value).splitlines()
+    assert any(f"RuntimeError: {said}" in line for line in lines)
+    assert not any("setting_up.py" in line or "asyncio" in line for line in lines if __file__ not in line)
+    # The server of this process goes on.
+    with set_up(Steps(setup=in_plain), server) as value:
+        assert value
+
+
+def test_a_setup_that_calls_exit_fails_and_may_skip_the_test(server: RunningServer) -> None:
+    def leaving(client: httpx.Client) -> None:
+        sys.exit("no database")
+
+    def skipping(client: httpx.Client) -> None:
+        pytest.skip("no database")
+
+    with pytest.raises(SetupError, match=r"it called sys\.exit\('no database'\)"), set_up(Steps(setup=leaving), server):
+        pass
+    with pytest.raises(pytest.skip.Exception), set_up(Steps(setup=skipping), server):
+        pass
 
 
 def test_it_has_a_time_limit(server: RunningServer) -> None:
