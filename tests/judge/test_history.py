@@ -116,6 +116,7 @@ def test_an_hour_of_many_runs_does_not_end_the_memory_of_other_days(history: His
     assert len(files(tmp_path)) == MOST_FILES
 
 
+@pytest.mark.once  # many examples of plain arithmetic
 def test_runs_without_end_leave_a_memory_of_many_sessions(history: History, tmp_path: Path) -> None:
     for number in range(300):
         history.add({"rps": 0.01}, START_NS + number * HOUR_NS)

@@ -32,6 +32,7 @@ def test_objects_are_spread_but_those_named_flat_and_those_in_lists() -> None:
     ]
 
 
+@pytest.mark.once  # many examples of plain arithmetic
 @given(VALUES)
 def test_what_is_read_back_is_the_same_and_laid_out_the_same(value: object) -> None:
     text = laid_out(value)

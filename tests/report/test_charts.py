@@ -69,6 +69,7 @@ def test_only_what_says_something_is_drawn(recorded: Recording, titles: list[str
     assert titles_of(charts_of(result(recorded=recorded))) == titles
 
 
+@pytest.mark.once  # many examples of plain arithmetic
 @given(st.lists(st.integers(1_000, 10**10), min_size=20, max_size=400), st.floats(0.1, 99.99))
 def test_the_curve_of_percentiles_tells_each_of_them(latencies_ns: list[int], percent: float) -> None:
     histogram = Histogram.of(latencies_ns)
@@ -77,7 +78,7 @@ def test_the_curve_of_percentiles_tells_each_of_them(latencies_ns: list[int], pe
     trace = trace_of(chart_of(shown, "Latency by percentile"), "latency")
     assert len(trace["x"]) <= MOST_POINTS + 2
     place = 100 / (100 - percent)
-    # Between two points of the curve, which may stand for many steps, lies the value itself. A step that is at this very
+    # Between two points of the curve, which may stand for many steps, lies the value itself. A step at this very
     # percentile may be on either side of it.
     steps = [y for x, y in zip(trace["x"], trace["y"], strict=True) if x <= place * 0.9999]
     following = next((y for x, y in zip(trace["x"], trace["y"], strict=True) if x > place * 1.0001), trace["y"][-1])
