@@ -69,7 +69,7 @@ class _Options:
 def reference_text() -> str:
     """Returns the page."""
     keywords = PACKAGE / "plugin" / "keywords.py"
-    marker = documented(keywords, "MarkerKeys")
+    marker = documented(keywords, "_Judged") | documented(keywords, "MarkerKeys")
     request: dict[str, str] = {}
     for name in ("_Recipe", "FeedKeywords", "_Ordering"):
         request |= documented(keywords, name)

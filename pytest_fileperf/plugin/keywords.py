@@ -51,7 +51,52 @@ _Request: TypeAlias = (
 ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
 
-class MarkerKeys(TypedDict, total=False):
+class _Judged(TypedDict, total=False):
+    """How what was measured is judged: limits, and the gate."""
+
+    min_rps: float | None
+    """The least requests per second."""
+    min_throughput: float | str | None
+    """The least bytes per second, both ways together: `"50MiB/s"`, or a number."""
+    max_p50: float | str | None
+    """The greatest median latency: `"80ms"`, or seconds."""
+    max_p75: float | str | None
+    """The greatest 75th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p90: float | str | None
+    """The greatest 90th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p95: float | str | None
+    """The greatest 95th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p99: float | str | None
+    """The greatest 99th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p999: float | str | None
+    """The greatest 99.9th percentile of the latencies: `"80ms"`, or seconds."""
+    max_mean: float | str | None
+    """The greatest mean latency: `"80ms"`, or seconds."""
+    max_latency: float | str | None
+    """The greatest latency of any request: `"80ms"`, or seconds."""
+    max_cpu_per_request: float | str | None
+    """The greatest CPU time of the server per request: `"400us"`, or seconds."""
+    max_rss: int | str | None
+    """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
+    min_event_rate: float | None
+    """The least events per second, of all streams together."""
+    max_first_event_p50: float | str | None
+    """The greatest median time to the first event of a stream: `"80ms"`, or seconds."""
+    max_first_event_p99: float | str | None
+    """The greatest 99th percentile of the times to the first event: `"80ms"`, or seconds."""
+    max_event_gap_p50: float | str | None
+    """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
+    max_event_gap_p99: float | str | None
+    """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
+    max_error_rate: float | str | None
+    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    tolerance: float | str | Mapping[str, float | str] | None
+    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
+    gate: Literal[False] | str | Collection[str] | None
+    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+
+
+class MarkerKeys(_Judged, total=False):
     """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
 
     connections: int | str | None
@@ -89,48 +134,8 @@ class MarkerKeys(TypedDict, total=False):
     text such as `"uvicorn:workers=2"` (default uvicorn)."""
     workers: int | str | None
     """How many worker processes of uvicorn or gunicorn (default 1)."""
-    min_rps: float | None
-    """The least requests per second."""
-    min_throughput: float | str | None
-    """The least bytes per second, both ways together: `"50MiB/s"`, or a number."""
-    max_p50: float | str | None
-    """The greatest median latency: `"80ms"`, or seconds."""
-    max_p75: float | str | None
-    """The greatest 75th percentile of the latencies: `"80ms"`, or seconds."""
-    max_p90: float | str | None
-    """The greatest 90th percentile of the latencies: `"80ms"`, or seconds."""
-    max_p95: float | str | None
-    """The greatest 95th percentile of the latencies: `"80ms"`, or seconds."""
-    max_p99: float | str | None
-    """The greatest 99th percentile of the latencies: `"80ms"`, or seconds."""
-    max_p999: float | str | None
-    """The greatest 99.9th percentile of the latencies: `"80ms"`, or seconds."""
-    max_mean: float | str | None
-    """The greatest mean latency: `"80ms"`, or seconds."""
-    max_latency: float | str | None
-    """The greatest latency of any request: `"80ms"`, or seconds."""
-    max_cpu_per_request: float | str | None
-    """The greatest CPU time of the server per request: `"400us"`, or seconds."""
-    max_rss: int | str | None
-    """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
-    min_event_rate: float | None
-    """The least events per second, of all streams together."""
-    max_first_event_p50: float | str | None
-    """The greatest median time to the first event of a stream: `"80ms"`, or seconds."""
-    max_first_event_p99: float | str | None
-    """The greatest 99th percentile of the times to the first event: `"80ms"`, or seconds."""
-    max_event_gap_p50: float | str | None
-    """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
-    max_event_gap_p99: float | str | None
-    """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
-    max_error_rate: float | str | None
-    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
     min_capacity: float | None
     """The least capacity, in requests per second: with `fileperf.capacity` only."""
-    tolerance: float | str | Mapping[str, float | str] | None
-    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
-    gate: Literal[False] | str | Collection[str] | None
-    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
     setup: Setup | None
     """What runs on each boot before it is loaded: an async function of an `httpx.AsyncClient`, or a plain one of an
     `httpx.Client`. What it returns is given to the teardown, and to a journey that takes a second argument."""
@@ -215,31 +220,11 @@ class StreamKeywords(RequestKeywords, total=False):
     """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""
 
 
-class JourneyPartKeywords(TypedDict, total=False):
-    """What a part of a load has of its own: its name, gate and limits. `MarkerKeys` describes those but the name."""
+class JourneyPartKeywords(_Judged, total=False):
+    """What a part of a load has of its own: its name, gate and limits."""
 
     name: str | None
     """What the part is called in all reports, and in `Measurement.parts`."""
-    gate: Literal[False] | str | Collection[str] | None
-    tolerance: float | str | Mapping[str, float | str] | None
-    min_rps: float | None
-    min_throughput: float | str | None
-    max_p50: float | str | None
-    max_p75: float | str | None
-    max_p90: float | str | None
-    max_p95: float | str | None
-    max_p99: float | str | None
-    max_p999: float | str | None
-    max_mean: float | str | None
-    max_latency: float | str | None
-    max_cpu_per_request: float | str | None
-    max_rss: int | str | None
-    min_event_rate: float | None
-    max_first_event_p50: float | str | None
-    max_first_event_p99: float | str | None
-    max_event_gap_p50: float | str | None
-    max_event_gap_p99: float | str | None
-    max_error_rate: float | str | None
 
 
 class PartKeywords(JourneyPartKeywords, _Recipe, total=False):
