@@ -16,6 +16,7 @@ from pytest_fileperf.report.annotations import code_quality
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
+from pytest_fileperf.versions.commit import project_name
 
 __all__ = ("write_files",)
 
@@ -58,7 +59,7 @@ def _write(path: Path, text: str) -> str:
 def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
     from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
 
-    document = benchmark_document(record, run_info())
+    document = benchmark_document(record, run_info(record.commit, project_name(Path.cwd())))
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)
     storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)

@@ -40,7 +40,7 @@ def record_of(
             "python": platform.python_version(),
         },
     )
-    if options.json is None and options.html is None:
+    if options.json is None and options.html is None and options.save is None:
         return record
     return replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
 

@@ -1,7 +1,7 @@
 """Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI and whatever else reads its JSON work on them.
 
-Storage layout, names, machine and commit facts, and the encoder are pytest-benchmark's own code, which need not be
-installed for anything else. Its fields hold:
+Storage layout, names, machine facts and the encoder are pytest-benchmark's own code, which need not be installed for
+anything else. Commit facts are ours, under its names: its own question to Git writes the index and runs hooks. Fields:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds, iterations      number of successful requests; 1
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 from pytest_benchmark.storage.file import FileStorage
-from pytest_benchmark.utils import get_commit_info, get_machine_id, get_tag, parse_save, safe_dumps
+from pytest_benchmark.utils import get_current_time, get_machine_id, parse_save, safe_dumps
 
 from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.files import write_text
@@ -44,6 +44,14 @@ __all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json",
 
 DEFAULT_STORAGE = "file://./.benchmarks"
 """pytest-benchmark's own default; relative to the current directory, as there."""
+_NO_COMMIT: Mapping[str, object] = {
+    "id": "unversioned",
+    "time": None,
+    "author_time": None,
+    "dirty": False,
+    "branch": "(unknown)",
+}
+"""What pytest-benchmark says where there is no version control."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +66,10 @@ class RunInfo:
     """pytest-benchmark's, whose format this is."""
 
 
-def run_info() -> RunInfo:
-    """Returns the facts about this machine, commit and moment; runs git or hg, and asks the system about its CPU.
+def run_info(commit: Mapping[str, object] | None, project: str) -> RunInfo:
+    """Returns the facts about this machine and moment, with those about the commit (`versions.commit`) and project.
 
-    They are what pytest-benchmark collects when none of its hooks is overridden.
+    They are what pytest-benchmark collects when none of its hooks is overridden. Asks the system about its CPU.
     """
     from datetime import UTC, datetime
 
@@ -70,7 +78,7 @@ def run_info() -> RunInfo:
 
     return RunInfo(
         machine=pytest_benchmark_generate_machine_info(),
-        commit=get_commit_info(),
+        commit={**(_NO_COMMIT if commit is None else commit), "project": project},
         created=datetime.now(UTC).isoformat(),
         version=__version__,
     )
@@ -108,7 +116,7 @@ def save_benchmarks(
     if not document["benchmarks"]:
         return None
     files = _file_storage(storage)
-    tag = get_tag() if name is None else _checked_name(name)
+    tag = _tag(document["commit_info"]) if name is None else _checked_name(name)
     taken = [int(path.name.split("_")[0]) for path in files.query("[0-9][0-9][0-9][0-9]_*")]
     path = Path(files.get(f"{max(taken, default=0) + 1:04}_{tag}.json"))
     write_text(path, benchmark_json(document))
@@ -125,6 +133,13 @@ def _file_storage(storage: str) -> FileStorage:
     except OSError as error:
         raise FilePerfError(f"cannot make the storage {directory}: {error.strerror or error}") from error
     return FileStorage(directory, logger=None, default_machine_id=get_machine_id())
+
+
+def _tag(commit: object) -> str:
+    """Returns commit and time, and whether there were changes, as pytest-benchmark names a run."""
+    facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
+    parts = (str(facts.get("id")), get_current_time(), *["uncommitted-changes"] * bool(facts.get("dirty")))
+    return "_".join(parts)
 
 
 def _checked_name(name: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.repository import find_repository
 
-__all__ = ("commit_info",)
+__all__ = ("commit_info", "project_name")
 
 
 def commit_info(directory: Path) -> dict[str, object] | None:
@@ -32,3 +33,17 @@ def commit_info(directory: Path) -> dict[str, object] | None:
         "dirty": bool(repository.answers("status", "--porcelain", "--untracked-files=no")),
         "branch": "(detached head)" if branch == "HEAD" else branch,
     }
+
+
+def project_name(directory: Path) -> str:
+    """Returns the name of the project in a directory: that of its remote repository, else of the directory.
+
+    Runs Git.
+    """
+    try:
+        repository = find_repository(directory)
+    except PlanError:
+        repository = None
+    remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
+    names = [part for part in re.split(r"[/:\s\\]|\.git", remote) if part]
+    return names[-1] if names else directory.name

@@ -180,14 +180,24 @@ def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatc
 @pytest.mark.everywhere
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    facts = run_info()
+    facts = run_info(None, "a project")
     path = save_benchmarks(benchmark_document(session_record([result()]), facts))
     assert path is not None
     assert re.fullmatch(r"\.benchmarks/[^/]+-CPython-3\.\d+-\d+bit/0001_unversioned_\d{8}_\d{6}\.json",
                         path.relative_to(tmp_path).as_posix())  # fmt: skip
     stored = json.loads(path.read_text())
     assert stored["machine_info"]["python_implementation"] == "CPython"
-    assert stored["commit_info"]["project"] == tmp_path.name
+    assert (stored["commit_info"]["id"], stored["commit_info"]["project"]) == ("unversioned", "a project")
+
+
+@pytest.mark.once
+def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Path) -> None:
+    path = save_benchmarks(
+        {**benchmark_document(session_record([result()]), INFO), "commit_info": {"id": "0123abc", "dirty": True}},
+        storage=str(tmp_path),
+    )
+    assert path is not None
+    assert re.fullmatch(r"0001_0123abc_\d{8}_\d{6}_uncommitted-changes\.json", path.name)
 
 
 @pytest.mark.everywhere

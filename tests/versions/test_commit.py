@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from versions.repositories import Repo, needs_git
 
-from pytest_fileperf.versions.commit import commit_info
+from pytest_fileperf.versions.commit import commit_info, project_name
 
 
 @pytest.fixture
@@ -60,3 +60,12 @@ def test_nothing_is_told_where_there_is_no_commit(repo: Repo, tmp_path: Path) ->
 def test_nothing_is_told_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit_info(tmp_path) is None
+
+
+@needs_git
+@pytest.mark.once
+def test_a_project_has_the_name_of_its_remote_repository_or_of_its_directory(repo: Repo, tmp_path: Path) -> None:
+    assert project_name(repo.top) == "project"
+    repo.git("remote", "add", "origin", "git@example.invalid:someone/files.git")
+    assert project_name(repo.top) == "files"
+    assert project_name(tmp_path) == tmp_path.name
