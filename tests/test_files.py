@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import stat
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from pytest_fileperf import files
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import put_text, write_text
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
 
 def test_the_file_holds_the_text_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -21,7 +28,7 @@ def test_the_file_holds_the_text_and_nothing_else_is_left(tmp_path: Path) -> Non
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no umask")
+@posix
 def test_others_may_read_it_as_the_umask_says(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     before = os.umask(0o022)
@@ -32,16 +39,94 @@ def test_others_may_read_it_as_the_umask_says(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     put_text(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        put_text(path, "\ud800")
     (tmp_path / "directory" / "full").mkdir(parents=True)
     with pytest.raises(OSError):
         put_text(tmp_path / "directory", "")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError):
+        put_text(path, "new")
     assert path.read_text() == "old"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.json", "directory"]
+
+
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_half_of_a_surrogate_pair_is_written_as_json_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    put_text(path, '["a\udc80\ud800"]')
+    assert path.read_bytes() == b'["a\\udc80\\ud800"]'
+    assert json.loads(path.read_bytes()) == ["a\udc80\ud800"]
+
+
+@posix
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, missing = tmp_path / "real" / "a.json", tmp_path / "real" / "new.json"
+    target.write_text("old")
+    inode = target.stat().st_ino
+    links = tmp_path / "a.json", tmp_path / "b.json"
+    links[0].symlink_to(target)
+    links[1].symlink_to("real/new.json")
+    for link in links:
+        write_text(link, "new")
+    assert all(link.is_symlink() for link in links)
+    assert target.read_text() == missing.read_text() == "new"
+    assert target.stat().st_ino != inode
+    assert sorted(item.name for item in target.parent.iterdir()) == ["a.json", "new.json"]
+
+
+@posix
+def test_a_link_to_a_device_stays_one(tmp_path: Path) -> None:
+    link = tmp_path / "nothing"
+    link.symlink_to(os.devnull)
+    write_text(link, "{}")
+    assert link.is_symlink()
+    assert stat.S_ISCHR(link.stat().st_mode)
+
+
+@posix
+def test_a_pipe_gets_all_of_the_text_and_stays_one(tmp_path: Path) -> None:
+    pipe, text = tmp_path / "pipe", "µ" * 500_000
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text(encoding="utf-8")))
+    reader.start()
+    write_text(pipe, text)
+    reader.join()
+    assert read == [text]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@posix
+def test_a_pipe_that_nobody_reads_is_an_error_and_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_READER_S", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(
+        FilePerfError, match=r"cannot write .*pipe: it is a pipe that nobody has read from for 0\.1 s; n"
+    ):
+        write_text(pipe, "{}")
+    idle = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(FilePerfError, match="nobody has read from"):
+        write_text(pipe, "x" * 500_000)
+    os.close(idle)
+
+
+@posix
+@pytest.mark.once
+def test_standard_output_that_is_a_file_keeps_what_was_printed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pytest_fileperf.files import write_text\n"
+        "print('before', flush=True); write_text(Path('/dev/stdout'), '{}\\n'); print('after')"
+    )
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True, timeout=30)
+    assert (tmp_path / "out").read_text() == "before\n{}\nafter\n"
 
 
 @pytest.mark.parametrize("place", ["a file/run.json", "a directory"])
@@ -54,9 +139,6 @@ def test_a_path_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, 
 
 
 def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(os, "fsync", full)
     path = tmp_path / "run.json"
     with pytest.raises(FilePerfError) as raised:
