@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 
+from pytest_fileperf.drive.client_slot import Sent
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
-from pytest_fileperf.drive.slots import Sent
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.wire.request import LoadClient
 

@@ -10,9 +10,10 @@ from typing import NoReturn, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.client_slot import ClientSlot
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
 from pytest_fileperf.drive.opening import open_all
-from pytest_fileperf.drive.slots import ClientSlot, Draw, ReplaySlot, VaryingSlot
+from pytest_fileperf.drive.slots import Draw, ReplaySlot, VaryingSlot
 from pytest_fileperf.drive.streams import StreamSlot, watch_answers
 from pytest_fileperf.drive.user import Client
 from pytest_fileperf.drive.ways import MixSlot, Way, request_bytes, ways_of

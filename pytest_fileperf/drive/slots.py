@@ -1,4 +1,4 @@
-"""The two kinds of work: a compiled request replayed on a warm connection, and any code on an httpx client."""
+"""Slots that replay: a compiled request, or another one each time, is sent again and again on a warm connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import httpx
 
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import Turns
-from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.wire.connection import Connection
@@ -21,19 +20,12 @@ from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import WireRequest
 from pytest_fileperf.wire.templates import Row
 
-__all__ = (
-    "Aim",
-    "ClientSlot",
-    "Draw",
-    "ReplaySlot",
-    "Sent",
-    "VaryingSlot",
-)
+__all__ = ("RECONNECT_PAUSE_S", "Aim", "Draw", "ReplaySlot", "VaryingSlot")
 
 STALE_NS = 1_000_000_000
 """A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
 uvicorn after 5 s), and a busy server may close one although the next request is there already."""
-_RECONNECT_PAUSE_S = 0.05
+RECONNECT_PAUSE_S = 0.05
 """Time before a server that refused a connection is asked again: not in a busy loop."""
 
 
@@ -120,7 +112,7 @@ class ReplaySlot:
             self._connection = await self._connect()
         except httpx.TransportError as error:
             self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
-            await asyncio.sleep(_RECONNECT_PAUSE_S)
+            await asyncio.sleep(RECONNECT_PAUSE_S)
             self._load.next(self)
         else:
             self._connection.start(self._request, self)
@@ -219,154 +211,3 @@ class VaryingSlot(ReplaySlot):
                 self._expect, self._good_head = aim.expect, None
                 self._digest = hashlib.sha256() if aim.expect.sha256 else None
         super().start(due_ns)
-
-
-class Sent:
-    """What one call of a journey or operation has sent and received."""
-
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "due_ns",
-        "first_byte_ns",
-        "paused_first_ns",
-        "problem",
-        "status",
-        "tally",
-    )
-
-    def __init__(self, tally: Tally, due_ns: int | None = None) -> None:
-        self.tally = tally
-        """What counts it."""
-        self.due_ns = due_ns
-        """When it was due in an open loop."""
-        self.status: int | None = None
-        """The status of the last answer, or the first status from 500 on."""
-        self.first_byte_ns: int | None = None
-        """When the first answer's head was there."""
-        self.paused_first_ns = 0
-        """How long its client had paused until then, since it was made."""
-        self.bytes_sent = 0
-        self.bytes_received = 0
-        self.problem: tuple[str, str] | None = None
-        """Kind and example of a failure that raised nothing."""
-
-
-class ClientSlot:
-    """Runs a coroutine function on an httpx client of its own, again and again."""
-
-    def __init__(
-        self,
-        *,
-        load: Turns,
-        tally: Tally,
-        client: Client,
-        call: Callable[[Client, Sent], Awaitable[object]],
-        unchecked: bool,
-    ) -> None:
-        """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
-        self._load = load
-        self._tally = tally
-        self._client = client
-        self._call = call
-        self._unchecked = unchecked
-        self._sent = Sent(tally)
-        self._responses: list[httpx.Response] = []
-        self._task: asyncio.Task[None] | None = None
-        self._pause: asyncio.TimerHandle | None = None
-        self._started_ns: int | None = None
-        self._due_ns: int | None = None
-        self._expired = False
-        self._paused_before_ns = 0
-        """How long the client had paused before this call."""
-        client.event_hooks["response"].append(self._on_response)
-
-    def start(self, due_ns: int | None) -> None:
-        """Starts the coroutine."""
-        self._due_ns = due_ns
-        self._started_ns = None  # a task cancelled before its first step would never say that it has ended
-        self._task = asyncio.create_task(self._run())
-
-    def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant; its pauses do not count, up to as long a time."""
-        if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
-            return
-        paused_ns = min(self._client.paused_ns - self._paused_before_ns, self._load.timeout_ns)
-        if self._started_ns + paused_ns < started_before_ns:
-            self._expired = True
-            self._task.cancel()
-
-    async def aclose(self) -> None:
-        """Ends what is under way and closes the client."""
-        if self._pause is not None:
-            self._pause.cancel()
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self._client.aclose()
-
-    async def _on_response(self, response: httpx.Response) -> None:
-        sent = self._sent
-        if sent.first_byte_ns is None:
-            sent.first_byte_ns = monotonic_ns()
-            sent.paused_first_ns = self._client.paused_ns
-        if sent.status is None or sent.status < 500:
-            sent.status = response.status_code
-        self._responses.append(response)
-
-    async def _run(self) -> None:
-        sent = self._sent = Sent(self._tally, self._due_ns)
-        self._responses = []
-        self._expired = False
-        self._paused_before_ns = self._client.paused_ns
-        started_ns = self._started_ns = monotonic_ns()
-        try:
-            await self._call(self._client, sent)
-        except asyncio.CancelledError:
-            if self._expired:
-                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
-            elif self._task is not None and self._task.cancelling():
-                raise
-            else:
-                what = "it awaited something that was cancelled"
-                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
-        except Exception as error:  # the user's code may raise anything; each failure is a sample
-            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
-            if isinstance(error, httpx.ConnectError):
-                self._pause = asyncio.get_running_loop().call_later(_RECONNECT_PAUSE_S, self._load.next, self)
-                return
-        else:
-            self._finished(sent, started_ns)
-        self._load.next(self)
-
-    def _finished(self, sent: Sent, started_ns: int) -> None:
-        paused_ns = self._client.paused_ns - self._paused_before_ns
-        ended_ns, problem = monotonic_ns(), sent.problem
-        if problem is None and self._unchecked and (sent.status or 0) >= 500:
-            problem = f"status {sent.status}", f"answer {sent.status}"
-        if problem is None and ended_ns - started_ns - paused_ns > self._load.timeout_ns:
-            problem = "timeout", self._load.too_late
-        if problem is not None:
-            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
-            return
-        first_ns = sent.first_byte_ns or ended_ns
-        if paused_ns:
-            sent.tally.pause(paused_ns)
-            first_ns -= sent.paused_first_ns - self._paused_before_ns if sent.first_byte_ns else paused_ns
-            if self._due_ns is None:
-                # As if it had begun later, so that it still ends when it did.
-                started_ns, first_ns = started_ns + paused_ns, first_ns + paused_ns
-            else:
-                ended_ns -= paused_ns  # it was due when it was
-        for response in self._responses:
-            sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
-            sent.bytes_received += response.num_bytes_downloaded
-        sent.tally.success(
-            started_ns,
-            first_ns,
-            ended_ns,
-            sent.status or 0,
-            sent.bytes_sent,
-            sent.bytes_received,
-            self._due_ns,
-        )

@@ -10,9 +10,10 @@ from time import monotonic_ns
 import httpx
 
 from pytest_fileperf.drive.calls import body_of, sending
+from pytest_fileperf.drive.client_slot import Sent
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
 from pytest_fileperf.drive.loop import Turns
-from pytest_fileperf.drive.slots import ReplaySlot, Sent
+from pytest_fileperf.drive.slots import ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import httpx
 
 from pytest_fileperf.drive.calls import operation_call
+from pytest_fileperf.drive.client_slot import Sent
 from pytest_fileperf.drive.loop import Slot, Turns
-from pytest_fileperf.drive.slots import Aim, Draw, Sent, VaryingSlot
+from pytest_fileperf.drive.slots import Aim, Draw, VaryingSlot
 from pytest_fileperf.drive.streams import stream_call
 from pytest_fileperf.drive.user import Client
 from pytest_fileperf.errors import PlanError
