@@ -15,16 +15,9 @@ from time import monotonic_ns
 
 import httpx
 
+from pytest_fileperf.wire.chunks import ChunkedReader
 from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
-from pytest_fileperf.wire.framing import (
-    CHUNKED,
-    UNTIL_CLOSE,
-    ChunkedReader,
-    DisconnectedError,
-    ResponseHead,
-    checked_partial_head,
-    head_end,
-)
+from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, DisconnectedError, HeadReader, ResponseHead
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 from pytest_fileperf.wire.templates import Row
@@ -47,13 +40,13 @@ class Connection:
         "_exchange",
         "_fd",
         "_head",
+        "_heads",
         "_known",
         "_last",
         "_left",
         "_loop",
         "_method_is_head",
         "_paused",
-        "_pending",
         "_plain",
         "_recv_into",
         "_repeatable",
@@ -88,7 +81,7 @@ class Connection:
         self._plain = not isinstance(sock, ssl.SSLSocket)
         self._exchange: Exchange | None = None
         self._head: ResponseHead | None = None
-        self._pending = b""
+        self._heads = HeadReader(scratch.heads)
         self._chunks: ChunkedReader | None = None
         self._left = 0
         self._discard = True
@@ -180,7 +173,7 @@ class Connection:
             if skips:
                 self._skipped(received)
             elif self._head is None:
-                if self._known is None or received > KNOWN_BYTES or self._pending:
+                if self._known is None or received > KNOWN_BYTES or self._heads.partial:
                     self._take_head(received)
                 else:
                     self._take_start(received, self._known)
@@ -226,20 +219,9 @@ class Connection:
     def _take_head(self, received: int) -> None:
         if not self.first_byte_ns:
             self.first_byte_ns = self.ended_ns
-        data: bytes | bytearray = self._scratch.buffer
-        view = self._scratch.view
-        if self._pending:
-            data = self._pending + bytes(view[:received])
-            view, received = memoryview(data), len(data)
-            self._pending = b""
-        start = 0
-        while (end := head_end(data, start, received)) > 0:
-            head = self._scratch.heads.get(bytes(view[start:end]))
-            if not head.informational:
-                self._begin_body(head, view[end:received])
-                return
-            start = end
-        self._pending = checked_partial_head(bytes(view[start:received]))
+        found = self._heads.feed(self._scratch.buffer, received)
+        if found is not None:
+            self._begin_body(*found)
 
     def _begin_body(self, head: ResponseHead, rest: memoryview) -> None:
         self._head = head

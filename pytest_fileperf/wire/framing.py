@@ -1,4 +1,4 @@
-"""Where an HTTP/1.1 response begins and ends: its head, and a body by length, by chunks or until the connection closes.
+"""The heads of HTTP/1.1 responses: where one ends, what it says, and how its body ends.
 
 Knows bytes only; sockets belong to `connection`. Heads are parsed by httptools, once for each distinct head: the heads
 of a load differ only when the server's `date` moves on, so a replayed request costs one dictionary look-up.
@@ -7,7 +7,6 @@ of a load differ only when the server's `date` moves on, so a replayed request c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import httptools
@@ -16,24 +15,22 @@ import httpx
 __all__ = (
     "BODYLESS_STATUSES",
     "CHUNKED",
+    "MAX_HEAD_BYTES",
     "UNTIL_CLOSE",
-    "ChunkedReader",
     "DisconnectedError",
     "HeadCache",
+    "HeadReader",
     "ResponseHead",
-    "checked_partial_head",
-    "head_end",
 )
 
 CHUNKED = -1
 UNTIL_CLOSE = -2
 """Body lengths that are not a number of bytes."""
 
-_MAX_HEAD_BYTES = 100 * 1024
+MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, at the limit that httpx's own transport has."""
 
 _CACHED_HEADS = 1024
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,19}")
 BODYLESS_STATUSES = frozenset((204, 304))
 
@@ -92,6 +89,58 @@ class HeadCache:
         return head
 
 
+class HeadReader:
+    """Finds the final head of an answer in what is read, however that is cut. Informational heads are left out."""
+
+    __slots__ = ("_heads", "partial")
+
+    def __init__(self, heads: HeadCache) -> None:
+        self._heads = heads
+        self.partial = bytearray()
+        """The start of a head whose end has not come yet."""
+
+    def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
+        """Takes what was read; returns the final head and what follows it, or None for "more".
+
+        Raises httpx.RemoteProtocolError.
+        """
+        data, end, looked_at = buffer, received, 0
+        if self.partial:
+            # Only what is new can hold the blank line, but for its first two bytes.
+            looked_at = max(0, len(self.partial) - 2)
+            data = self.partial
+            data += memoryview(buffer)[:received]
+            end = len(data)
+            self.partial = bytearray()
+        start, view = 0, memoryview(data)
+        while (stop := _head_end(data, looked_at, end)) > 0:
+            head = self._heads.get(bytes(view[start:stop]))
+            if not head.informational:
+                return head, view[stop:end]
+            start = looked_at = stop
+        self.partial = _checked_start(data if data is not buffer and not start else bytearray(view[start:end]))
+        return None
+
+
+def _head_end(data: bytearray, start: int, end: int) -> int:
+    """Returns where a head ends, blank line included, between two places of the data; 0 where it goes on after them.
+
+    Its lines may end in LF alone. The earliest end counts: a body may have another one.
+    """
+    blank = data.find(b"\n\r\n", start, end)
+    bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
+    return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0
+
+
+def _checked_start(data: bytearray) -> bytearray:
+    """Returns the start of a head; raises httpx.RemoteProtocolError when it cannot become one."""
+    if not data.startswith(b"HTTP/"[: len(data)]):
+        raise httpx.RemoteProtocolError(f"this is no HTTP/1 response: {bytes(data[:40])!r}")
+    if len(data) > MAX_HEAD_BYTES:
+        raise httpx.RemoteProtocolError(f"the response head is longer than {MAX_HEAD_BYTES} bytes")
+    return data
+
+
 class _HeadEvents:
     """Collects what httptools finds in a head."""
 
@@ -140,25 +189,6 @@ def _parse_head_as_httpx_does(raw: bytes) -> ResponseHead:
     return _head(event.status_code, bytes(event.reason), event.http_version.decode(), headers)
 
 
-def head_end(data: bytes | bytearray, start: int, end: int) -> int:
-    """Returns where a head ends, blank line included, between two places of the data; 0 where it goes on after them.
-
-    Its lines may end in LF alone. The earliest end counts: a body may have another one.
-    """
-    blank = data.find(b"\n\r\n", start, end)
-    bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
-    return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0
-
-
-def checked_partial_head(data: bytes) -> bytes:
-    """Returns the start of a head; raises httpx.RemoteProtocolError when it cannot become one."""
-    if not data.startswith(b"HTTP/"[: len(data)]):
-        raise httpx.RemoteProtocolError(f"this is no HTTP/1 response: {data[:40]!r}")
-    if len(data) > _MAX_HEAD_BYTES:
-        raise httpx.RemoteProtocolError(f"the response head is longer than {_MAX_HEAD_BYTES} bytes")
-    return data
-
-
 def _head(status: int, reason: bytes, version: str, headers: tuple[tuple[bytes, bytes], ...]) -> ResponseHead:
     return ResponseHead(
         status=status,
@@ -197,76 +227,3 @@ def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
     if lengths or not _CONTENT_LENGTH.fullmatch(length):
         raise httpx.RemoteProtocolError("bad or conflicting content-length headers in the response")
     return int(length)
-
-
-class ChunkedReader:
-    """Finds the end of a chunked body and counts its content; hands out the content only when asked to."""
-
-    __slots__ = ("_after_data", "_line", "_trailers", "left", "received")
-
-    def __init__(self) -> None:
-        self.left = 0
-        """Bytes of the current chunk still to come."""
-        self.received = 0
-        """Bytes of content so far."""
-        self._line = b""
-        self._after_data = False
-        self._trailers = False
-
-    def skip(self, size_bytes: int) -> None:
-        """Counts so many bytes of the current chunk as received; at most `left`."""
-        self.left -= size_bytes
-        self.received += size_bytes
-
-    def feed(self, data: memoryview, deliver: Callable[[memoryview], object] | None) -> int:
-        """Reads on; returns how many bytes of `data` belonged to the body when it ended in them, or -1 for "more".
-
-        `deliver` is called with each piece of content. Raises httpx.RemoteProtocolError.
-        """
-        position, end = 0, len(data)
-        while position < end:
-            if self.left:
-                take = min(self.left, end - position)
-                if deliver is not None:
-                    deliver(data[position : position + take])
-                self.skip(take)
-                position += take
-                continue
-            # Lines are short: look at 64 bytes first and at everything only if that was not enough.
-            piece = bytes(data[position : position + 64])
-            stop = piece.find(b"\n")
-            if stop < 0 and end - position > 64:
-                piece = bytes(data[position:end])
-                stop = piece.find(b"\n")
-            if stop < 0:
-                self._line += piece
-                if len(self._line) > _MAX_HEAD_BYTES:
-                    raise httpx.RemoteProtocolError("a line in the chunked body is too long")
-                return -1
-            line = self._line + piece[:stop]
-            self._line = b""
-            position += stop + 1
-            if self._ends_with(line):
-                return position
-        return -1
-
-    def _ends_with(self, line: bytes) -> bool:
-        """Takes a line without its LF; returns whether it was the body's last."""
-        if self._after_data:
-            if line != b"\r":
-                raise httpx.RemoteProtocolError(f"a chunk is followed by {line[:20]!r} where a line end should be")
-            self._after_data = False
-            return False
-        if self._trailers:
-            if line == b"\r":
-                return True
-            if b":" not in line or line[:1] in b" \t:":
-                raise httpx.RemoteProtocolError(f"illegal trailer {line[:40]!r}")
-            return False
-        match = _CHUNK_SIZE.fullmatch(line)
-        if match is None:
-            raise httpx.RemoteProtocolError(f"illegal chunk size line {line[:40]!r}")
-        self.left = int(match[1], 16)
-        self._trailers = self.left == 0
-        self._after_data = self.left > 0
-        return False
