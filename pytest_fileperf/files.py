@@ -1,4 +1,4 @@
-"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes."""
+"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes. Locks for processes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import errno
 import os
 import select
 import stat
+import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_fileperf.errors import FilePerfError
 
-__all__ = ("MAKE_ROOM", "put_text", "write_text")
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = ("MAKE_ROOM", "locked", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
@@ -21,6 +28,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a file system that has no more room, for anybody or for this user."""
 _READER_S = 10.0
 """So long a pipe may be without a reader, or its reader may read nothing."""
+_PAUSE_S = 0.002
+"""Between two tries to open a pipe, or to lock: short, so that who waits gets its turn beside one who stores a lot."""
+_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
+"""Errors of a lock that somebody else has. With others the file system has no locks."""
 _STREAMS = (1, 2)
 """Standard output and standard error of this process."""
 
@@ -52,6 +63,35 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         remedy = "make room there, or name another path" if error.errno in _FULL else "name another path"
         raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
+
+
+@contextmanager
+def locked(path: Path, *, within_s: float) -> Iterator[None]:
+    """Holds the lock of this file, which is made and stays, against other processes and threads.
+
+    The system gives it back when a process ends, however it does. Where the file system has no locks there is none.
+    Raises TimeoutError where somebody else holds it for longer than this, and OSError where the file cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        until_s = time.monotonic() + within_s
+        while not _is_taken(file.fileno()):
+            if time.monotonic() > until_s:
+                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {within_s:g} s")
+            time.sleep(_PAUSE_S)
+        yield
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Takes the lock, which ends when the file is closed; returns False where somebody else has it."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _HELD
+    return True
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -93,7 +133,7 @@ def _opened(path: Path, *, waits: bool) -> int:
                 raise
             if time.monotonic() > until_s:
                 raise _nobody_reads() from error
-        time.sleep(0.02)
+        time.sleep(_PAUSE_S)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -122,7 +122,7 @@ def test_a_pipe_that_nobody_reads_is_an_error_and_no_hang(tmp_path: Path, monkey
 def test_standard_output_that_is_a_file_keeps_what_was_printed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from pytest_fileperf.files import write_text\n"
-        "print('before', flush=True); write_text(Path('/dev/stdout'), '{}\\n'); print('after')"
+        "print('before', flush=True); write_text(Path('/dev/fd/1'), '{}\\n'); print('after')"
     )
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True, timeout=30)

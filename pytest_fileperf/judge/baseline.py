@@ -9,6 +9,8 @@ History of the format
     2  An entry has `tree`, `precision` and `busy` too, and `packages` are all that were installed. Files of schema 1
        are read. Storing into one makes it a file of schema 2, in which older entries may lack what is new.
 
+Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file anew and adds its entry to it.
+
 Entries are sorted. Each begins with a line for each fact that a person reviews, and ends with the evidence, a line for
 each boot, so a diff shows what changed. Storing or removing an entry leaves the lines of others unchanged. The tree has
 a line of its own, by which `git log -S` finds the commit that brought it. A file that cannot be read is an error and is
@@ -19,23 +21,35 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.files import put_text
+from pytest_fileperf.files import locked, put_text
 from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.layout import laid_out
 from pytest_fileperf.judge.stored import mapping_in, whole_in
 
-__all__ = ("SCHEMA", "BaselineStore", "Entry", "Found")
+__all__ = ("LOCAL", "SCHEMA", "BaselineStore", "Entry", "Found", "keep_local")
 
 SCHEMA = 2
+LOCAL = ".local"
+"""What is of this machine alone, below the directory of the baselines. Git ignores it."""
+_LOCK_S = 30.0
+"""Storing takes milliseconds: who holds the lock for longer is stopped, or on a disk that hangs."""
 _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
+
+
+def keep_local(directory: Path) -> None:
+    """Makes the directory, which Git is to ignore, where it is not there. Raises OSError."""
+    ignored = directory / ".gitignore"
+    if not ignored.exists():
+        put_text(ignored, "*\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +103,12 @@ class BaselineStore:
         the old one. Raises BaselineError when the old file is damaged or too new, or the new one cannot be written.
         """
         path = self.path_of(module, environment)
-        stored = _read(path)
-        tests = dict(stored.tests) if stored else {}
-        tests[key] = entry_to_json(entry, summary_of)
-        content = {"environment": environment.to_json(), "module": module, "schema": SCHEMA}
-        _write(path, {**content, "tests": dict(sorted(tests.items()))})
+        with self._locked():
+            stored = _read(path)
+            tests = dict(stored.tests) if stored else {}
+            tests[key] = entry_to_json(entry, summary_of)
+            content = {"environment": environment.to_json(), "module": module, "schema": SCHEMA}
+            _write(path, {**content, "tests": dict(sorted(tests.items()))})
         return path
 
     def keys(self) -> Mapping[str, int]:
@@ -124,16 +139,33 @@ class BaselineStore:
         cannot be written.
         """
         removed = 0
-        for path, stored in self._files().items():
-            kept = {key: entry for key, entry in stored.tests.items() if key not in keys}
-            if len(kept) == len(stored.tests):
-                continue
-            if kept:
-                _write(path, {**stored.content, "tests": kept})
-            else:
-                _delete(path)
-            removed += len(stored.tests) - len(kept)
+        with self._locked():
+            for path, stored in self._files().items():
+                kept = {key: entry for key, entry in stored.tests.items() if key not in keys}
+                if len(kept) == len(stored.tests):
+                    continue
+                if kept:
+                    _write(path, {**stored.content, "tests": kept})
+                else:
+                    _delete(path)
+                removed += len(stored.tests) - len(kept)
         return removed
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps other runs from storing. Raises BaselineError where one of them does not end."""
+        with ExitStack() as held:
+            try:
+                keep_local(self.directory / LOCAL)
+                held.enter_context(locked(self.directory / LOCAL / "lock", within_s=_LOCK_S))
+            except TimeoutError as error:
+                raise BaselineError(
+                    f"another run has been storing baselines in {self.directory} for {_LOCK_S:g} s: "
+                    "end it, and run again"
+                ) from error
+            except OSError as error:
+                raise _not_written(self.directory, error) from error
+            yield
 
     def _files(self) -> dict[Path, _Stored]:
         found = {path: _read(path) for path in sorted(self.directory.glob(f"{_PROFILES}/*.json"))}
@@ -197,10 +229,7 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
     try:
         put_text(path, text)
     except OSError as error:
-        raise BaselineError(
-            f"baseline {path} cannot be written: {error.strerror or error}; "
-            "--fileperf-baselines=DIR names another directory"
-        ) from error
+        raise _not_written(path, error) from error
 
 
 def _delete(path: Path) -> None:
@@ -211,6 +240,13 @@ def _delete(path: Path) -> None:
             path.parent.rmdir()
     except OSError as error:
         raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
+
+
+def _not_written(path: Path, error: OSError) -> BaselineError:
+    return BaselineError(
+        f"baseline {path} cannot be written: {error.strerror or error}; "
+        "--fileperf-baselines=DIR names another directory"
+    )
 
 
 def _damaged(path: Path, reason: str) -> BaselineError:

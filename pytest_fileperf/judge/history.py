@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_fileperf.files import put_text
+from pytest_fileperf.judge.baseline import LOCAL, keep_local
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.stored import mapping_in, number_in, whole_in
@@ -32,7 +33,6 @@ MOST_FILES = 50
 """More are not kept: machines change, and so many sessions tell a spread to a tenth."""
 SPAN_NS = 4 * 3_600 * 10**9
 """Files that are less apart than this are of one session: what holds for one hour may not hold for the next day."""
-_LOCAL = ".local"
 _DIGITS = 4
 """Significant digits of a stored change."""
 _MOST_CHANGE = 20.0
@@ -44,7 +44,7 @@ class History:
 
     def __init__(self, directory: Path, environment: Environment) -> None:
         """`directory` is that of the baselines."""
-        self._local = directory / _LOCAL
+        self._local = directory / LOCAL
         self._directory = self._local / environment.profile
 
     def read(self) -> Steadiness:
@@ -64,9 +64,7 @@ class History:
         time_ns = time.time_ns() if at_ns is None else at_ns
         path = self._directory / f"{time_ns:020d}-{secrets.token_hex(4)}.json"
         with suppress(OSError):
-            ignored = self._local / ".gitignore"
-            if not ignored.exists():
-                put_text(ignored, "*\n")
+            keep_local(self._local)
             put_text(path, json.dumps({"schema": SCHEMA, "changes": shown}) + "\n")
             for old in _too_many(self._sessions()):
                 old.unlink(missing_ok=True)

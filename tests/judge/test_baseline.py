@@ -11,7 +11,7 @@ import pytest
 from judge.sides import MS
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.judge.baseline import SCHEMA, BaselineStore, Entry
+from pytest_fileperf.judge.baseline import LOCAL, SCHEMA, BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.measure.busy import Busy
@@ -262,8 +262,8 @@ def test_entries_are_removed_from_every_profile_and_nothing_empty_is_left(store:
     store.write("tests/test_other.py", "gone", ENTRY, HERE)
     store.write(MODULE, "gone", ENTRY, replace(HERE, cores=4))
     assert store.remove({"gone", "never stored"}) == 3
-    assert [path for path in store.directory.rglob("*") if path.is_file()] == [kept]
-    assert list(store.directory.iterdir()) == [kept.parent]
+    assert list(store.directory.rglob("*.json")) == [kept]
+    assert sorted(store.directory.iterdir()) == [store.directory / LOCAL, kept.parent]
     assert store.keys() == {"kept": 1}
     assert store.remove({"gone"}) == 0
 
