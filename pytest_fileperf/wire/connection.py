@@ -8,6 +8,8 @@ Its owner (`transport` or `drive`) decides when to send, how long to wait and wh
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import sys
@@ -37,8 +39,10 @@ class Connection:
         "_body",
         "_chunks",
         "_discard",
+        "_error_code",
         "_exchange",
         "_fd",
+        "_getsockopt",
         "_head",
         "_heads",
         "_known",
@@ -77,7 +81,9 @@ class Connection:
         self._repeatable = False
         self._recv_into = sock.recv_into
         self._send = sock.send
-        self._sender = Sender(loop, sock, self.fail)
+        self._getsockopt = sock.getsockopt
+        self._error_code = 0
+        self._sender = Sender(loop, sock, self.fail, self._cannot_send)
         self._plain = not isinstance(sock, ssl.SSLSocket)
         self._exchange: Exchange | None = None
         self._head: ResponseHead | None = None
@@ -110,8 +116,9 @@ class Connection:
                 sent = self._send(whole)
             except NOT_NOW:
                 sent = 0
-            except OSError:
-                return  # as httpx does: an answer may be there already; reading tells
+            except OSError as error:
+                self._cannot_send(error)
+                return
             if sent < len(whole):
                 self._sender.send_later(memoryview(whole)[sent:])
             return
@@ -182,8 +189,32 @@ class Connection:
         except httpx.RemoteProtocolError as error:
             self.fail(error)
             return
-        if not self._plain and not self.closed and self._sock.pending():  # type: ignore[attr-defined]
+        if self.busy and (code := self._getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            self._error_code = code
+            self._read_to_the_end()
+        elif not self._plain and not self.closed and self._sock.pending():  # type: ignore[attr-defined]
             self._loop.call_soon(self._readable_again)
+
+    def _read_to_the_end(self) -> None:
+        """Reads what has arrived before the connection broke, and fails where that is not the whole answer.
+
+        uvloop tells a reader once of bytes and a reset that arrive together, and never again.
+        """
+        while self._exchange is not None and not self._paused:
+            before_ns, self.ended_ns = self.ended_ns, 0
+            self._readable()
+            if not self.ended_ns:
+                self.ended_ns = before_ns
+                self.fail(self._broken())
+
+    def _cannot_send(self, error: OSError) -> None:
+        """Notes that the server takes no more. As in httpx, an answer may be there already: reading tells."""
+        self._error_code = error.errno or errno.ECONNRESET
+        self._known = None
+        self._loop.call_soon(self._read_to_the_end)
+
+    def _broken(self) -> httpx.ReadError:
+        return httpx.ReadError(os.strerror(self._error_code))
 
     def _readable_again(self) -> None:
         """Reads what TLS has decrypted already; the socket will not become readable for it."""
@@ -270,6 +301,8 @@ class Connection:
         self.ended_ns = monotonic_ns()
         if self._exchange is None:
             self.close()
+        elif self._error_code:
+            self.fail(self._broken())
         elif not self.first_byte_ns:
             self.fail(DisconnectedError("Server disconnected without sending a response."))
         elif self._head is not None and self._body == UNTIL_CLOSE:

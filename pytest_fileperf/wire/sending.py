@@ -24,13 +24,17 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 
 
 class Sender:
-    """Sends pieces in order, as fast as the socket takes them; `on_failure` hears when a file cannot be read."""
+    """Sends pieces in order, as fast as the socket takes them.
+
+    `on_failure` hears when a file cannot be read, `on_refusal` when the socket takes no more.
+    """
 
     __slots__ = (
         "_fd",
         "_gathers",
         "_loop",
         "_on_failure",
+        "_on_refusal",
         "_pieces",
         "_plain",
         "_sock",
@@ -44,6 +48,7 @@ class Sender:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         on_failure: Callable[[httpx.TransportError], None],
+        on_refusal: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -51,6 +56,7 @@ class Sender:
         self._plain = not isinstance(sock, ssl.SSLSocket)
         self._gathers = self._plain and hasattr(sock, "sendmsg")
         self._on_failure = on_failure
+        self._on_refusal = on_refusal
         self._steps = 0  # how often the socket has taken something
         self._pieces: deque[memoryview | FileSegment] = deque()
         self._waiting = False
@@ -96,6 +102,7 @@ class Sender:
         """
         self._pieces.clear()
         self._on_failure = lambda _: None
+        self._on_refusal = lambda _: None
         self._stop_waiting()
 
     def _go_on(self) -> None:
@@ -113,9 +120,9 @@ class Sender:
         except EOFError as error:
             self._on_failure(httpx.WriteError(str(error)))
             return
-        except OSError:
-            # As in httpx: the server takes no more, but its answer may be there already; reading tells.
+        except OSError as error:
             pieces.clear()
+            self._on_refusal(error)
         self._stop_waiting()
 
     def _send_memory(self) -> bool:

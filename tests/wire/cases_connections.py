@@ -182,6 +182,20 @@ EARLY = (
         served=(1, 1),
     ),
     Case(
+        name="part of an answer and a reset at once while the client sends",
+        scripts=((RequestHead(), Drain(1000), Reset(REFUSED[:-1])), (Request(), Send(HELLO))),
+        asks=(UPLOAD, Ask()),
+        expect=(httpx.ReadError, Answer(200, b"hello")),
+        served=(1, 1),
+    ),
+    Case(
+        name="part of an answer and a reset at once while the client streams its body",
+        scripts=((RequestHead(), Drain(1000), Reset(REFUSED[:-1])), (Request(), Send(HELLO))),
+        asks=(Ask(method="POST", content=lambda: _blocks(64, 1 << 18)), Ask()),
+        expect=(httpx.ReadError, Answer(200, b"hello")),
+        served=(1, 1),
+    ),
+    Case(
         name="answer before a small body was read",
         scripts=((RequestHead(), Send(REFUSED), Drain(10), Request(), Send(HELLO)),),
         asks=(Ask(method="POST", content=b"0123456789"), Ask()),

@@ -334,6 +334,20 @@ CUTS = (
         ends=(Reset(),),
     ),
     pieces("reset in a body until the end", http(body=b"hello"), expect=httpx.ReadError, ends=(Reset(),)),
+    *(
+        once(f"{name} and a reset at once", b"", expect, Reset(raw))
+        for name, raw, expect in (
+            ("part of the head", b"HTTP/1.1 200 OK\r\nContent-Le", httpx.ReadError),
+            ("head", http("Content-Length: 9"), httpx.ReadError),
+            ("103", http(status="103 Early Hints"), httpx.ReadError),
+            ("part of the body", http("Content-Length: 9", body=b"hello"), httpx.ReadError),
+            ("100 kB of the body", http("Content-Length: 900000", body=LARGE[:100_000]), httpx.ReadError),
+            ("part of a chunk", http("Transfer-Encoding: chunked", body=b"9\r\nhello"), httpx.ReadError),
+            ("body until the end", http(body=b"hello"), httpx.ReadError),
+            ("whole answer", HELLO, Answer(200, b"hello")),
+        )
+    ),
+    twice("whole answer and a reset at once, then another", b"", Answer(200, b"hello"), Reset(HELLO), reused=False),
 )
 
 CASES: tuple[Case, ...] = LENGTHS + CHUNKS + HEADS + INTERIM + ARRIVAL + CUTS

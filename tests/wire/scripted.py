@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import ssl
@@ -116,12 +117,25 @@ class Fin:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Ends the connection with a TCP reset."""
+    """Ends the connection with a TCP reset, right behind these bytes: the client hears of both at once."""
+
+    after: bytes = b""
 
     async def play(self, peer: Peer) -> None:
         sock = peer.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if self.after:
+            _send_and_close(sock, self.after)
         peer.writer.transport.abort()
+
+
+def _send_and_close(sock: socket.socket, data: bytes) -> None:
+    """Does both before the event loop looks at any socket again: transports write or close only later."""
+    with socket.socket(fileno=os.dup(sock.fileno())) as same:
+        same.sendall(data)
+    for end in socket.socketpair():
+        with end:
+            os.dup2(end.fileno(), sock.fileno(), inheritable=False)  # something for the transport to close
 
 
 Script = tuple[Step, ...]
