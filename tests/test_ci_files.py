@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SHORT = (
     "-k test_download -p no:asyncio -p no:cacheprovider -p no:randomly --fileperf-duration=0.1s --fileperf-rounds=3"
-    " --fileperf-max-duration=1s"
+    " --fileperf-boots=1 --fileperf-max-duration=1s"
 )
 """What makes the steps short: options for every run of pytest."""
 
@@ -108,7 +108,7 @@ def clone_of(repo: Repo, tmp_path: Path) -> Clone:
     own = ("CI", "GIT_", "GITHUB_", "GITLAB_", "PYTEST_", "PYTHON")
     env = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     env |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}", "TMPDIR": str(tmp_path)}
-    return Clone(Repo(tmp_path / "clone"), {**env, "PYTHONDONTWRITEBYTECODE": "1"})
+    return Clone(Repo(tmp_path / "clone"), env)
 
 
 def test_the_baselines_gate_and_their_reports_are_there(project: Repo, tmp_path: Path) -> None:
