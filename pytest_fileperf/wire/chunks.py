@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import Enum, auto
 
 import httpx
 
-from pytest_fileperf.wire.framing import MAX_HEAD_BYTES
+from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
 __all__ = ("ChunkedReader",)
 
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
+"""A line without its LF, as lax as h11 is."""
+
+
+class _Line(Enum):
+    """What the next line of a chunked body is."""
+
+    SIZE = auto()
+    AFTER_DATA = auto()
+    """The empty one that ends a chunk."""
+    TRAILER = auto()
 
 
 class ChunkedReader:
     """Finds the end of a chunked body and counts its content; hands out the content only when asked to."""
 
-    __slots__ = ("_after_data", "_line", "_trailers", "left", "received")
+    __slots__ = ("_line", "_next", "_trailers", "left", "received")
 
     def __init__(self) -> None:
         self.left = 0
         """Bytes of the current chunk still to come."""
         self.received = 0
         """Bytes of content so far."""
-        self._line = b""
-        self._after_data = False
-        self._trailers = False
+        self._line = bytearray()
+        self._next = _Line.SIZE
+        self._trailers = b""
 
     def skip(self, size_bytes: int) -> None:
         """Counts so many bytes of the current chunk as received; at most `left`."""
@@ -55,33 +66,40 @@ class ChunkedReader:
                 stop = piece.find(b"\n")
             if stop < 0:
                 self._line += piece
-                if len(self._line) > MAX_HEAD_BYTES:
-                    raise httpx.RemoteProtocolError("a line in the chunked body is too long")
+                self._check_start()
                 return -1
-            line = self._line + piece[:stop]
-            self._line = b""
+            line = bytes(self._line) + piece[:stop] if self._line else piece[:stop]
+            self._line = bytearray()
             position += stop + 1
             if self._ends_with(line):
                 return position
         return -1
 
+    def _check_start(self) -> None:
+        """Raises httpx.RemoteProtocolError where no line can begin so."""
+        if self._next is _Line.AFTER_DATA and self._line != b"\r":
+            raise httpx.RemoteProtocolError(f"a chunk is followed by {bytes(self._line[:20])!r}, not by a line end")
+        if len(self._line) + len(self._trailers) > MAX_HEAD_BYTES:
+            raise httpx.RemoteProtocolError("a line in the chunked body, or its trailers, are too long")
+
     def _ends_with(self, line: bytes) -> bool:
         """Takes a line without its LF; returns whether it was the body's last."""
-        if self._after_data:
+        if self._next is _Line.AFTER_DATA:
             if line != b"\r":
-                raise httpx.RemoteProtocolError(f"a chunk is followed by {line[:20]!r} where a line end should be")
-            self._after_data = False
+                raise httpx.RemoteProtocolError(f"a chunk is followed by {line[:20]!r}, not by a line end")
+            self._next = _Line.SIZE
             return False
-        if self._trailers:
-            if line == b"\r":
-                return True
-            if b":" not in line or line[:1] in b" \t:":
-                raise httpx.RemoteProtocolError(f"illegal trailer {line[:40]!r}")
-            return False
+        if self._next is _Line.TRAILER:
+            if line not in (b"\r", b""):
+                self._trailers += line + b"\n"
+                self._check_start()
+                return False
+            if self._trailers:
+                check_trailers(self._trailers + line + b"\n")
+            return True
         match = _CHUNK_SIZE.fullmatch(line)
         if match is None:
             raise httpx.RemoteProtocolError(f"illegal chunk size line {line[:40]!r}")
         self.left = int(match[1], 16)
-        self._trailers = self.left == 0
-        self._after_data = self.left > 0
+        self._next = _Line.AFTER_DATA if self.left else _Line.TRAILER
         return False

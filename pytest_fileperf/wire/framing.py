@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import httptools
 import httpx
@@ -21,6 +22,7 @@ __all__ = (
     "HeadCache",
     "HeadReader",
     "ResponseHead",
+    "check_trailers",
 )
 
 CHUNKED = -1
@@ -31,7 +33,11 @@ MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, at the limit that httpx's own transport has."""
 
 _CACHED_HEADS = 1024
-_CONTENT_LENGTH = re.compile(rb"[0-9]{1,19}")
+_INFORMATIONAL_HEADS = 1000
+"""The most of them before the final one: an answer that never begins must not keep a request for ever."""
+_CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
+_ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
+_KEPT_TRAILERS = 256
 BODYLESS_STATUSES = frozenset((204, 304))
 
 
@@ -89,15 +95,22 @@ class HeadCache:
         return head
 
 
+@lru_cache(maxsize=_KEPT_TRAILERS)
+def check_trailers(raw: bytes) -> None:
+    """Raises httpx.RemoteProtocolError unless these lines, the blank one included, may stand behind the last chunk."""
+    _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
+
+
 class HeadReader:
     """Finds the final head of an answer in what is read, however that is cut. Informational heads are left out."""
 
-    __slots__ = ("_heads", "partial")
+    __slots__ = ("_heads", "_informational", "partial")
 
     def __init__(self, heads: HeadCache) -> None:
         self._heads = heads
         self.partial = bytearray()
         """The start of a head whose end has not come yet."""
+        self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
         """Takes what was read; returns the final head and what follows it, or None for "more".
@@ -116,7 +129,11 @@ class HeadReader:
         while (stop := _head_end(data, looked_at, end)) > 0:
             head = self._heads.get(bytes(view[start:stop]))
             if not head.informational:
+                self._informational = 0
                 return head, view[stop:end]
+            self._informational += 1
+            if self._informational > _INFORMATIONAL_HEADS:
+                raise httpx.RemoteProtocolError(f"more than {_INFORMATIONAL_HEADS} informational heads, and no answer")
             start = looked_at = stop
         self.partial = _checked_start(data if data is not buffer and not start else bytearray(view[start:end]))
         return None
@@ -165,10 +182,12 @@ def _parse_head(raw: bytes) -> ResponseHead:
         version = parser.get_http_version()
         status = parser.get_status_code()
     except httptools.HttpParserUpgrade:
-        version, status = "1.1", parser.get_status_code()
+        version, status = parser.get_http_version(), parser.get_status_code()
     except httptools.HttpParserError:
         # Folded lines, bare LF, a content-length given twice: httptools is strict. What httpx takes, we take.
         return _parse_head_as_httpx_does(raw)
+    if status < 100 or _ILLEGAL_IN_REASON.search(events.reason):
+        return _parse_head_as_httpx_does(raw)  # here httptools is lax
     return _head(status, events.reason, version, tuple(events.headers))
 
 
@@ -207,23 +226,23 @@ def _values(headers: tuple[tuple[bytes, bytes], ...], wanted: bytes) -> list[byt
 
 def _keeps_alive(version: str, headers: tuple[tuple[bytes, bytes], ...]) -> bool:
     options = _values(headers, b"connection")
-    return b"close" not in options if version != "1.0" else b"keep-alive" in options
+    if b"close" in options or version < "1.0":
+        return False
+    return version > "1.0" or b"keep-alive" in options
 
 
 def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
-    """Returns how the body ends (RFC 9112, section 6.3)."""
+    """Returns how the body ends (RFC 9112, section 6.3). What is wrong about it is wrong where no body follows, too."""
+    codings = _values(headers, b"transfer-encoding")
+    if codings and codings != [b"chunked"]:
+        raise httpx.RemoteProtocolError(
+            f"transfer-encoding {b', '.join(codings).decode('ascii', 'replace')!r}: only 'chunked' is supported"
+        )
+    lengths = set(_values(headers, b"content-length"))
+    if len(lengths) > 1 or not all(map(_CONTENT_LENGTH.fullmatch, lengths)):
+        raise httpx.RemoteProtocolError("bad or conflicting content-length headers in the response")
     if status < 200 or status in BODYLESS_STATUSES:
         return 0
-    if codings := _values(headers, b"transfer-encoding"):
-        if codings != [b"chunked"]:
-            raise httpx.RemoteProtocolError(
-                f"transfer-encoding {b', '.join(codings).decode('ascii', 'replace')!r}: only 'chunked' is supported"
-            )
+    if codings:
         return CHUNKED
-    lengths = set(_values(headers, b"content-length"))
-    if not lengths:
-        return UNTIL_CLOSE
-    length = lengths.pop()
-    if lengths or not _CONTENT_LENGTH.fullmatch(length):
-        raise httpx.RemoteProtocolError("bad or conflicting content-length headers in the response")
-    return int(length)
+    return int(lengths.pop()) if lengths else UNTIL_CLOSE

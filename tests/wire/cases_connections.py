@@ -82,6 +82,20 @@ KEEP_ALIVE = (
         reused=False,
         difference=OLD_KEEP_ALIVE,
     ),
+    *(
+        twice(
+            f"{version} with connection: {option}",
+            http("Content-Length: 5", f"Connection: {option}", version=version, body=b"hello"),
+            Answer(200, b"hello", version=version),
+            reused=False,
+        )
+        for version, option in (
+            ("HTTP/1.0", "keep-alive, close"),
+            ("HTTP/1.1", "keep-alive, close"),
+            ("HTTP/0.9", "keep-alive"),
+            ("HTTP/0.8", "x"),
+        )
+    ),
     twice(
         "client asks for close",
         HELLO,

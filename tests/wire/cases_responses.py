@@ -78,6 +78,11 @@ LENGTHS = (
     twice("HEAD with chunked", http("Transfer-Encoding: chunked"), Answer(200), reused=True, ask=HEAD),
     twice("HEAD without a length", http(), Answer(200), reused=True, ask=HEAD),
     leftover("HEAD answered with a body", HELLO, Answer(200), ask=HEAD),
+    twice("HEAD with a length of 20 digits", http("Content-Length: " + "9" * 20), Answer(200), reused=True, ask=HEAD),
+    once("HEAD with a length of 21 digits", http("Content-Length: " + "9" * 21), BROKEN, ask=HEAD),
+    once("HEAD with a bad length", http("Content-Length: x"), BROKEN, ask=HEAD),
+    once("204 with a bad length", http("Content-Length: x", status="204 No Content"), BROKEN),
+    once("304 with an unknown coding", http("Transfer-Encoding: snail", status="304 Not Modified"), BROKEN),
     leftover(
         "a second response that nobody asked for",
         HELLO + HELLO.replace(b"hello", b"wrong"),
@@ -147,6 +152,31 @@ CHUNKS = (
         Answer(200, b"hi", None, None, ((b"Transfer-Encoding", b"chunked"),)),
         reused=True,
     ),
+    *(
+        once(f"trailers: {name}", http("Transfer-Encoding: chunked", body=chunked(b"hi", trailers=raw)), expect)
+        for name, raw, expect in (
+            ("ending in LF", b"X-Sum: 1\nX-More: 2\n", Answer(200, b"hi")),
+            ("folded", b"X-Sum: 1\r\n  2\r\n", Answer(200, b"hi")),
+            ("beginning folded", b"  2\r\n", BROKEN),
+            ("a name with a space", b"X Sum: 1\r\n", BROKEN),
+            ("a value with a NUL", b"X-Sum: 1\0\r\n", BROKEN),
+            ("no name", b": 1\r\n", BROKEN),
+            ("a bad content-length", b"Content-Length: x\r\n", BROKEN),
+        )
+    ),
+    once(
+        "blank line after the last chunk is a bare LF", http("Transfer-Encoding: chunked", body=b"0\r\n\n"), Answer(200)
+    ),
+    *(
+        once(f"chunk size: {name}", http("Transfer-Encoding: chunked", body=raw + b"\r\nhello\r\n0\r\n\r\n"), expect)
+        for name, raw, expect in (
+            ("20 digits", b"0" * 19 + b"5", Answer(200, b"hello")),
+            ("21 digits", b"0" * 20 + b"5", BROKEN),
+            ("an extension with control characters", b"5;\x01\x7f\x00", Answer(200, b"hello")),
+            ("a space before the extension", b"5 ;a", BROKEN),
+        )
+    ),
+    once("chunk that begins its line end wrongly", http("Transfer-Encoding: chunked", body=b"2\r\nhix"), BROKEN),
     once("trailer without a colon", http("Transfer-Encoding: chunked", body=b"0\r\nnonsense\r\n\r\n"), BROKEN),
     once("chunked cut in a chunk", http("Transfer-Encoding: chunked", body=b"9\r\nhello"), BROKEN, Fin()),
     once("chunked cut after a chunk", http("Transfer-Encoding: chunked", body=b"5\r\nhello\r\n"), BROKEN, Fin()),
@@ -176,6 +206,15 @@ HEADS = (
         http("Content-Length: 0", status="299 Très  bien"),
         Answer(299, reason="Très  bien".encode("latin-1")),
     ),
+    *(
+        once(f"status {code}", http("Content-Length: 0", status=f"{code} Odd"), BROKEN)
+        for code in ("000", "007", "099")
+    ),
+    *(
+        once(f"reason with {bad!a}", http("Content-Length: 0", status=f"200 O{bad}K"), BROKEN)
+        for bad in ("\x00", "\x0b", "\x0c")
+    ),
+    once("reason with \\x01", http("Content-Length: 0", status="200 O\x01K"), Answer(200, reason=b"O\x01K")),
     once("status of 4 digits", http("Content-Length: 0", status="2000 OK"), BROKEN),
     once("status of 2 digits", http("Content-Length: 0", status="99 OK"), BROKEN),
     once("status that is no number", http("Content-Length: 0", status="abc OK"), BROKEN),
@@ -231,6 +270,12 @@ HEADS = (
     ),
     once("lines ending in LF", HELLO.replace(b"\r\n", b"\n"), Answer(200, b"hello")),
     once(
+        "lines ending in LF and a blank line in a body until the end",
+        b"HTTP/1.0 200 OK\nContent-Type: text/plain\n\nab\r\n\r\ncdef",
+        Answer(200, b"ab\r\n\r\ncdef"),
+        Fin(),
+    ),
+    once(
         "lines ending in LF and blank lines in the body",
         b"HTTP/1.1 200 OK\nContent-Length: 8\n\na\r\n\r\nb\n\n",
         Answer(200, b"a\r\n\r\nb\n\n"),
@@ -256,6 +301,13 @@ INTERIM = (
         http(status="103 Early Hints")[9:] + HELLO[:4],
         HELLO[4:],
         expect=Answer(200, b"hello"),
+    ),
+    once("1000 informational heads", http(status="100 Continue") * 1000 + HELLO, Answer(200, b"hello")),
+    once(
+        "1001 informational heads",
+        http(status="100 Continue") * 1001 + HELLO,
+        Answer(200, b"hello"),
+        difference=Difference(reason="httpx takes any number of them; ours stops at 1000", expect=(BROKEN,)),
     ),
     once("100 and then the end", http(status="100 Continue"), BROKEN, Fin()),
     once(
