@@ -62,7 +62,7 @@ def test_only_what_passed_is_stored(project: pytest.Pytester, run_load: Run) -> 
 
 def test_what_cannot_be_stored_is_an_error(project: pytest.Pytester, run_load: Run) -> None:
     baselines = project.mkdir(".fileperf")
-    (baselines / Environment.current().profile).symlink_to(baselines / "missing" / "directory")
+    (baselines / Environment.current().profile).symlink_to("/proc/nowhere")  # nobody can make it
     project.makepyfile("def test_passes(fileperf): fileperf.get('/', connections=1, gate='rps')")
     result = run_load("--fileperf-update=all", *QUICK)
     result.assert_outcomes(passed=1, errors=1)
