@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 ONCE = (
     # Whole pytest runs, servers, and other processes.
     "drive/test_process.py",
+    "hostile",
     "plugin/test_against.py",
     "plugin/test_app_as_made.py",
     "plugin/test_async.py",
@@ -73,6 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         once = not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) or not places.isdisjoint(
             (item.path, *item.path.parents)
         )
+        if TESTS / "hostile" in item.path.parents:
+            item.add_marker("hostile")
         if once and item.get_closest_marker("everywhere") is None:
             item.add_marker("once")
 

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import httpx
 
+from pytest_fileperf.plan.hidden import without_queries
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 from pytest_fileperf.wire.framing import DisconnectedError
@@ -67,7 +68,7 @@ def kind_of(error: Exception) -> tuple[str, str]:
         kind = "disconnected"
     else:
         kind = next((kind for kind_class, kind in _KINDS if isinstance(error, kind_class)), type(error).__name__)
-    return kind, _place_of(error) + _message(error)
+    return kind, _place_of(error) + without_queries(_message(error))
 
 
 def _message(error: Exception) -> str:

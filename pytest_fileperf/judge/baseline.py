@@ -8,6 +8,9 @@ History of the format
        The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for reviewers.
     2  An entry has `tree`, `precision` and `busy` too, and `packages` are all that were installed. Files of schema 1
        are read. Storing into one makes it a file of schema 2, in which older entries may lack what is new.
+    3  The file has `salt`, and in an identity a digest stands for each value of a request and for the command of a
+       server: names alone are in clear. Earlier schemas had the values. They are read, and storing into such a file
+       or removing from it makes digests of all values in it.
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file anew and adds its entry to it.
 
@@ -23,7 +26,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 
@@ -32,11 +35,14 @@ from pytest_fileperf.files import locked, put_text
 from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.layout import laid_out
-from pytest_fileperf.judge.stored import mapping_in, whole_in
+from pytest_fileperf.judge.sealed import SALT, new_salt, of_earlier_schema, sealed
+from pytest_fileperf.judge.stored import mapping_in, text_in, whole_in
 
 __all__ = ("LOCAL", "SCHEMA", "BaselineStore", "Entry", "Found", "keep_local")
 
-SCHEMA = 2
+SCHEMA = 3
+_DIGESTS_SINCE = 3
+"""The schema that has no values of requests any more."""
 LOCAL = ".local"
 """What is of this machine alone, below the directory of the baselines. Git ignores it."""
 _LOCK_S = 30.0
@@ -61,6 +67,8 @@ class Found:
     """Of the machine that stored it, without its packages."""
     differences: tuple[str, ...] = ()
     """How this machine differs, `cores was 2, is 4`; empty where the profile is the same."""
+    salt: str = ""
+    """Of the digests in the entry's identity; empty where they are plain ones, of an earlier schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,8 @@ class BaselineStore:
             stored = _read(path)
             if stored is None or key not in stored.tests:
                 continue
-            entry, differences = _entry(path, key, stored.tests[key]), environment.differences(stored.environment)
-            one = Found(entry=entry, environment=stored.environment, differences=differences)
+            entry, differences = _entry(path, key, stored), environment.differences(stored.environment)
+            one = Found(entry=entry, environment=stored.environment, differences=differences, salt=stored.salt)
             if not differences:
                 return one
             found.append(one)
@@ -105,11 +113,21 @@ class BaselineStore:
         path = self.path_of(module, environment)
         with self._locked():
             stored = _read(path)
-            tests = dict(stored.tests) if stored else {}
-            tests[key] = entry_to_json(entry, summary_of)
-            content = {"environment": environment.to_json(), "module": module, "schema": SCHEMA}
+            salt = (stored.salt if stored else "") or new_salt()
+            tests = stored.sealed_tests(salt) if stored else {}
+            tests[key] = sealed(entry_to_json(entry, summary_of), salt)
+            content = {"environment": environment.to_json(), "module": module, "salt": salt, "schema": SCHEMA}
             _write(path, {**content, "tests": dict(sorted(tests.items()))})
         return path
+
+    def salt_of(self, module: str, environment: Environment) -> str:
+        """Returns the salt of the module's file for this environment, else of another one; a new one where none has.
+
+        Raises BaselineError when a file it reads is damaged, too new or not readable.
+        """
+        others = sorted(self.directory.glob(f"{_PROFILES}/{escape(_file_name(module))}"))
+        files = filter(None, map(_read, (self.path_of(module, environment), *others)))
+        return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
         """Returns the keys of all entries of every module, each with the number of machine profiles that have it.
@@ -145,7 +163,9 @@ class BaselineStore:
                 if len(kept) == len(stored.tests):
                     continue
                 if kept:
-                    _write(path, {**stored.content, "tests": kept})
+                    salt = stored.salt or new_salt()
+                    kept = {key: entry for key, entry in stored.sealed_tests(salt).items() if key in kept}
+                    _write(path, {**stored.content, "salt": salt, "schema": SCHEMA, "tests": kept})
                 else:
                     _delete(path)
                 removed += len(stored.tests) - len(kept)
@@ -178,6 +198,20 @@ class _Stored:
     """All of the file."""
     environment: Environment
     tests: Mapping[str, object]
+    salt: str
+    """Empty in files of earlier schemas."""
+
+    def sealed_tests(self, salt: str) -> dict[str, object]:
+        """Returns the entries without the values that earlier schemas have."""
+        if self.salt:
+            return dict(self.tests)
+        return {key: _sealed_entry(entry, salt) for key, entry in self.tests.items()}
+
+
+def _sealed_entry(entry: object, salt: str) -> object:
+    if not isinstance(entry, dict) or not isinstance(identity := entry.get("identity"), dict):
+        return entry  # damaged, which reading it says
+    return {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
 
 
 def _file_name(module: str) -> str:
@@ -209,14 +243,18 @@ def _read(path: Path) -> _Stored | None:
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
         environment = Environment.from_json(mapping_in(content, "environment", ""))
-        return _Stored(content=content, environment=environment, tests=mapping_in(content, "tests", ""))
+        tests, salt = mapping_in(content, "tests", ""), text_in(content, "salt", "") if schema >= _DIGESTS_SINCE else ""
+        if schema >= _DIGESTS_SINCE and not SALT.fullmatch(salt):
+            raise ValueError("salt is not 32 hexadecimal digits")
+        return _Stored(content=content, environment=environment, tests=tests, salt=salt)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
-def _entry(path: Path, key: str, stored: object) -> Entry:
+def _entry(path: Path, key: str, stored: _Stored) -> Entry:
     try:
-        return entry_from_json(stored, f"tests[{key!r}]")
+        entry = entry_from_json(stored.tests[key], f"tests[{key!r}]")
+        return entry if stored.salt else replace(entry, identity=of_earlier_schema(entry.identity))
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_fileperf.judge.stored import text_in, whole_in
 from pytest_fileperf.versions.packages import installed_packages
 
-__all__ = ("SERVER_PACKAGES", "Environment", "differences", "package_changes", "server_packages")
+__all__ = ("SERVER_PACKAGES", "Environment", "differences", "flat", "package_changes", "server_packages", "shown")
 
 SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
@@ -91,9 +91,9 @@ class Environment:
 
 def differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
     """Returns what differs between two mappings of JSON values; nested keys have dots: `load.rounds was 4, is 8`."""
-    before, after = dict(_flat(was)), dict(_flat(now))
+    before, after = dict(flat(was)), dict(flat(now))
     return tuple(
-        f"{key} was {_shown(before, key)}, is {_shown(after, key)}"
+        f"{key} was {shown(before, key)}, is {shown(after, key)}"
         for key in sorted(before.keys() | after.keys())
         if key not in before or key not in after or before[key] != after[key]
     )
@@ -125,17 +125,22 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
     return f"removed {name} {was}" if now is None else f"{name} {was} → {now}"
 
 
-def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+def flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    """Returns JSON values by their place, `load.rounds`: also those in lists of objects, by their names or numbers."""
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
-            pairs.extend(_flat(item, f"{prefix}{key}."))
+            pairs.extend(flat(item, f"{prefix}{key}."))
+        elif isinstance(item, list | tuple) and item and all(isinstance(one, Mapping) for one in item):
+            named = {str(one.get("name", number)): one for number, one in enumerate(item)}
+            pairs.extend(flat(named, f"{prefix}{key}."))
         else:
             pairs.append((prefix + key, list(item) if isinstance(item, tuple) else item))
     return pairs
 
 
-def _shown(values: Mapping[str, object], key: str) -> str:
+def shown(values: Mapping[str, object], key: str) -> str:
+    """Returns one of these values in words."""
     if key not in values:
         return "not set"
     value = values[key]

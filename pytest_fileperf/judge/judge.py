@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Found
-from pytest_fileperf.judge.environment import differences, package_changes
+from pytest_fileperf.judge.environment import package_changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare, why_no_level
 from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.other_work import work_differences
+from pytest_fileperf.judge.sealed import sealed
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.busy import Busy
@@ -239,7 +241,10 @@ def _compared(
 def _other_work(found: Found, identity: Mapping[str, object]) -> tuple[str, ...]:
     """Returns how the work, the server or the load differ from those of the baseline."""
     # As JSON, so that a tuple is the list that the file gave back.
-    return differences(found.entry.identity, json.loads(json.dumps(identity)))
+    now = json.loads(json.dumps(identity))
+    same_form = sealed(now, found.salt) if found.salt else now
+    assert isinstance(same_form, dict)
+    return work_differences(found.entry.identity, same_form)
 
 
 def _other_work_reason(different: tuple[str, ...]) -> Reason:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.result import TestId
 
-__all__ = ("FURTHER", "param_id", "param_texts")
+__all__ = ("FURTHER", "param_id", "param_texts", "told_params")
 
 FURTHER = re.compile(r"#[0-9]+$")
 """Ends the id of the second and later measurements of one test."""
@@ -31,6 +31,24 @@ def param_texts(test: TestId) -> dict[str, str]:
     own = [str(value) for value in test.params.values()]
     found = _parts(param_id(test), literal) or _parts(param_id(test), [None] * len(literal)) or own
     return dict(zip(test.params, found, strict=True))
+
+
+def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
+    """Returns what reports have of the parameters of a test with this name: what its id tells anyway.
+
+    A text, a number or a flag that is in the id is itself; another value is its part of the id, or its type's name.
+    """
+    id_ = name.partition("[")[2].removesuffix("]")
+    known = [str(value) if _is_in(value, id_) else None for value in params.values()]
+    parts = _parts(id_, known) or [type(value).__name__ for value in params.values()]
+    return {
+        key: value if _is_in(value, id_) else part for (key, value), part in zip(params.items(), parts, strict=True)
+    }
+
+
+def _is_in(value: object, id_: str) -> bool:
+    """Returns whether an id shows a value, between its ends or the `-` that joins parts."""
+    return isinstance(value, str | int | float | None) and f"-{value}-" in f"-{id_}-"
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:

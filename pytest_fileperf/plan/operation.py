@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.hidden import described_argument, described_url, shown_url
 
 __all__ = ("Expectation", "Journey", "Operation")
 
@@ -22,7 +22,6 @@ REQUEST_ARGUMENTS = (
     "extensions",
 )
 """The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
-_CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +53,19 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """`POST /upload`."""
-        return f"{self.method} {self.url}"
+        """`POST /upload?token=…`: without the values of the query."""
+        return f"{self.method} {shown_url(self.url)}"
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values.
 
-        Baselines are committed, so secrets stay out of it: `auth` is its type's name, and cookies and credential
-        headers are names without values.
+        It has names, and digests of values: `hidden`. Of `auth` it has the type, of cookies and credential headers the
+        names, as their values may be other ones in each run.
         """
         return {
             "method": self.method,
-            "url": self.url,
-            "arguments": {key: _describe_argument(key, value) for key, value in sorted(self.arguments.items())},
+            **described_url(self.url),
+            "arguments": {key: described_argument(key, value) for key, value in sorted(self.arguments.items())},
         }
 
 
@@ -92,39 +91,3 @@ class Journey:
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"journey": self.name}
-
-
-def _describe_argument(key: str, value: object) -> object:
-    if key == "auth":
-        return type(value).__qualname__
-    if key not in ("headers", "cookies"):
-        return _describe(value)
-    pairs = value.items() if isinstance(value, Mapping) else value
-    if not isinstance(pairs, Iterable):
-        return type(value).__qualname__
-    described = []
-    for raw_name, item in pairs:
-        name = raw_name.decode("latin-1") if isinstance(raw_name, bytes) else str(raw_name)
-        hidden = key == "cookies" or name.lower() in _CREDENTIAL_HEADERS
-        described.append([name, "hidden" if hidden else _describe(item)])
-    return described
-
-
-def _describe(value: object) -> object:
-    """Returns a request argument as JSON values; long texts and bytes by length and digest."""
-    import hashlib
-
-    if isinstance(value, Payload):
-        return value.identity()
-    if isinstance(value, Mapping):
-        return {str(key): _describe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_describe(item) for item in value]
-    if isinstance(value, str) and len(value) <= 200:
-        return value
-    if isinstance(value, bool | int | float | None):
-        return value
-    if isinstance(value, str | bytes):
-        raw = value.encode() if isinstance(value, str) else value
-        return {"size_bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    return type(value).__qualname__

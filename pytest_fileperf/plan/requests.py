@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_fileperf.plan.feed import Columns, Maker, columns_of
 from pytest_fileperf.plan.fields import UNIQUE, Place, fields_of, filled, url_text
+from pytest_fileperf.plan.hidden import PLAIN, described_recipes
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.order import Order
 
@@ -70,8 +71,8 @@ class Requests:
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
-        recipes = [recipe.identity() for recipe in self.recipes]
-        rows: dict[str, object] = {"count": self.count, "sha256": self._digest()} if self.make is None else {}
+        recipes = described_recipes([recipe.identity() for recipe in self.recipes])
+        rows: dict[str, object] = {"count": self.count, "digest": self._digest()} if self.make is None else {}
         named = {"names": list(self.names)} if self.names else {}
         return {"requests": recipes, **named, "rows": rows or "of the setup", **self.order.identity()}
 
@@ -81,7 +82,7 @@ class Requests:
             digest.update(json.dumps([name, *map(_as_text, column)]).encode())
         for part in (self.urls, self.uses):
             digest.update(json.dumps(part).encode())
-        return digest.hexdigest()
+        return PLAIN + digest.hexdigest()
 
 
 def _as_text(value: object) -> str:

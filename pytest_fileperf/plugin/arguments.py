@@ -13,6 +13,7 @@ from typing import IO
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan import operation
+from pytest_fileperf.plan.hidden import shown_url, without_queries
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import Payload, payload
 from pytest_fileperf.plan.work import Work
@@ -83,7 +84,7 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
         work=work,
         keys={key: value for key, value in arguments.items() if key in KEYS},
         problems=tuple(problems),
-        where=f"{method} {url}",
+        where=f"{method} {without_queries(shown_url(str(url)))}",
     )
 
 
@@ -133,7 +134,9 @@ def _url_problems(url: object) -> tuple[str, ...]:
     if not isinstance(url, str) and type(url).__name__ != "URL":
         return (f'{url!r} is not a URL: write a path on the server, as in "/upload"',)
     if "://" in text.partition("?")[0]:
-        return (f'{text!r} names a server: write only the path, and give the server as server=Url("http://…")',)
+        return (
+            f'{without_queries(text)!r} names a server: write only the path, and give the server as server=Url("http://…")',
+        )
     return ()
 
 

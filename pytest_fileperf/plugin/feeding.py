@@ -9,6 +9,7 @@ from dataclasses import replace
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.feed import columns_of
 from pytest_fileperf.plan.fields import NAME_RULE, UNIQUE, fields_in_url, fields_of
+from pytest_fileperf.plan.hidden import shown_url
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.order import ORDERS, Order
 from pytest_fileperf.plan.requests import Requests
@@ -31,7 +32,7 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
     if feed is None:
         if named := sorted(fields_in_url(operation) - {UNIQUE}):
             raise PlanError(
-                f"{operation.url!r} has a field, {{{named[0]}}}, and there is no feed: give its values, "
+                f"{shown_url(operation.url)!r} has a field, {{{named[0]}}}, and there is no feed: give its values, "
                 f"feed=['a', 'b'], or write %7B{named[0]}%7D for the text itself"
             )
         if given := [name for name in FEEDING[1:] if arguments.get(name) is not None]:
@@ -52,7 +53,7 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
 def _no_field(url: str) -> str:
     """Returns why there is no field in a request that has a feed."""
     if (like := re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", url, re.IGNORECASE)) is None:
-        why = f"write one, as in '{url}/{{id}}'"
+        why = f"write one, as in '{url.partition('?')[0]}/{{id}}'"
     elif like[0].startswith("{"):
         why = f"{like[0]} is none: {NAME_RULE}"
     else:

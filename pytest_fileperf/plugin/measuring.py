@@ -158,13 +158,13 @@ class Measuring:
         return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini, default_gate=default_gate)
 
     def _next_test_id(self, settings: Settings) -> TestId:
+        from pytest_fileperf.judge.parameters import told_params
         from pytest_fileperf.judge.result import TestId
-        from pytest_fileperf.report.values import json_value
 
         self._count += 1
         nodeid = self._item.nodeid
         callspec = getattr(self._item, "callspec", None)
-        params = {} if callspec is None else {key: json_value(value) for key, value in callspec.params.items()}
+        params = {} if callspec is None else told_params(callspec.params, self._item.name)
         module = nodeid.partition("::")[0]
         return TestId(
             nodeid=nodeid if self._count == 1 else f"{nodeid}#{self._count}",

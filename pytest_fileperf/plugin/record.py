@@ -7,13 +7,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.result import FailedTest, Result
+from pytest_fileperf.judge.sealed import new_salt, sealed
+from pytest_fileperf.plan.hidden import without_queries
 from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.versions.commit import commit_info
 
@@ -42,12 +49,39 @@ def record_of(
     )
     if options.json is None and options.html is None and options.save is None:
         return record
-    return replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
+    record = replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
+    return record if options.json is None else _sealed(record, options.baselines)
+
+
+def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
+    """Returns the record with the digests that the baselines of its tests have, so that equal values are equal."""
+    environment, store = Environment.current(), BaselineStore(baselines)
+
+    @cache
+    def salt_of(module: str) -> str:
+        try:
+            return store.salt_of(module, environment)
+        except BaselineError:
+            return new_salt()
+
+    def hidden(result: Result) -> Result:
+        identity = sealed(result.identity, salt_of(result.test.module))
+        return replace(result, identity=cast("dict[str, object]", identity))
+
+    sealed_of = {id(result): hidden(result) for result in record.results}
+    return replace(
+        record,
+        results=tuple(sealed_of[id(result)] for result in record.results),
+        alone=tuple(sealed_of[id(result)] for result in record.alone),
+        groups=tuple(
+            replace(group, results=tuple(sealed_of[id(result)] for result in group.results)) for group in record.groups
+        ),
+    )
 
 
 def _asked(config: pytest.Config, options: Options) -> Asked:
     return Asked(
-        command=shlex.join(("pytest", *map(str, config.invocation_params.args))),
+        command=shlex.join(("pytest", *map(_told, map(str, config.invocation_params.args)))),
         against=options.against or "",
         aa=options.aa,
         update=options.update or "",
@@ -56,3 +90,11 @@ def _asked(config: pytest.Config, options: Options) -> Asked:
         profile=options.profile,
         group_by=options.group_by,
     )
+
+
+def _told(argument: str) -> str:
+    """Returns an argument of pytest as reports may have it: without the value of an option that we do not know."""
+    option, mark, _ = argument.partition("=")
+    if mark and "::" not in option and not option.startswith("--fileperf"):
+        return f"{option}=…"
+    return without_queries(argument)

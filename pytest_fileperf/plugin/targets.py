@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.hidden import distinct, shown_url
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.requests import Requests
@@ -59,7 +60,9 @@ def _requests(ones: Sequence[_One]) -> Requests:
     if not ones:
         raise PlanError("there is no request in it")
     if not any(one.name for one in ones) and len({(one.recipe.method, one.url) for one in ones}) <= _NAMED_BY_URL:
-        ones = [replace(one, name=f"{one.recipe.method} {one.url}") for one in ones]
+        asked = dict.fromkeys((one.recipe.method, one.url) for one in ones)
+        name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
+        ones = [replace(one, name=name_of[one.recipe.method, one.url]) for one in ones]
     named = any(one.name for one in ones)
     places: dict[object, int] = {}
     recipes: list[Operation] = []
@@ -120,7 +123,7 @@ def _one(item: object, where: str) -> _One:
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
     """Returns the request that a verb would make of the keywords, which may have a `name` too."""
     if not isinstance(keywords, Mapping):
-        raise PlanError(f"{where}: {keywords!r} is no mapping of keywords")
+        raise PlanError(f"{where}: {type(keywords).__name__} is no mapping of keywords")
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
@@ -217,4 +220,4 @@ def _of_text(text: str, path: Path) -> Iterator[_One]:
             assert isinstance(headers, list)
             headers.append((header[1], header[2]))
         else:
-            raise PlanError(f"{where}: {stripped[:80]!r} is no method with a URL, no header and no @FILE")
+            raise PlanError(f"{where}: it is no method with a URL, no header and no @FILE")

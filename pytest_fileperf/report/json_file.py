@@ -9,7 +9,7 @@ Series have a list a column, a list of plain values is on one line.
     versions          of pytest-fileperf, pytest and python
     commit            what was checked out: id, time, author_time, branch (`(detached head)` for none), dirty (changes
                       were not committed); null where there is no commit
-    asked             command, against, aa, update, smoke, strict, profile, group_by
+    asked             command (without values of others' options), against, aa, update, smoke, strict, profile, group_by
     environment       machine, system, Python and packages, as the judge describes them
     said[]            lines about the whole session, as the terminal shows them
     failed[]          load tests that failed for another reason than a figure: a server that died, a setup that failed,
@@ -23,10 +23,11 @@ Series have a list a column, a list of plain values is on one line.
         nodeid, rank (1 + how many are better beyond doubt), shared (with another),
         value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
     results[]         one for each measurement, in the order they were made
-      test            nodeid, module, name, line (of its function), params, group, label, part (of the load; else empty:
-                      the result of a load with parts is followed by one for each of them)
+      test            nodeid, module, name, line (of its function), params (as far as the id tells them), group, label,
+                      part (of the load; else empty: the result of a load with parts is followed by one for each)
       work, server, load   in words
-      identity        the same as values: what must be equal for two results to be comparable
+      identity        the same as values: what must be equal for two results to be comparable. Of requests and commands
+                      it has names and digests, which are those of the module's baselines, else of this file
       standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
       smoke           true for a few requests that were not judged
       baseline_written, not_stored (why it did not become a baseline though that was asked for; else empty)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 
@@ -49,7 +48,7 @@ class Builds:
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: float) -> ServerStartError | None:
     """Returns why the build failed, or None."""
     process = ServerProcess()
-    title = f"the build of {spec.name} (`{shlex.join(words)}`)"
+    title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
         directory = process.make_directory()

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from pytest_fileperf.errors import ServerStartError
+from pytest_fileperf.plan.hidden import digest
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command_invocation import code_places, require_difference, require_posix, supervised
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
@@ -183,9 +184,9 @@ class RunningCommand(RunningProcess):
         return tuple(process.pid for process in self._workers)
 
     def identity(self) -> dict[str, object]:
-        """Returns what every server's identity has, and the title, or else the command."""
+        """Returns what every server's identity has, and the digest of the title, or else of the command."""
         command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))
-        return {"kind": self.kind, "command": command} | super().identity()
+        return {"kind": self.kind, "command": digest(command)} | super().identity()
 
     def check(self) -> None:
         """Raises ServerDiedError when the program has ended."""

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import PurePath
 from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
@@ -30,6 +30,9 @@ __all__ = (
     "server_title",
     "worker_count",
 )
+
+# pytest shows the line of the test, and not what a generated `__init__` was given: that may be secret.
+__tracebackhide__ = True
 
 LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
@@ -63,7 +66,7 @@ class AsgiSpec:
     """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
-    env: EnvironmentVariables = ()
+    env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the server; kept as pairs.
 
     In values `{boot}` becomes a number that no other boot of the test run has, `{port}` the server's port, and
@@ -71,7 +74,6 @@ class AsgiSpec:
     """
 
     def __post_init__(self) -> None:
-        __tracebackhide__ = True
         _raise_for([*_implementation_problems(self), *_process_problems(self)], self)
         object.__setattr__(self, "env", _pairs(self.env))
 
@@ -105,14 +107,14 @@ class Command:
     every bad value.
     """
 
-    command: Sequence[str]
+    command: Sequence[str] = field(repr=False)
     """The program and its arguments, kept as a tuple. One text is split as a shell does; no shell runs it."""
     _: KW_ONLY
-    env: EnvironmentVariables = ()
+    env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the program and its build; kept as pairs. `{worker}` in a value is 0."""
     cwd: str | os.PathLike[str] | None = None
     """The working directory of program and build; a relative one begins at the current one. Kept as text."""
-    build: Sequence[str] | None = None
+    build: Sequence[str] | None = field(default=None, repr=False)
     """A command that runs to its end once in a test run, before the first boot."""
     ready: str | None = "/"
     """The path that is asked until any HTTP answer comes, also 404; None waits for a TCP connection only."""
@@ -126,7 +128,6 @@ class Command:
     """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
 
     def __post_init__(self) -> None:
-        __tracebackhide__ = True
         problems = [*_process_problems(self), *_command_problems(self)]
         _raise_for(problems, self)
         object.__setattr__(self, "command", _words(self.command))
@@ -158,7 +159,6 @@ class Url:
     """`http://` or `https://`, a loopback host, a port, and possibly a path that every request starts with."""
 
     def __post_init__(self) -> None:
-        __tracebackhide__ = True
         problem = url_problem(self.url)
         if problem:
             raise PlanError(problem, where="Url")
@@ -224,7 +224,7 @@ def _process_problems(spec: ProcessSpec) -> Iterator[str]:
     except (TypeError, ValueError):
         is_text = False
     if not is_text:
-        yield f'env={spec.env!r} must be names and values, both text, as in {{"COLOUR": "red"}}'
+        yield 'env must be names and values, both text, as in {"COLOUR": "red"}'
 
 
 def _command_problems(spec: Command) -> Iterator[str]:
@@ -251,14 +251,14 @@ def _is_in_values(name: str, spec: Command) -> bool:
 
 
 def _words_problems(name: str, value: object) -> Iterator[str]:
-    form = f'{name}={value!r} must be a program and its arguments, as in ["./server", "--port", "{PORT}"]'
+    form = f'{name} must be a program and its arguments, as in ["./server", "--port", "{PORT}"]'
     if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
         yield form
         return
     try:
         words = _words(value)
     except ValueError as error:
-        yield f"{name}={value!r} cannot be split into words: {error}"
+        yield f"{name} cannot be split into words: {error}"
     else:
         if not words or not words[0]:
             yield form
@@ -274,7 +274,6 @@ def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...]:
 
 
 def _raise_for(problems: Sequence[str], spec: ProcessSpec) -> None:
-    __tracebackhide__ = True
     if problems:
         raise PlanError(*problems, where=type(spec).__name__)
 

@@ -56,7 +56,8 @@ GOLDEN = """\
   "python": "CPython 3.11"
  },
  "module": "tests/api/test_upload.py",
- "schema": 2,
+ "salt": "%s",
+ "schema": 3,
  "tests": {
   "test_upload[1]": {
    "captured": "2026-01-02T03:04:05+00:00",
@@ -165,7 +166,8 @@ def test_the_file(store: BaselineStore) -> None:
     reasoned = replace(ENTRY, reason="uploads are checked for viruses now")
     path = store.write(MODULE, "test_upload[1]", reasoned, HERE, summary_of=("rps", "p50", "rss", "throughput"))
     assert path == store.directory / HERE.profile / "tests__api__test_upload.py.json"
-    assert path.read_text(encoding="utf-8") == GOLDEN % ENTRY.evidence.boots[0].latency.encode()
+    text = path.read_text(encoding="utf-8")
+    assert text == GOLDEN % (json.loads(text)["salt"], ENTRY.evidence.boots[0].latency.encode())
     assert [file.name for file in path.parent.iterdir()] == [path.name], "a temporary file is left"
 
 
@@ -493,7 +495,7 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     path.write_text(changed(path.read_text(encoding="utf-8"), "schema", to=SCHEMA + 1), encoding="utf-8")
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
-    assert str(caught.value) == f"baseline {path} has schema 3, and this version reads up to 2: upgrade pytest-fileperf"
+    assert str(caught.value) == f"baseline {path} has schema 4, and this version reads up to 3: upgrade pytest-fileperf"
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

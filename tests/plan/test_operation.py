@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 import pytest
@@ -21,32 +22,54 @@ def arguments_of(**arguments: object) -> Mapping[str, object]:
     return described
 
 
-def test_an_operation_is_named_by_method_and_url() -> None:
-    assert Operation(method="GET", url="/files?id=3").name == "GET /files?id=3"
+def plain(value: str | bytes) -> str:
+    return "sha256:" + hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
 
 
-def test_identity_holds_method_url_and_arguments_in_order() -> None:
-    operation = Operation(method="POST", url="/upload", arguments={"params": {"b": 1}, "json": [1, None, True, 2.5]})
-    assert operation.identity() == {
-        "method": "POST",
-        "url": "/upload",
-        "arguments": {"json": [1, None, True, 2.5], "params": {"b": 1}},
+def test_an_operation_is_named_by_method_and_url_without_values() -> None:
+    assert Operation(method="GET", url="/files?id=3&flag&to={place}&=").name == "GET /files?id=…&…&to={place}&="
+    assert Operation(method="GET", url="/files").name == "GET /files"
+
+
+def test_identity_holds_method_path_and_names_with_digests_in_order() -> None:
+    operation = Operation(
+        method="POST", url="/upload?token=s3cret&a={id}", arguments={"params": {"b": 1}, "json": {"x": [1, None]}}
+    )
+    identity = operation.identity()
+    assert identity["url"] == "/upload"
+    assert identity["query"] == {"token": plain("s3cret"), "a": "{id}"}
+    assert arguments_of(params={"b": 1}, json={"x": {"y": "v"}}) == {
+        "json": {"x": {"y": plain("v")}},
+        "params": {"b": plain("json 1")},
     }
     assert list(arguments_of(params={}, json=[])) == ["json", "params"]
 
 
-def test_payloads_are_known_by_their_content() -> None:
+def test_a_number_is_not_its_text_and_lists_tell_their_order() -> None:
+    different = [arguments_of(json=value) for value in (1, "1", True, None, [1, 2], [2, 1], ["1", 2], {"a": [1]}, {})]
+    assert all(one != other for place, one in enumerate(different) for other in different[:place])
+
+
+def test_payloads_are_known_by_their_content(tmp_path: Path) -> None:
     body = payload("1KiB")
     assert arguments_of(content=body) == {"content": body.identity()}
-    assert arguments_of(files={"file": ("a.bin", body)}) == {"files": {"file": ["a.bin", body.identity()]}}
-
-
-@pytest.mark.parametrize("content", ["x" * 201, b"x"])
-def test_long_texts_and_bytes_are_known_by_length_and_digest(content: str | bytes) -> None:
-    raw = content.encode() if isinstance(content, str) else content
-    assert arguments_of(content=content) == {
-        "content": {"size_bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    (tmp_path / "a.bin").write_text("s3cret")
+    described = arguments_of(files={"file": ("a.bin", payload(tmp_path / "a.bin"))})["files"]
+    assert described == {
+        "file": [plain("a.bin"), {"size_bytes": 6, "kind": "file", "seed": 0, "sha256": plain("s3cret")}]
     }
+
+
+@pytest.mark.parametrize("content", ["x" * 201, b"x", "s3cret"])
+def test_texts_and_bytes_are_known_by_their_digest(content: str | bytes) -> None:
+    assert arguments_of(content=content) == {"content": plain(content)}
+
+
+def test_many_values_have_one_digest() -> None:
+    many = {str(number): number for number in range(51)}
+    assert isinstance(arguments_of(json=many)["json"], str)
+    assert arguments_of(json=many) == arguments_of(json=dict(reversed(many.items())))
+    assert arguments_of(json=many) != arguments_of(json={**many, "1": 0})
 
 
 def test_other_objects_are_known_by_their_type() -> None:
@@ -58,21 +81,30 @@ def test_other_objects_are_known_by_their_type() -> None:
     [
         {"Authorization": "Bearer s3cret", "X-Kind": "a"},
         [("Authorization", "Bearer s3cret"), ("X-Kind", "a")],
-        [(b"Authorization", b"Bearer s3cret"), (b"X-Kind", "a")],
+        [(b"Authorization", b"Bearer s3cret"), (b"X-Kind", b"a")],
     ],
 )
 def test_credential_headers_are_known_by_name_only(headers: object) -> None:
-    assert arguments_of(headers=headers) == {"headers": [["Authorization", "hidden"], ["X-Kind", "a"]]}
+    """They may be other ones in each run."""
+    assert arguments_of(headers=headers) == {"headers": {"Authorization": "hidden", "X-Kind": plain("a")}}
+
+
+def test_a_name_that_is_there_twice_has_both_values() -> None:
+    pairs = [("X-Kind", "a"), ("X-Kind", "b")]
+    assert arguments_of(headers=pairs) == {"headers": {"X-Kind": [plain("a"), plain("b")]}}
+    assert arguments_of(params=httpx.QueryParams("X-Kind=a&X-Kind=b")) == {
+        "params": {"X-Kind": [plain("a"), plain("b")]}
+    }
 
 
 def test_httpx_headers_are_described_too() -> None:
-    assert arguments_of(headers=httpx.Headers({"Cookie": "s3cret"})) == {"headers": [["cookie", "hidden"]]}
+    assert arguments_of(headers=httpx.Headers({"Cookie": "s3cret"})) == {"headers": {"cookie": "hidden"}}
 
 
 def test_auth_and_cookies_show_no_secret() -> None:
     assert arguments_of(auth=("me", "s3cret"), cookies={"session": "s3cret"}) == {
         "auth": "tuple",
-        "cookies": [["session", "hidden"]],
+        "cookies": {"session": "hidden"},
     }
     assert arguments_of(auth=httpx.BasicAuth("me", "s3cret")) == {"auth": "BasicAuth"}
 

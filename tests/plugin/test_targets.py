@@ -117,7 +117,7 @@ def test_what_is_no_request_gets_a_sentence(given: object, problem: str) -> None
         ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
         ('{"url": "/a"}\n[1]', "line 2: no object with method and url"),
         ('{"url": "/a", "body": "no base64!"}', "line 1: body is no Base64"),
-        ("GET /a\nnonsense", "line 2: 'nonsense' is no method with a URL, no header and no @FILE"),
+        ("GET /a\nnonsense", "line 2: it is no method with a URL, no header and no @FILE"),
     ],
 )
 def test_a_file_with_a_mistake_is_told_by_its_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -20,6 +20,7 @@ import pytest
 from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after, started
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.plan.hidden import digest
 from pytest_fileperf.serve import command_invocation
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandProgram, free_port, without_temporary_paths
@@ -78,10 +79,10 @@ def test_a_text_is_split_as_a_shell_does(boot: Boot) -> None:
 def test_its_identity_is_its_command_or_title_and_never_the_port(tiny: RunningServer, boot: Boot) -> None:
     other = boot(Command(SERVER, workers=2))
     assert tiny.identity() == {
-        "kind": "command", "command": "tiny", "workers": 1, "loop": None, "http": None,
+        "kind": "command", "command": digest("tiny"), "workers": 1, "loop": None, "http": None,
         "stabilised": list(tiny.stabilised),
     }  # fmt: skip
-    assert other.identity()["command"] == without_temporary_paths(" ".join(SERVER))
+    assert other.identity()["command"] == digest(without_temporary_paths(" ".join(SERVER)))
 
 
 @pytest.mark.parametrize(
