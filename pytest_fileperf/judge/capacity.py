@@ -77,7 +77,7 @@ _DEVIATIONS_90 = 1.8
 """More than the 1.64 of a normal distribution: of simulated searches 88 to 99 % then hold the truth, by the server."""
 _STEP = 0.006
 _SLOPES = np.array([4.0, 8, 16, 28, 48, 84, 150, 300, 600])
-_SLOPE_WEIGHTS = np.array([0.04, 0.12, 0.6, 1, 1, 1, 1, 1, 1])
+_SLOPE_WEIGHTS = np.array([0.08, 0.25, 0.7, 1, 1, 1, 1, 1, 1])
 _TOGETHER = np.array([0.0005, 0.003, 0.012, 0.04, 0.12, 0.3])
 _SHAPES = np.log(_SLOPE_WEIGHTS)[None, :, None]
 _MOST_LOGIT = 18.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_fileperf.plan.arrivals import spread_seed
 from pytest_fileperf.plan.load import LoadPlan
 
 __all__ = ("CapacityPlan",)
@@ -25,12 +27,27 @@ class CapacityPlan:
     """As many may be open as the loads need."""
     timeout_ns: int
 
-    def load(self, rate: float, *, warmup_s: float, seconds: float, seed: int) -> LoadPlan:
-        """Returns a load at this rate, whose instants are drawn by chance with the seed."""
+    def load(
+        self,
+        rate: float,
+        *,
+        warmup_s: float,
+        seconds: float,
+        chance: random.Random,
+        place: float,
+        busy_rate: float,
+    ) -> LoadPlan:
+        """Returns a load at this rate, whose instants are drawn by chance: at this place among draws by crowding.
+
+        `busy_rate` is about how many requests per second the server can answer.
+        """
+        warmup_ns, round_ns = round(warmup_s * 1e9), max(1, round(seconds * 1e9 / _ROUNDS))
+        duration_ns = warmup_ns + round_ns * _ROUNDS
+        seed = spread_seed(chance, place, rate=rate, duration_ns=duration_ns, from_ns=warmup_ns, busy_rate=busy_rate)
         return LoadPlan(
             connections=self.connections,
-            warmup_ns=round(warmup_s * 1e9),
-            round_ns=max(1, round(seconds * 1e9 / _ROUNDS)),
+            warmup_ns=warmup_ns,
+            round_ns=round_ns,
             rounds=_ROUNDS,
             timeout_ns=self.timeout_ns,
             rate=rate,

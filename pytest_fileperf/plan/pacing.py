@@ -7,15 +7,15 @@ asked less. *Open loop*: requests are due at given instants, however slow the se
 from __future__ import annotations
 
 import math
-import random
 import sys
-from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import ClassVar, Protocol
+
+from pytest_fileperf.plan.arrivals import instants
 
 __all__ = (
     "Burst",
@@ -111,7 +111,7 @@ class RandomArrivals:
     _due_ns: Sequence[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_due_ns", _instants(self.rate, self.duration_ns, self.seed))
+        object.__setattr__(self, "_due_ns", _kept(self.rate, self.duration_ns, self.seed))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns the instant that was drawn for it; after the last one the end."""
@@ -121,13 +121,9 @@ class RandomArrivals:
 
 
 @lru_cache(maxsize=2)
-def _instants(rate: float, duration_ns: int, seed: int) -> Sequence[int]:
-    """Returns the instants, in order; kept, as a load asks for its pacing several times."""
-    gap_s = random.Random(seed).expovariate  # noqa: S311 - a load, not a secret
-    due_ns, found = 0.0, array("q")
-    while (due_ns := due_ns + gap_s(rate) * _SECOND_NS) < duration_ns:
-        found.append(int(due_ns))
-    return found
+def _kept(rate: float, duration_ns: int, seed: int) -> Sequence[int]:
+    """Returns the instants of a load, which asks for its pacing several times."""
+    return tuple(instants(rate, duration_ns, seed).tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

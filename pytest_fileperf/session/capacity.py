@@ -23,6 +23,7 @@ from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
 from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.plan.arrivals import place_of
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.session.loading import Run, recording_of
@@ -33,7 +34,6 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
 """Boots the server with a number, sets it up, and gives what loads it."""
 
-_SEEDS = 1 << 31
 _NEAR, _ABOVE = 0.85, 1.02
 """Loads that held at rates from and to these shares of the capacity make the figures at capacity."""
 _LEAST_RPS = 0.5
@@ -49,6 +49,7 @@ class RateSearch:
         self._plan = plan
         self._pinned = pinned
         self._chance = chance
+        self._first_place = chance.random()
         self._search = Search(limits=plan.limits, start=_LEAST_RPS, total_s=plan.total_ns / 1e9)
         self._closed_rps: float | None = None
         self._runs: list[Run] = []
@@ -87,8 +88,14 @@ class RateSearch:
             self._ended = following
         if not isinstance(following, NextLoad):
             return False
-        seed = self._chance.randrange(_SEEDS)
-        plan = self._plan.load(following.rate, warmup_s=following.warmup_s, seconds=following.seconds, seed=seed)
+        plan = self._plan.load(
+            following.rate,
+            warmup_s=following.warmup_s,
+            seconds=following.seconds,
+            chance=self._chance,
+            place=place_of(len(self._tried), self._first_place),
+            busy_rate=self._search.start,
+        )
         self._took(following.rate, load(plan))
         return True
 

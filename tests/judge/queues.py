@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+from pytest_fileperf.plan.arrivals import instants, place_of
+from pytest_fileperf.plan.capacity import CapacityPlan
+from pytest_fileperf.plan.load import LoadPlan
 
 Array: TypeAlias = NDArray[np.float64]
 Server: TypeAlias = Callable[[Array, np.random.Generator], Array]
@@ -79,6 +83,8 @@ def searched(
     stalled: Sequence[int] = (),
 ) -> Searched:
     """Searches as a session does; `boots_off` is how much slower each boot is, `stalled` the loads that stand still."""
+    chance, first_place = random.Random(int(rng.integers(1 << 31))), float(rng.random())
+    plan = CapacityPlan(limits=limits, total_ns=round(total_s * 1e9), connections=1, timeout_ns=1)
     search, seen, used_s = Search(limits=limits, start=start, total_s=total_s), list[RateTried](), 0.9
     ended: CapacityEnd | None = None
     for boot, off in enumerate(boots_off):
@@ -90,7 +96,15 @@ def searched(
                 ended = following
             if not isinstance(following, NextLoad):
                 break
-            load, took_s = _load(server, following, limits, rng, off=off, stall=len(seen) in stalled)
+            made = plan.load(
+                following.rate,
+                warmup_s=following.warmup_s,
+                seconds=following.seconds,
+                chance=chance,
+                place=place_of(len(seen), first_place),
+                busy_rate=start,
+            )
+            load, took_s = _load(server, made, limits, rng, off=off, stall=len(seen) in stalled)
             seen.append(
                 RateTried(
                     rate=following.rate,
@@ -120,13 +134,16 @@ class _Loaded:
 
 
 def _load(
-    server: Server, load: NextLoad, limits: Mapping[str, float], rng: np.random.Generator, *, off: float, stall: bool
+    server: Server, load: LoadPlan, limits: Mapping[str, float], rng: np.random.Generator, *, off: float, stall: bool
 ) -> tuple[_Loaded, float]:
-    length_s = load.warmup_s + load.seconds
-    due = np.sort(rng.uniform(0, length_s, max(1, rng.poisson(load.rate * length_s))))
+    assert load.rate is not None
+    assert load.seed is not None
+    length_s, warmup_s = load.duration_ns / 1e9, load.warmup_ns / 1e9
+    due = instants(load.rate, load.duration_ns, load.seed) / 1e9
+    due = due if due.size else np.zeros(1)
     latency = server(due / off, rng) * off
     ends_s = float((due + np.where(np.isinf(latency), 0, latency)).max())
-    latency = latency[due >= load.warmup_s]
+    latency = latency[due >= warmup_s]
     if stall:
         latency[: latency.size // 5] += 1.0
     failed = int(np.isinf(latency).sum())
