@@ -42,9 +42,9 @@ def raise_for(
 
     RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
     NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, `limiting`
-    names what limited the run, `background` says which side of a comparison slowed the other one, `capacity` what a
-    search for it has found, `explanation` are lines about where its CPU went.
+    everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, and `#upload`
+    for a part of its load; `limiting` names what limited the run, `background` says which side of a comparison slowed
+    the other one, `capacity` what a search for it has found, `explanation` are lines about where its CPU went.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci)
     if failure is not None:
@@ -58,7 +58,7 @@ def raise_for(
 
 def _named(head: str, further: str) -> str:
     """Returns the head with which measurement of a test it is, where there are several."""
-    return f"{head} (measurement {further})" if further else head
+    return f"{further}: {head}" if further else head
 
 
 def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:

@@ -84,7 +84,7 @@ class StoredBaseline:
         if self.confirm == "auto" and self._is_steady(task, found):
             said = "stored figures decide, as this machine has proven steady"
             measured = self._by_figures(task, rig, said)
-            if all(item.outcome is Outcome.PASS for item in measured.result.verdict.comparisons):
+            if all(item.outcome is Outcome.PASS for item in _compared((measured.result, *measured.parts))):
                 return measured
         return self._in_turn(task, rig, found, code.base, code.said)
 
@@ -95,7 +95,7 @@ class StoredBaseline:
         are stored with the whole.
         """
         result, *parts = results
-        if not self._is_wanted(result) or result.never_fit:
+        if not self._is_wanted(results) or result.never_fit:
             return ()
         kept, kept_parts = result, parts
         if self.found is not None:
@@ -290,8 +290,9 @@ class StoredBaseline:
 
     def _is_steady(self, task: Task, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
-        gate, tolerances = task.settings.gate, self.comparison.tolerances
-        return self._is_unchanged(found, self.environment.packages) and self.steadiness.is_steady(gate, tolerances)
+        return self._is_unchanged(found, self.environment.packages) and all(
+            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in (task, *task.parts)
+        )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
         """Returns whether unchanged code tells how sessions differ: not in the hour of the baseline itself."""
@@ -304,18 +305,21 @@ class StoredBaseline:
 
     # --- keeping
 
-    def _is_wanted(self, result: Result) -> bool:
-        """Returns whether it is to become the baseline. One that passes leaves it alone: small losses would add up."""
+    def _is_wanted(self, results: Sequence[Result]) -> bool:
+        """Returns whether a load is to become the baseline, by the results of the whole and of its parts.
+
+        One that passes leaves it alone: small losses would add up.
+        """
         if self.update is None:
             return False
         if self.found is None or self.update == "all":
             return True
-        reasons = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
+        comparisons = _compared(results)
+        reasons = {comparison.reason.kind for comparison in comparisons if comparison.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
-        outcomes = [comparison.outcome for comparison in result.verdict.comparisons]
-        is_better = result.base is not None and Outcome.IMPROVED in outcomes
-        return self.update == "passed" and is_better and not any(map(may_be_worse, result.verdict.comparisons))
+        is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
+        return self.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
     def _keep_code(self, rig: Rig) -> None:
         """Keeps the code of what was just stored; that of the baseline before goes, unless another one needs it."""
@@ -325,6 +329,11 @@ class StoredBaseline:
         before = None if self.found is None else self.found.entry.tree
         if before is not None:
             rig.source.forget([before])
+
+
+def _compared(results: Sequence[Result]) -> list[MetricComparison]:
+    """Returns the comparisons of all results."""
+    return [comparison for result in results for comparison in result.verdict.comparisons]
 
 
 def _same_code(found: Found, task: Task, result: Result) -> tuple[MetricComparison, ...]:

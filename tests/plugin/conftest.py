@@ -60,7 +60,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 @pytest.fixture
 def repo(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repo:
     """The project, committed; temporary files go where they can be counted."""
-    (project.path / ".gitignore").write_text("__pycache__\n/stdout\n/stderr\n/runpytest-*\n/out.json\n")
+    (project.path / ".gitignore").write_text("__pycache__\n/stdout\n/stderr\n/runpytest-*\n/out.json\n/out.html\n")
     project.makepyfile(test_it=TESTS)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

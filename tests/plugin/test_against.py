@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plugin.projects import TESTS, make_slower
+from plugin.projects import MIX, TESTS, UNTIL_IT_SHOWS, make_slower
 from versions.repositories import Repo, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
@@ -46,10 +46,12 @@ def refused(result: pytest.RunResult) -> str:
 
 
 def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
-    make_slower(repo)
+    repo.write("test_it.py", MIX.format(gate="rps"))
+    repo.commit()
+    make_slower(repo, 0.1, "/second")
     head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
 
-    result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT)
+    result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT, UNTIL_IT_SHOWS)
 
     result.assert_outcomes(failed=1)
     title = f"HEAD ({head})"
@@ -57,14 +59,19 @@ def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
         [
             f"fileperf: measuring; *; against {title}",
             "*RegressionError: rps −*",
-            "FAILED test_it.py::test_download - rps −*",
+            "E *#second: p50 +*",
+            "FAILED test_it.py::test_mix - rps −*",
         ]
     )
     assert f", worse than {title}" in " ".join(result.stdout.str().replace("\nE", "").split())
     assert "--fileperf-update" not in result.stdout.str()
-    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
-    assert entry["base"]["title"] == title
-    assert entry["verdict"]["comparisons"][0]["pairs"] >= 3
+    entries = json.loads((repo.top / "out.json").read_text())["results"]
+    assert {entry["base"]["title"] for entry in entries} == {title}
+    assert all(entry["verdict"]["comparisons"][0]["pairs"] >= 3 for entry in entries)
+    outcomes = {entry["test"]["part"]: entry["verdict"]["outcome"] for entry in entries}
+    assert outcomes.pop("") == outcomes.pop("second") == "REGRESSED"
+    assert outcomes.keys() == {"first", "third"}
+    assert "REGRESSED" not in outcomes.values()
     assert state_of(repo) == before
 
 

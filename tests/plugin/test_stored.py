@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from plugin.projects import make_slower
+from plugin.projects import MIX, UNTIL_IT_SHOWS, make_slower
 from versions.repositories import Repo, git, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
@@ -35,18 +35,29 @@ def change(top: Path) -> None:
 
 
 def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Run) -> None:
+    repo.write("test_it.py", MIX.format(gate="none"))
     (repo.top / "server_app.py").write_text((repo.top / "server_app.py").read_text() + "\n# not committed\n")
     store(repo, run_load)
     assert repo.git("for-each-ref", "refs/fileperf/")
-    make_slower(repo)
+    make_slower(repo, 0.1, "/second")
 
-    result = run_load("--fileperf-json=out.json", *SHORT)
+    result = run_load("--fileperf-json=out.json", "--fileperf-html=out.html", *SHORT, UNTIL_IT_SHOWS)
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*RegressionError: rps −* worse than its *", "FAILED *::test_download - rps −*"])
-    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
-    assert entry["verdict"]["comparisons"][0]["pairs"] >= 3
-    assert entry["verdict"]["code"].startswith("measured in turn with the code of its baseline")
+    result.stdout.fnmatch_lines(
+        [
+            "*RegressionError: #second: p50 +* worse than its *",
+            "test_mix #second *REGRESSED",
+            "FAILED *::test_mix - #second: p50 +*",
+        ]
+    )
+    entries = json.loads((repo.top / "out.json").read_text())["results"]
+    regressed = [entry for entry in entries if entry["verdict"]["outcome"] == "REGRESSED"]
+    assert [entry["test"]["part"] for entry in regressed] == ["second"]
+    assert regressed[0]["verdict"]["comparisons"][0]["pairs"] >= 3
+    assert entries[0]["verdict"]["code"].startswith("measured in turn with the code of its baseline")
+    page = (repo.top / "out.html").read_text()
+    assert "test_mix #second</a>" in page
     # What is stored leaves its code behind when it goes.
     (repo.top / "test_it.py").unlink()
     run_load("--fileperf-prune", *SHORT)

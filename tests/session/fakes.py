@@ -16,7 +16,7 @@ from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
@@ -60,6 +60,8 @@ class App:
     """Standard deviation of the logarithm of how many requests fit into a round."""
     client_cpu_ns: int = CPU_NS // 5
     """CPU that a request costs the generator."""
+    slow_part: str = ""
+    """The part of a load of which it answers half as many requests as of others."""
 
 
 class Clock:
@@ -210,7 +212,7 @@ class Loads:
                 long_ns = round(count * server.latency_ns / plan.connections * self.rng.lognormal(0, 0.01))
             rounds.append(self._round(server, work, place, Phase.ROUND, begun_ns + place * long_ns, long_ns, count))
         taken_ns = plan.warmup_ns + sum(round_.duration_ns for round_ in rounds)
-        run = self._ended(server, index, rounds, taken_ns, tell)
+        run = self._ended(server, work, index, rounds, taken_ns, tell)
         due = sum(round_.requests + round_.failed for round_ in rounds)
         is_due = plan.counted or plan.pacing().open_loop
         return replace(run, result=replace(run.result, due=due)) if is_due else run
@@ -239,8 +241,8 @@ class Loads:
                 rounds.append(replace(idle, server_cpu_ns=round(idle_ns * server.app.background)))
             in_order = sorted(rounds, key=lambda round_: round_.started_ns)
             rounds = [replace(round_, index=place) for place, round_ in enumerate(in_order)]
-            made.append((server, rounds))
-        base, now = (self._ended(server, index, rounds, plan.duration_ns // 2, tell) for server, rounds in made)
+            made.append((server, work, rounds))
+        base, now = (self._ended(*own[:2], index, own[2], plan.duration_ns // 2, tell) for own in made)
         return base, now
 
     def _count(self, plan: LoadPlan, server: RunningServer) -> int:
@@ -256,8 +258,8 @@ class Loads:
         self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int
     ) -> Round:
         assert isinstance(server, Server)
-        assert isinstance(work, Operation)
-        there = work.url in server.paths
+        works = [part.work for part in parts_of(work)] or [work]
+        there = all(isinstance(own, Operation) and own.url in server.paths for own in works)
         good = 0 if not there else count // server.app.good_of if server.app.good_of else count
         server.requests += count
         kind = server.app.failing
@@ -286,6 +288,7 @@ class Loads:
     def _ended(
         self,
         server: RunningServer,
+        work: Work,
         index: int,
         rounds: Sequence[Round],
         taken_ns: int,
@@ -297,9 +300,12 @@ class Loads:
         requests = sum(round_.requests for round_ in rounds)
         tell(RunProgress(phase="round", elapsed_ns=taken_ns, requests=requests, rps=0.0, p99_ns=None, failed=0))
         server.check()
+        rounds = tuple(replace(round_, boot=index) for round_ in rounds)
+        names = [part.name for part in parts_of(work)]
+        shares = {name: (0.5 if name == server.app.slow_part else 1.0) / len(names) for name in names}
         result = RunResult(
             boot=index,
-            rounds=tuple(replace(round_, boot=index) for round_ in rounds),
+            rounds=rounds,
             engine="replay",
             why_engine="",
             attack_ns=taken_ns,
@@ -307,6 +313,7 @@ class Loads:
             due=None,
             leads=None,
             first=EMPTY,
+            parts=tuple((name, tuple(_of_part(round_, share) for round_ in rounds)) for name, share in shares.items()),
         )
         boot = Boot(
             index=index,
@@ -317,6 +324,12 @@ class Loads:
             worker_pids=(server.number,),
         )
         return Run(result=result, boot=boot)
+
+
+def _of_part(round_: Round, share: float) -> Round:
+    """Returns the round of a part that has this share of the requests."""
+    typical = None if round_.typical_rps is None else share * round_.typical_rps
+    return replace(round_, requests=round(share * round_.requests), typical_rps=typical)
 
 
 def _status_of(kind: str) -> int:

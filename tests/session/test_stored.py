@@ -19,7 +19,9 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
+from pytest_fileperf.plan.mix import Mix, Part
 from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
@@ -30,6 +32,8 @@ DAY_NS = 86_400 * 1_000 * MS
 GET = Operation(method="GET", url="/")
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 SETTINGS = Settings(app="app:app", connections=2, duration_ns=600 * MS, rounds=6, warmup_ns=0, gate=("rps",))
+MIX = Mix(parts=tuple(Part(name=name, work=GET, gate=("rps",), tolerances={"rps": 0.2}) for name in ("a", "b")))
+PARTS_ONLY = replace(SETTINGS, gate=())
 OLD, NEW = "a" * 40, "b" * 40
 """Trees."""
 
@@ -90,6 +94,8 @@ class Project:
     """A project with a baseline directory, on a machine."""
 
     directory: Path
+    results: tuple[Result, ...] = ()
+    """Of the last session."""
 
     @property
     def baselines(self) -> Path:
@@ -102,18 +108,23 @@ class Project:
         with Session(made, replace(rig_of(host)[0], source=code)) as session:
             yield session
 
-    def run(self, host: Host, code: Source | None, settings: Settings = SETTINGS, **options: object) -> Result:
-        """Measures in a session of its own; a verdict that fails is no error here."""
+    def run(
+        self, host: Host, code: Source | None, settings: Settings = SETTINGS, *, work: Work = GET, **options: object
+    ) -> Result:
+        """Measures in a session of its own; a verdict that fails is no error here. Returns the last result."""
         with self.session(host, code, **options) as session:
             with suppress(PerformanceError):
-                session.measure(GET, settings, TEST)
+                session.measure(work, settings, TEST)
                 session.settle(TEST.nodeid, passed=True)
             session.finish()
-            return session.results[-1]
+            self.results = tuple(session.results)
+            return self.results[-1]
 
-    def store(self, app: App | None = None, tree: str | None = OLD) -> Result:
+    def store(
+        self, app: App | None = None, tree: str | None = OLD, *, work: Work = GET, settings: Settings = SETTINGS
+    ) -> Result:
         """Stores the baseline of an app."""
-        return self.run(Host(now=app or App()), Code(self.directory, tree), update="new")
+        return self.run(Host(now=app or App()), Code(self.directory, tree), settings, work=work, update="new")
 
     def grow_old(self) -> None:
         """Lets the baseline be of another day."""
@@ -137,6 +148,10 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+def outcomes_of_parts(project: Project) -> dict[str, Outcome]:
+    return {result.test.part: outcome_of(result) for result in project.results if result.test.part}
 
 
 def outcome_of(result: Result) -> Outcome:
@@ -286,6 +301,27 @@ def test_what_is_not_sure_on_a_steady_machine_is_measured_in_turn(project: Proje
     assert outcome_of(project.run(Host(now=slow), Code(project.directory, NEW))) is Outcome.REGRESSED
     # The machine is slower, for once; the code is not.
     assert outcome_of(project.run(Host(base=slow, now=slow), Code(project.directory, NEW))) is Outcome.PASS
+
+
+def test_the_parts_of_a_load_have_to_be_steady_and_sure_too(project: Project) -> None:
+    project.store(work=MIX, settings=PARTS_ONLY)
+    slow, code = Host(now=App(slow_part="b")), Code(project.directory, NEW)
+    project.run(slow, code, PARTS_ONLY, work=MIX)
+    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.REGRESSED}
+    assert all(result.pairs for result in project.results), "nothing is known of this machine"
+    project.was_steady()
+    project.run(Host(), code, PARTS_ONLY, work=MIX)
+    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.PASS}
+    assert not any(result.pairs for result in project.results)
+    project.run(Host(base=App(slow_part="b"), now=App(slow_part="b")), code, PARTS_ONLY, work=MIX)
+    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.PASS}, "the machine is slower, not the code"
+
+
+def test_a_part_that_improved_is_stored(project: Project) -> None:
+    project.store(App(slow_part="b"), work=MIX, settings=PARTS_ONLY)
+    code, host = Code(project.directory, NEW), Host(base=App(slow_part="b"))
+    assert project.run(host, code, PARTS_ONLY, work=MIX, update="passed").baseline_written
+    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.IMPROVED}
 
 
 def test_always_and_never(project: Project) -> None:
