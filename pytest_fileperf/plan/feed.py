@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -27,6 +28,13 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
     Raises PlanError for a feed without rows or with too many, for a row that lacks a field, and for a value that is no
     text and has none.
     """
+    if inspect.iscoroutine(feed):
+        feed.close()  # nothing will await it, which would be a warning
+    if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
+        raise PlanError(
+            "feed: its function is async, and rows are drawn before the load, where nothing awaits them: write a plain "
+            "function, or get the rows in an async setup=…, and take what it returned with feed=lambda rows: rows"
+        )
     if isinstance(feed, str | bytes | Mapping) or not isinstance(feed, Iterable):
         raise PlanError(
             f"feed: {type(feed).__name__} is no list of rows: give values, as in ['a', 'b'], or mappings by field, "

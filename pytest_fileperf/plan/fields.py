@@ -32,6 +32,8 @@ class Place(Enum):
 
     PATH_START = auto()
     """At the beginning of the path, where a slash of its own would make the value a host."""
+    PATH_FIRST = auto()
+    """The same, with more of the path behind it: it cannot be empty, as two slashes begin a host too."""
     PATH = auto()
     QUERY = auto()
     """In the text of the URL."""
@@ -57,9 +59,14 @@ Fill: TypeAlias = Callable[[Place, str], object]
 
 
 def url_text(place: Place, value: object) -> str:
-    """Returns a value as it is written in the path, the query or the `params` of a URL."""
-    if place in (Place.PATH, Place.PATH_START):
+    """Returns a value as it is written in the path, the query or the `params` of a URL.
+
+    Raises ValueError for one that would make the path another URL.
+    """
+    if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
+        if not text and place is Place.PATH_FIRST:
+            raise ValueError(f"{value!r} would make the path begin with two slashes: leave this row out, or name it")
         return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(text, safe=_IN_PATH))
     return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
 
@@ -79,7 +86,9 @@ def _path(path: str, fill: Fill) -> str:
     start = _FIELD.match(below)
     if start is None:
         return _text(path, Place.PATH, fill)
-    return f"/{fill(Place.PATH_START, start[1])}{_text(below[start.end() :], Place.PATH, fill)}"
+    rest = below[start.end() :]
+    place = Place.PATH_FIRST if rest.startswith(("/", "{")) else Place.PATH_START
+    return f"/{fill(place, start[1])}{_text(rest, Place.PATH, fill)}"
 
 
 def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> object:

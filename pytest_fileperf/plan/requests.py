@@ -14,7 +14,7 @@ from pytest_fileperf.plan.order import Order
 
 __all__ = ("Requests",)
 
-_IN_URL = (Place.PATH_START, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
+_IN_URL = (Place.PATH_START, Place.PATH_FIRST, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
 """Texts that httpx takes as they are written."""
 
 

@@ -67,7 +67,14 @@ def unstored(results: Sequence[Result]) -> str:
 
 
 def _to_do(results: Sequence[Result]) -> str:
-    missing = any(_is_new(result) and not result.unfit and not result.not_stored for result in results)
+    # Parts are stored with their whole.
+    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}
+    missing = any(
+        _is_new(result)
+        and not (result.unfit or result.not_stored)
+        and result.test.nodeid.removesuffix(f"#{result.test.part}") not in unfit
+        for result in results
+    )
     return "store baselines with --fileperf-update=new" if missing else ""
 
 

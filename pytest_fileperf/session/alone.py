@@ -250,7 +250,7 @@ class _Boots:
         steps, servers = Steps.of(self.task.settings), self.rig.servers
         value = steps.entered(servers)
         try:
-            yield work_of_boot(self.task.work, value, server)
+            yield work_of_boot(self.task.work, value, server, steps.limit_s)
         except BaseException as error:
             steps.left(servers, error)
             raise

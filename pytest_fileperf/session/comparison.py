@@ -120,7 +120,7 @@ class Comparison:
         for side in Side:
             server, base = servers[side], self._base.title if side is Side.BASE else ""
             value = torn_down.enter_context(set_up(steps, server, base))
-            works.append(work_of_boot(self._task.work, value, server, base))
+            works.append(work_of_boot(self._task.work, value, server, steps.limit_s, base))
         self._works = (works[Side.BASE], works[Side.NOW])
 
     def _looked(self, number: int, pair_begun_s: float) -> dict[str, tuple[MetricComparison, ...]] | None:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from pytest_fileperf.errors import BaseSetupError, PlanError, SetupError
 from pytest_fileperf.plan.work import Work, with_value
@@ -26,6 +26,7 @@ from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot")
 
+_T = TypeVar("_T")
 _WITHOUT = (
     "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
     " endpoint it does not have is not compared"
@@ -144,14 +145,17 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
     return (BaseSetupError if base else SetupError)(f"{what} {where}{more}", log=server.log)
 
 
-def work_of_boot(work: Work, value: object, server: RunningServer, base: str = "") -> Work:
+def work_of_boot(work: Work, value: object, server: RunningServer, limit_s: float, base: str = "") -> Work:
     """Returns the work for a boot whose setup has returned this value; `base` is as in `set_up`.
 
-    Raises SetupError, or BaseSetupError, where the feed's function fails or gives no rows that can be used.
+    Raises SetupError, or BaseSetupError, where the feed's function fails, gives no rows that can be used, or takes
+    longer than `limit_s`.
     """
     advice = _WITHOUT if base else ""
     try:
-        return with_value(work, value)
+        return _in_a_thread(partial(with_value, work, value), limit_s)
+    except _LateError:
+        raise _failure(f"the feed of {work.name} did not end within {limit_s:g} s", server, base, advice) from None
     except PlanError as error:
         raise _failure(f"{work.name} has no requests", server, base, f": {error}{advice}") from error
     except Exception as error:
@@ -209,9 +213,9 @@ def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningSe
     return _in_a_thread(called, limit_s)
 
 
-def _in_a_thread(function: Callable[[], object], limit_s: float) -> object:
+def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
     """Returns what the function returns: the test may have an event loop of its own, and it may not end."""
-    future: concurrent.futures.Future[object] = concurrent.futures.Future()
+    future: concurrent.futures.Future[_T] = concurrent.futures.Future()
 
     def work() -> None:
         try:

@@ -17,6 +17,8 @@ __all__ = ("written",)
 _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
 """What httpx leaves as it is."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
+_NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
+"""What JSON may have, or nothing: its text is Python's."""
 _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
 """What httpx writes in place of characters that cannot stand in the name of a file, as browsers do."""
 
@@ -27,11 +29,23 @@ def written(column: Sequence[object], place: Place | None, what: str) -> list[by
     Raises PlanError that says which one cannot be written.
     """
     found: list[bytes] = []
+    if place is not Place.JSON_VALUE:
+        _require_texts(column, what)
     try:
         found += map(_WRITERS[place], column)
     except (TypeError, ValueError, RecursionError, httpx.InvalidURL) as error:
         raise PlanError(f"{what} {len(found)} cannot be sent: {error}") from error
     return found
+
+
+def _require_texts(column: Sequence[object], what: str) -> None:
+    """Raises PlanError for a value that would be sent as Python shows it."""
+    if any(issubclass(kind, _NO_TEXT) for kind in set(map(type, column))):
+        place, value = next((place, value) for place, value in enumerate(column) if isinstance(value, _NO_TEXT))
+        raise PlanError(
+            f"{what} {place} cannot be sent: {value!r:.80} is no text. Give a text or a number, or let it be a value "
+            "of json by itself, as in json={'x': '{id}'}"
+        )
 
 
 def _header(value: object) -> bytes:
@@ -52,6 +66,7 @@ def _url(value: object) -> bytes:
 _WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
     None: _url,
     Place.PATH_START: lambda value: url_text(Place.PATH_START, value).encode(),
+    Place.PATH_FIRST: lambda value: url_text(Place.PATH_FIRST, value).encode(),
     Place.PATH: lambda value: url_text(Place.PATH, value).encode(),
     Place.QUERY: lambda value: url_text(Place.QUERY, value).encode(),
     Place.PARAMS: lambda value: str(httpx.QueryParams({"": str(value)}))[1:].encode(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date
 from itertools import count, islice
 
@@ -104,6 +104,20 @@ def test_a_generator_without_an_end_is_drawn_as_far_as_memory_allows() -> None:
 def test_a_feed_that_cannot_be_used_gets_a_sentence(feed: object, fields: list[str], problem: str) -> None:
     with pytest.raises(PlanError, match=problem):
         columns_of(feed, fields)
+
+
+async def rows() -> list[str]:
+    return ["a"]
+
+
+async def rows_one_by_one() -> AsyncIterator[str]:
+    yield "a"
+
+
+@pytest.mark.parametrize("feed", [rows, rows_one_by_one])
+def test_an_async_feed_gets_a_sentence(feed: Callable[[], object]) -> None:
+    with pytest.raises(PlanError, match="its function is async, and rows are drawn before the load"):
+        columns_of(feed(), ["id"])
 
 
 def test_a_row_fills_every_place() -> None:

@@ -257,6 +257,14 @@ def test_a_new_run_that_cannot_be_stored_does_not_ask_for_it(recorded: Recording
     assert "--fileperf-update" not in text + brief
 
 
+def test_a_new_part_of_a_load_that_cannot_be_stored_does_not_ask_for_it() -> None:
+    whole = result(verdict=Verdict(limits=(TOO_FEW,)))
+    part = result(verdict=Verdict(comparisons=NEW), nodeid=f"{whole.test.nodeid}#upload")
+    part = replace(part, test=replace(part.test, part="upload"))
+    assert "--fileperf-update" not in summary_line([whole, part])
+    assert "--fileperf-update=new" in summary_line([replace(whole, verdict=Verdict()), part])
+
+
 def test_what_was_not_stored_says_its_own_reason_and_advises_nothing() -> None:
     """Neither that the machine was busy, which `all` stores all the same, nor how to store, which was asked for."""
     run = replace(result(verdict=Verdict(comparisons=NEW)), not_stored="the test did not pass")

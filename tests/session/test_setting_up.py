@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import sys
+import threading
 import time
 from collections import abc
 from collections.abc import Iterator
@@ -400,10 +401,17 @@ def test_a_feed_that_fails_on_a_side_is_told_as_a_setup_is(feed: Maker, said: st
     server = cast("RunningServer", SimpleNamespace(title="fake", log=("a line",)))
     base = "main" if failing is Side.BASE else ""
     with pytest.raises(SetupError, match=said) as raised:
-        work_of_boot(work, [], server, base)
+        work_of_boot(work, [], server, 60, base)
     assert isinstance(raised.value, BaseSetupError) is (failing is Side.BASE)
     assert ("on fake, of main:" in str(raised.value)) is (failing is Side.BASE)
     assert str(raised.value).endswith("| a line")
+
+
+def test_a_feed_that_does_not_end_is_told() -> None:
+    work = Requests(recipes=(Operation(method="GET", url="/{id}"),), make=lambda _: [threading.Event().wait()])
+    server = cast("RunningServer", SimpleNamespace(title="fake", log=()))
+    with pytest.raises(SetupError, match=r"^the feed of GET /\{id\} did not end within 0.1 s on fake$"):
+        work_of_boot(work, [], server, 0.1)
 
 
 def test_a_feed_that_fails_on_the_base_is_told_with_its_side(compare: Compare) -> None:  # noqa: F811

@@ -173,6 +173,11 @@ def test_recipes_take_turns_and_share_their_bodies() -> None:
         (recipe(files={"f": ("n", payload(9), "a{id}")}), "\n", r"has '\\n', a character"),
         (recipe(json={"x": "{id}"}), float("nan"), "'id' of row 1 cannot be sent"),
         (recipe(json={"x": "{id}"}), object(), "'id' of row 1 cannot be sent"),
+        (recipe(json={"x": "a{id}"}), ["b"], r"'id' of row 1 cannot be sent: \['b'\] is no text"),
+        (recipe("GET", "/{id}"), {"b": 1}, r"'id' of row 1 cannot be sent: \{'b': 1\} is no text"),
+        (recipe("GET", "/", params={"a": "{id}"}), None, "'id' of row 1 cannot be sent: None is no text"),
+        (recipe("GET", "/{id}/x"), "", "'id' of row 1 cannot be sent: '' would make the path begin with two slashes"),
+        (recipe("GET", "{id}{id}"), "//", "'id' of row 1 cannot be sent: '//' would make the path begin"),
     ],
 )
 def test_a_value_that_cannot_be_sent_gets_a_sentence(operation: Operation, value: object, problem: str) -> None:
@@ -233,6 +238,11 @@ def test_a_file_has_the_same_type_whatever_its_name() -> None:
     requests = Requests(recipes=(recipe(files={"f": ("{id}", b"x")}),), columns={"id": ("a.txt", "b.png")})
     types = [request(requests.operation(place, "")).read().partition(b"Content-Type: ")[2][:24] for place in (0, 1)]
     assert types == [b"application/octet-stream"] * 2
+
+
+def test_an_empty_value_may_be_the_whole_path() -> None:
+    check(recipe("GET", "/{id}"), {"id": ("", "a")})
+    check(recipe("GET", "/{id}.html?q={id}"), {"id": ("", "a")})
 
 
 @pytest.mark.parametrize("value", ["/a", "//a", "a/b", "http://there/a", "a:b", "?a", ".."])
