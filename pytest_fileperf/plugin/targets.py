@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -59,29 +60,47 @@ def _requests(ones: Sequence[_One]) -> Requests:
     """Returns the requests with as few recipes as there are; those of few requests are named by method and URL."""
     if not ones:
         raise PlanError("there is no request in it")
-    if not any(one.name for one in ones) and len({(one.recipe.method, one.url) for one in ones}) <= _NAMED_BY_URL:
-        asked = dict.fromkeys((one.recipe.method, one.url) for one in ones)
-        name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
-        ones = [replace(one, name=name_of[one.recipe.method, one.url]) for one in ones]
     named = any(one.name for one in ones)
+    if not named and (asked := _few_asked(ones)):
+        name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
+        named, ones = True, [replace(one, name=name_of[one.recipe.method, one.url]) for one in ones]
     places: dict[object, int] = {}
     recipes: list[Operation] = []
     names: list[str] = []
     uses = []
     for one in ones:
-        plain = not one.recipe.arguments
-        key = (one.recipe.method, one.recipe.expect, one.name) if plain else (id(one.recipe), one.name)
-        if key not in places:
-            places[key] = len(recipes)
-            recipes.append(one.recipe)
-            names.append(one.name or f"other {one.recipe.method}")
-        uses.append(places[key])
+        own = (id(one.recipe), one.name)  # of 100,000 requests most share a recipe, and its own hash takes long
+        if own not in places:
+            plain = not one.recipe.arguments
+            key = (one.recipe.method, one.recipe.expect, one.name) if plain else own
+            if key not in places:
+                places[key] = len(recipes)
+                recipes.append(one.recipe)
+                names.append(one.name or f"other {one.recipe.method}")
+            places[own] = places[key]
+        uses.append(places[own])
     return Requests(
         recipes=tuple(recipes),
         names=tuple(names) if named else (),
         urls=tuple(one.url for one in ones),
         uses=tuple(uses) if len(recipes) > 1 else (),
     )
+
+
+def _few_asked(ones: Sequence[_One]) -> Mapping[tuple[str, str], None]:
+    """Returns the different methods and URLs in their order; none where there are too many to be told apart."""
+    asked: dict[tuple[str, str], None] = {}
+    for one in ones:
+        asked[one.recipe.method, one.url] = None
+        if len(asked) > _NAMED_BY_URL:
+            return {}
+    return asked
+
+
+@cache
+def _plain(method: str) -> Operation:
+    """Returns the recipe that all requests have which are a method and a URL."""
+    return Operation(method=method.upper(), url="")
 
 
 # --- what a request may be
@@ -127,7 +146,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
-        return _One(recipe=Operation(method=method.upper(), url=""), url=_path(url), name=name)
+        return _One(recipe=_plain(method), url=_path(url), name=name)
     call = request_from(method, _path(url) if isinstance(url, str) else url, given)
     if call.problems or call.keys or not isinstance(call.work, Operation):
         problems = call.problems or ("keys of a load belong to requests(…), and a feed to a verb",)
