@@ -10,3 +10,4 @@ DELAY_S = 0.0
 """For how long."""
 STALL_S = 0.0
 """All requests wait for 30 ms, once in about so many seconds; 0 for never."""
+SLOWER_PARTS: dict[str, float] = {}

@@ -27,7 +27,10 @@ from pytest_fileperf.units import parse_duration_ns
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("CLIENTS", "Case", "Figures", "core")
+    from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plan.work import Work
+
+__all__ = ("CLIENTS", "Case", "Figures", "core", "finished", "ours", "replayed")
 
 TIMEOUT_S = 30
 POLL_S = 0.02
@@ -163,28 +166,37 @@ def python_client(name: str) -> Callable[[Case, str, int], Figures]:
 
 def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
     """Loads with our generator, as the `fileperf` fixture does for one boot of a server."""
-    from pytest_fileperf.drive.preparation import Target
-    from pytest_fileperf.drive.process import Generator
-    from pytest_fileperf.measure.measurement import measurement_of
-    from pytest_fileperf.measure.recording import Boot, Recording
-    from pytest_fileperf.plan.load import LoadPlan
     from pytest_fileperf.plan.operation import Operation
     from pytest_fileperf.plan.payload import payload
 
     operation = Operation(
         method=case.method, url=case.path, arguments={"content": payload(Path(case.body))} if case.body else {}
     )
+    seen = replayed(operation, url, connections=case.connections, seconds=seconds)
+    return ours(seen)
+
+
+def replayed(
+    work: Work, url: str, *, connections: int, seconds: int, rate: float | None = None, warmup_s: float = WARM_UP_S
+) -> Measurement:
+    """Returns what our generator saw of this work, which it has to replay; raises where a request failed."""
+    from pytest_fileperf.drive.preparation import Target
+    from pytest_fileperf.drive.process import Generator
+    from pytest_fileperf.measure.measurement import measurement_of
+    from pytest_fileperf.measure.recording import Boot, Recording
+    from pytest_fileperf.plan.load import LoadPlan
+
     plan = LoadPlan(
-        connections=case.connections,
-        warmup_ns=round(WARM_UP_S * 1e9),
+        connections=connections,
+        rate=rate,
+        warmup_ns=round(warmup_s * 1e9),
         round_ns=500_000_000,
         rounds=2 * seconds,
         timeout_ns=TIMEOUT_S * 1_000_000_000,
     )
-
     with closing(Generator()) as generator:
         (result,) = generator.run(
-            (operation,),
+            (work,),
             plan,
             (Target(boot=0, url=url),),
             pids=((),),
@@ -196,15 +208,28 @@ def load_with_replay(case: Case, url: str, seconds: int) -> Figures:
         Recording(
             rounds=result.rounds,
             boots=(Boot(index=0),),
-            connections=case.connections,
+            connections=connections,
+            open_loop=rate is not None,
             engine=result.engine,
             why_engine=result.why_engine,
             wait_ns=result.wait_ns,
+            attack_ns=result.attack_ns,
+            due=result.due,
         )
     )
     if seen.errors or seen.client.cpu_per_request is None or result.engine != "replay":
         raise SystemExit(f"{seen.requests} answers, engine {result.engine} ({result.why_engine}): {seen.failures}")
-    return Figures(rps=seen.rps, p50_s=seen.latency.p50, p99_s=seen.latency.p99, cpu_s=seen.client.cpu_per_request)
+    return seen
+
+
+def ours(seen: Measurement) -> Figures:
+    """Returns what our generator saw, without its memory."""
+    return Figures(
+        rps=seen.rps,
+        p50_s=seen.latency.p50,
+        p99_s=seen.latency.p99,
+        cpu_s=seen.client.cpu_per_request or 0.0,
+    )
 
 
 def load_with_pool(case: Case, url: str, seconds: int) -> Figures:

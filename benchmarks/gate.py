@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).parent
 TESTS = {
@@ -124,32 +125,38 @@ def run(name: str, keep: Path | None) -> dict[str, object]:
             shutil.copy(HERE / "gate_app.py", path)
         (now / "test_gate.py").write_text(TESTS[test], encoding="utf-8")
         (now / "pytest.ini").write_text("[pytest]\nfileperf_app = gate_app:app\npythonpath = .\n", encoding="utf-8")
-        report, pairs = Path(directory) / "report.json", Path(directory) / "pairs"
+        pairs = Path(directory) / "pairs"
         (now / "conftest.py").write_text(KEEPING.format(pairs=str(pairs)), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf"]
-        command += [f"--fileperf-against={base}", f"--fileperf-json={report}"]
         began_s = time.monotonic()
         with burning(case.busy):
-            done = subprocess.run(command, cwd=now, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+            status, (result,) = reported(now, f"--fileperf-against={base}")
         seconds = time.monotonic() - began_s
-        if not report.exists():
-            sys.exit(f"{name}: no report\n{done.stdout}\n{done.stderr}")
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(pairs, keep / f"{name}-{time.time():.0f}.pickle.gz")
-        (result,) = json.loads(report.read_text(encoding="utf-8"))["results"]
     comparisons = result["verdict"]["comparisons"]
     return {
         "case": name,
         "at": round(time.time()),
         "seconds": round(seconds, 1),
-        "status": done.returncode,
+        "status": status,
         "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
         "changes": {item["metric"]: item["change"] for item in comparisons},
         "pairs": comparisons[0]["pairs"],
         "named": [function["function"] for function in (result["profile"] or {}).get("functions", [])],
         "compared": round(result["base"]["seconds"], 1),
     }
+
+
+def reported(directory: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    """Runs the load tests of a directory in a process of its own; returns its status and what JSON has."""
+    report = directory / "report.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf", *options]
+    command.append(f"--fileperf-json={report}")
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    if not report.exists():
+        sys.exit(f"{directory}: no report\n{done.stdout}\n{done.stderr}")
+    return done.returncode, json.loads(report.read_text(encoding="utf-8"))["results"]
 
 
 @contextmanager

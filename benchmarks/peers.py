@@ -36,16 +36,17 @@ Turn = Mapping[str, Figures]
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Runs the app on core 0; gives its URL."""
+def server(app: str = "app:app", **environment: str) -> Iterator[str]:
+    """Runs the app of this directory on core 0, with more in its environment; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     # uvicorn takes a socket given by number for a Unix socket and leaves Nagle's delay on; accepted ones inherit this.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     options = ["--app-dir", str(Path(__file__).parent), "--no-access-log", "--log-level", "critical"]
     with core(0):
         process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "app:app", *options, "--fd", str(listener.fileno())],
+            [sys.executable, "-m", "uvicorn", app, *options, "--fd", str(listener.fileno())],
             pass_fds=[listener.fileno()],
+            env={**os.environ, **environment},
         )
     address = listener.getsockname()
     listener.close()
