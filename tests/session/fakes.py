@@ -258,7 +258,7 @@ class Loads:
         self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int
     ) -> Round:
         assert isinstance(server, Server)
-        works = [part.work for part in parts_of(work)] or [work]
+        works = tuple(part.work for part in parts_of(work)) or (work,)
         there = all(isinstance(own, Operation) and own.url in server.paths for own in works)
         good = 0 if not there else count // server.app.good_of if server.app.good_of else count
         server.requests += count
