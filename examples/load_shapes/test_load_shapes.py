@@ -34,3 +34,7 @@ def test_ramp_of_connections(fileperf):
 
 def test_many_connections(fileperf):
     fileperf.get("/health", connections=1000, duration="5s", gate="none")
+
+
+def test_several_generators(fileperf):
+    fileperf.get("/health", connections=64, generators=2, gate="none")  # 32 connections each

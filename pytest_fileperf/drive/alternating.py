@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic_ns
 
 from pytest_fileperf.drive.preparation import Target, prepared
-from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, tell
+from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, quiet_memory, tell
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("run_alternating",)
+__all__ = ("answers_a_pace", "run_alternating")
 
 _LEAST_PACE = 16
 """The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
@@ -34,9 +34,11 @@ async def run_alternating(
     files: PayloadFiles,
     server_cpu: Sequence[Callable[[], Mapping[int, int]]],
     progress: Callable[[RunProgress], None],
+    begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[RunResult, RunResult]:
     """Makes the cycles and returns what each side, base and now, has shown of its work: a round for each of its turns.
 
+    `begin` is called when all is ready; it returns when the load begins, on the monotonic clock, and not before that.
     Raises what `run_load` raises.
     """
     recorders = [_recorder(plan, side, works[side], targets[side].boot, server_cpu[side]) for side in Side]
@@ -56,7 +58,7 @@ async def run_alternating(
         ]
         now = loads[Side.NOW]
         with quiet_memory(collect=now.engine != "replay"):
-            origin_ns = monotonic_ns()
+            origin_ns = await begin()
             zero_ns = origin_ns + plan.measured_from_ns
             for side, load in zip(Side, loads, strict=True):
                 load.recorder.begin(zero_ns)
@@ -78,6 +80,8 @@ async def run_alternating(
             first=load.recorder.first_latencies(),
             paused_ns=load.recorder.paused_ns,
             parts=load.recorder.parts(),
+            last_end_ns=load.recorder.last_end_ns,
+            ends=tuple(load.recorder.ends),
         )
         for side, load in zip(Side, loads, strict=True)
     )
@@ -99,9 +103,15 @@ def _recorder(
         boot=boot,
         stretches=_stretches(plan, side),
         server_cpu=server_cpu,
-        pace_over=plan.connections * math.ceil(_LEAST_PACE / plan.connections),
+        pace_over=answers_a_pace(plan.connections),
         together=plan.connections,
+        keeps_ends=plan.share.of > 1,
     )
+
+
+def answers_a_pace(connections: int) -> int:
+    """Returns how many answers a typical rate is measured by, with so many connections."""
+    return connections * math.ceil(_LEAST_PACE / connections)
 
 
 def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:

@@ -13,17 +13,18 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from time import monotonic_ns, sleep
 from typing import BinaryIO
 
 import httpx
 
 from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
-from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
+from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready, Setup, read_message, write_message
+from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.work import Work
@@ -35,6 +36,8 @@ __all__ = ("main",)
 
 _SPARE_FILES = 128
 """Open files a generator needs besides its connections."""
+_SURE_S = 0.002
+"""Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
 
 
 def main() -> None:
@@ -50,7 +53,8 @@ def main() -> None:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
-            write_message(answers, _answer(job, files, answers, anywhere))
+            begin = at_once if job.plan.share.of == 1 else partial(_together, jobs, answers)
+            write_message(answers, _answer(job, files, answers, anywhere, begin))
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -71,8 +75,22 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str)
     os._exit(0)
 
 
+async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO) -> int:
+    """Waits for the instant at which all generators begin, and returns it."""
+    write_message(answers, Ready())
+    message = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
+    assert isinstance(message, Begin)
+    await asyncio.sleep((message.origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
+    sleep(max(0, message.origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
+    return message.origin_ns
+
+
 def _answer(
-    job: LoadOrder, files: PayloadFiles, answers: BinaryIO, anywhere: frozenset[int]
+    job: LoadOrder,
+    files: PayloadFiles,
+    answers: BinaryIO,
+    anywhere: frozenset[int],
+    begin: Callable[[], Awaitable[int]],
 ) -> tuple[RunResult, ...] | Exception:
     """Makes the run; returns what it found, or the error that the test process raises.
 
@@ -84,7 +102,7 @@ def _answer(
             os.sched_setaffinity(0, job.cores or anywhere)
         works = pickle.loads(job.works)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress)))
+            return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress), begin))
     except (FileLimitError, PlanError) as error:
         return error
     except FilePerfError as error:  # a subclass may not survive the way to the test process
@@ -96,15 +114,19 @@ def _answer(
 
 
 async def _made(
-    job: LoadOrder, works: tuple[Work, ...], files: PayloadFiles, progress: Callable[[RunProgress], None]
+    job: LoadOrder,
+    works: tuple[Work, ...],
+    files: PayloadFiles,
+    progress: Callable[[RunProgress], None],
+    begin: Callable[[], Awaitable[int]],
 ) -> tuple[RunResult, ...]:
     server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
     if isinstance(job.plan, Alternation):
         return await run_alternating(
-            works, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress
+            works, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress, begin=begin
         )
     (work,), (target,), (cpu,) = works, job.targets, server_cpu
-    return (await run_load(work, job.plan, target, files=files, server_cpu=cpu, progress=progress),)
+    return (await run_load(work, job.plan, target, files=files, server_cpu=cpu, progress=progress, begin=begin),)
 
 
 def _allow_files(connections: int) -> None:

@@ -15,7 +15,6 @@ from typing import Protocol
 from pytest_fileperf.drive.timer import Timer
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
-from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.units import format_duration
 
 __all__ = ("LoadLoop", "Slot", "Turns")
@@ -62,10 +61,20 @@ class LoadLoop:
     connections at work than needed.
     """
 
-    def __init__(self, *, pacing: Pacing, recorder: Recorder, timeout_ns: int, pause: Pause | None = None) -> None:
-        """Slots `pause` before each piece of work; that makes sense where they need not be free when work is due."""
+    def __init__(
+        self,
+        *,
+        pacing: Pacing,
+        recorder: Recorder,
+        timeout_ns: int,
+        pauses: Iterator[Iterator[int]] | None = None,
+    ) -> None:
+        """Slots pause before each piece of work, each with the next of `pauses` (ns).
+
+        That makes sense where they need not be free when work is due.
+        """
         self._pacing = pacing
-        self._pauses = None if pause is None else pause.of_users()
+        self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
         self._pausing: dict[Slot, asyncio.TimerHandle] = {}
         self._recorder = recorder
@@ -78,7 +87,7 @@ class LoadLoop:
         self.started = 0
         """Pieces of work that were due so far: begun, or dropped."""
         self._free: deque[Slot] = deque()
-        self.slots_rest = pacing.slots_rest or pause is not None
+        self.slots_rest = pacing.slots_rest or pauses is not None
         """Whether slots may be without work while there is load."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False

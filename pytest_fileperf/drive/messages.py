@@ -10,7 +10,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("LoadOrder", "Setup", "read_message", "write_message")
+__all__ = ("Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise."""
+    """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise.
+
+    One of several generators says `Ready` before, and waits for `Begin`.
+    """
 
     works: bytes
     """The pickled `Work` of each target, as a tuple: unpacked after `Setup`, where a failure to import can be told."""
@@ -36,6 +39,19 @@ class LoadOrder:
     """The processes of each target's server, whose CPU time is read at the edges of rounds."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """One of several generators could begin its run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """All of several generators could begin, and are to do so together."""
+
+    origin_ns: int
+    """When, on the monotonic clock, which all processes of a machine share."""
 
 
 def write_message(stream: IO[bytes], message: object) -> None:

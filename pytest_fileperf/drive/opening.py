@@ -20,12 +20,16 @@ _FIRST_BYTES = 16_384
 _LISTEN = "0A"
 
 
-async def open_all(openings: Sequence[Callable[[], Awaitable[None]]], port: int) -> None:
-    """Runs all openings of connections to that port of this machine, some at a time; raises what the first raises."""
-    for first in range(0, len(openings), OPENED_AT_ONCE):
+async def open_all(openings: Sequence[Callable[[], Awaitable[None]]], port: int, *, openers: int = 1) -> None:
+    """Runs all openings of connections to that port of this machine, some at a time; raises what the first raises.
+
+    So many `openers` do that at the same time, each with its own openings.
+    """
+    at_once = max(1, OPENED_AT_ONCE // openers)
+    for first in range(0, len(openings), at_once):
         if first:
             await _let_accept(port)
-        await asyncio.gather(*(opening() for opening in openings[first : first + OPENED_AT_ONCE]))
+        await asyncio.gather(*(opening() for opening in openings[first : first + at_once]))
 
 
 async def _let_accept(port: int) -> None:

@@ -87,7 +87,7 @@ async def prepared(
     def new_client(number: int = 0) -> Client:
         own = target.transport
         return Client(
-            number=number,
+            number=plan.share.number(number),
             transport=own() if own is not None else LoadTransport(loopback_only=True, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
@@ -96,7 +96,8 @@ async def prepared(
         )
 
     pause = plan.pause if isinstance(plan, LoadPlan) else None
-    loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pause=pause)
+    pauses = None if pause is None else pause.of_users(plan.share)
+    loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
     url = httpx.URL(target.url)
     origin = Origin(url.scheme, url.host, url.port or 80)
     # Answers to different requests are seldom the same.
@@ -111,14 +112,14 @@ async def prepared(
         slots += replayed
         engine, why = "replay", ""
     else:
-        ways, turn = ways_of(work, recorder, new_client, plan.connections, replays=replays)
+        ways, turn = ways_of(work, recorder, new_client, plan.connections, replays=replays, share=plan.share)
         places = [_place(ways, number, loop, turn, connect, new_client, stack) for number in range(plan.connections)]
         slots = [slot for slot, _ in places]
         replayed = [replay for _, replay in places if replay is not None]
         engine, why = _engine(work, ways, replays=replays)
     for slot in replayed:
         stack.callback(slot.close)
-    await open_all([slot.open for slot in replayed[:opened]], origin.port)
+    await open_all([slot.open for slot in replayed[:opened]], origin.port, openers=plan.share.of)
     return PreparedLoad(loop=loop, recorder=recorder, slots=slots, engine=engine, why_engine=why)
 
 

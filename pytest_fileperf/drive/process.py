@@ -8,32 +8,44 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import IO
 
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
+from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.errors import GeneratorError, PlanError
+from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.mix import Mix
-from pytest_fileperf.plan.operation import Journey
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.tracers import tracer_in, untraced
 
-__all__ = ("Generator",)
+__all__ = ("CHECK_S", "Generator", "longest_s")
 
-_CHECK_S = 0.25
-"""How often the server is looked after while waiting for the generator."""
+CHECK_S = 0.25
+"""How often the server is looked after while waiting for a generator."""
 _GRACE_S = 30.0
 """A generator is ended when it says nothing for this long after the end of its run and every time limit."""
 _END_S = 5.0
 _LOG_LINES = 30
+
+
+def longest_s(plan: LoadPlan | Alternation) -> float:
+    """Returns how long a run may take before its generator is given up, in seconds."""
+    return (plan.longest_ns + plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long as an answer
+
+
+@dataclass(slots=True)
+class _Mailbox:
+    """Takes the messages of one process."""
+
+    put: Callable[[object], None]
 
 
 class Generator:
@@ -45,7 +57,7 @@ class Generator:
         self.tracer = ""
         """What traces it, such as `coverage`; empty for nothing."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._mailbox = _Mailbox(put=lambda _: None)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._log: IO[bytes] | None = None
 
@@ -73,15 +85,13 @@ class Generator:
         LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
         process is ended, and the next run starts a new one.
         """
+        answers: queue.SimpleQueue[object] = queue.SimpleQueue()
         try:
-            self._start()
-            assert self._process is not None
-            assert self._process.stdin is not None
-            job = LoadOrder(works=_packed(works), plan=plan, targets=targets, pids=pids, cores=cores)
-            write_message(self._process.stdin, job)
-            answer = self._await_answer(plan, progress, check)
+            job = LoadOrder(works=packed(works), plan=plan, targets=targets, pids=pids, cores=cores)
+            self.order(job, answers.put)
+            answer = self._await_answer(answers, plan, progress, check)
         except BrokenPipeError as error:
-            message = self._died()
+            message = self.death()
             self.close()
             raise GeneratorError(message) from error
         except BaseException:
@@ -91,14 +101,40 @@ class Generator:
             raise answer
         return answer
 
+    def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
+        """Starts a run, and the process where it does not run; `put` is called with each of its messages.
+
+        The last message is None, once it has ended. Another thread calls it. Raises GeneratorError, and BrokenPipeError
+        where it has just ended.
+        """
+        self._start()
+        self._mailbox.put = put
+        self.send(job)
+
+    def send(self, message: object) -> None:
+        """Sends it a message; raises BrokenPipeError where it has ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        write_message(self._process.stdin, message)
+
+    def hang_up(self) -> None:
+        """Tells it to end, and does not wait for that."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def kill(self) -> None:
+        """Ends it at once, whatever it does or does not do; the next run starts a new one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()  # until then it would be taken for one that runs
+
     def close(self) -> None:
         """Ends the process and removes its files."""
+        self.hang_up()
         process, self._process = self._process, None
         if process is not None:
-            assert process.stdin is not None
             assert process.stdout is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
@@ -134,25 +170,28 @@ class Generator:
             start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
         )
         self._process = process
-        self._answers = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(process.stdout, self._answers), daemon=True).start()
-        assert process.stdin is not None
-        write_message(process.stdin, Setup(path=tuple(sys.path), scratch=self._directory.name))
+        self._mailbox = _Mailbox(put=lambda _: None)
+        threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
+        self.send(Setup(path=tuple(sys.path), scratch=self._directory.name))
 
     def _await_answer(
-        self, plan: LoadPlan | Alternation, progress: Callable[[RunProgress], None], check: Callable[[], None]
+        self,
+        answers: queue.SimpleQueue[object],
+        plan: LoadPlan | Alternation,
+        progress: Callable[[RunProgress], None],
+        check: Callable[[], None],
     ) -> tuple[RunResult, ...] | Exception:
         """Waits for the end of a run; raises GeneratorError where none comes."""
-        longest_s = (plan.longest_ns + plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long as an answer
-        deadline = monotonic() + longest_s
+        patience_s = longest_s(plan)
+        deadline = monotonic() + patience_s
         while True:
             try:
-                message = self._answers.get(timeout=_CHECK_S)
+                message = answers.get(timeout=CHECK_S)
             except queue.Empty:
                 check()
                 if monotonic() > deadline:
                     raise GeneratorError(
-                        f"the load generator did not end within {longest_s:.0f} s{self._log_tail()}"
+                        f"the load generator did not end within {patience_s:.0f} s{self._log_tail()}"
                     ) from None
                 continue
             if isinstance(message, RunProgress):
@@ -161,15 +200,20 @@ class Generator:
             elif isinstance(message, tuple | Exception):
                 return message
             else:
-                raise GeneratorError(self._died())
+                raise GeneratorError(self.death())
 
-    def _died(self) -> str:
+    def death(self) -> str:
+        """Returns how it ended, with the last lines of its log."""
+        return f"the load generator{self.ended()}{self._log_tail()}"
+
+    def ended(self) -> str:
+        """Returns `'s process ended with exit code 7`, to stand behind its name."""
         process = self._process
         try:
             code = process.wait(_END_S) if process is not None else None
         except subprocess.TimeoutExpired:
-            return f"the load generator sent something that is no message{self._log_tail()}"
-        return f"the load generator's process ended with exit code {code}{self._log_tail()}"
+            return " sent something that is no message"
+        return f"'s process ended with exit code {code}"
 
     def _log_tail(self) -> str:
         if self._log is None:
@@ -186,63 +230,10 @@ def _environment(*, coverage: bool) -> dict[str, str]:
     return {**untraced(os.environ, coverage=coverage), "PYTHONPATH": (path + os.pathsep if path else "") + root}
 
 
-def _listen(stdout: IO[bytes] | None, answers: queue.SimpleQueue[object]) -> None:
+def _listen(stdout: IO[bytes] | None, mailbox: _Mailbox) -> None:
     """Passes messages on, then one None when no more can be read."""
     assert stdout is not None
     with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
         while (message := read_message(stdout)) is not None:
-            answers.put(message)
-    answers.put(None)
-
-
-def _packed(works: tuple[Work, ...]) -> bytes:
-    """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
-    import cloudpickle
-
-    with _test_modules_by_value(works):
-        for journey in (journey for journey in _journeys(works) if journey.has_value):
-            try:
-                cloudpickle.dumps(journey.value)
-            except Exception as error:  # an object's own `__reduce__` may raise anything
-                raise PlanError(
-                    f"what the setup returned cannot be carried to the generator process, for {journey.name} "
-                    f"({type(error).__name__}: {error}): return plain data, such as ids, texts and numbers"
-                ) from error
-        try:
-            raw: bytes = cloudpickle.dumps(works)
-        except Exception as error:  # as above
-            raise PlanError(
-                f"{works[0].name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
-                "a journey and a request's arguments must not hold open files, sockets, locks, or fixtures with them"
-            ) from error
-    return raw
-
-
-def _journeys(works: tuple[Work, ...]) -> list[Journey]:
-    """Returns the journeys in the works, those in mixes too."""
-    each = [part.work for work in works if isinstance(work, Mix) for part in work.parts]
-    return [work for work in (*works, *each) if isinstance(work, Journey)]
-
-
-@contextmanager
-def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
-    """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
-    import cloudpickle
-
-    journeys = _journeys(works)
-    owners = [owner for journey in journeys for owner in (journey.function, type(journey.value))]
-    names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
-    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_test_module(name: str) -> bool:
-    """Returns whether another process may be unable to import the module: test modules and conftest files."""
-    last = name.rpartition(".")[2]
-    return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"
+            mailbox.put(message)
+    mailbox.put(None)

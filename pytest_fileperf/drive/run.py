@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
@@ -19,7 +20,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("RunProgress", "RunResult", "quiet_memory", "run_load", "tell")
+__all__ = ("RunProgress", "RunResult", "at_once", "quiet_memory", "run_load", "tell")
 
 _PROGRESS_S = 0.25
 
@@ -61,6 +62,17 @@ class RunResult:
     """How long its journeys paused in all."""
     parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
     """The rounds of each part by its name; none for a load without parts."""
+    attack: tuple[int, int] | None = None
+    """From when to when `attack_ns` is, on the monotonic clock; None for turns, and where nothing was due."""
+    last_end_ns: int = 0
+    """When the last request ended."""
+    ends: tuple[tuple[array[int], ...], ...] = ()
+    """Of one of several generators that load two servers in turn: when answers ended in each round, by parts."""
+
+
+async def at_once() -> int:
+    """Returns now as the beginning of a load that need not wait for others."""
+    return monotonic_ns()
 
 
 async def run_load(
@@ -71,8 +83,11 @@ async def run_load(
     files: PayloadFiles,
     server_cpu: Callable[[], Mapping[int, int]],
     progress: Callable[[RunProgress], None],
+    begin: Callable[[], Awaitable[int]] = at_once,
 ) -> RunResult:
     """Makes one run and returns its rounds.
+
+    `begin` is called when all is ready; it returns when the load begins, on the monotonic clock, and not before that.
 
     Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
     connections cannot be opened; what goes wrong later is a failure in the rounds.
@@ -89,7 +104,7 @@ async def run_load(
             work, plan, target, recorder, plan.pacing(), opened=_opened_first(plan), files=files, stack=stack
         )
         with quiet_memory(collect=load.engine != "replay"):
-            origin_ns = monotonic_ns()
+            origin_ns = await begin()
             recorder.begin(origin_ns + plan.warmup_ns)
             stack.callback(asyncio.create_task(tell(load.loop, recorder, origin_ns, progress)).cancel)
             await load.run(origin_ns)
@@ -112,13 +127,15 @@ async def run_load(
         first=recorder.first_latencies(),
         paused_ns=recorder.paused_ns,
         parts=recorder.parts(),
+        attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
+        last_end_ns=recorder.last_end_ns,
     )
 
 
 def _opened_first(plan: LoadPlan) -> int:
     """Returns how many connections are open when the load begins; a rate opens more when it needs them."""
     if plan.rate is not None or (plan.ramp is not None and plan.ramp.of_rate):
-        return min(plan.connections, OPENED_AT_ONCE)
+        return min(plan.connections, plan.share.part_of(OPENED_AT_ONCE))
     return plan.connections
 
 

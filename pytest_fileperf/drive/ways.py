@@ -22,6 +22,7 @@ from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.mix import Mix, PartWork
 from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.share import WHOLE, Share
 from pytest_fileperf.plan.stream import Stream
 from pytest_fileperf.plan.unique import unique_bytes
 from pytest_fileperf.plan.work import Work, parts_of
@@ -88,7 +89,13 @@ class MixSlot:
 
 
 def ways_of(
-    work: Work, recorder: Recorder, client: Callable[[], LoadClient], connections: int, *, replays: bool
+    work: Work,
+    recorder: Recorder,
+    client: Callable[[], LoadClient],
+    connections: int,
+    *,
+    replays: bool,
+    share: Share = WHOLE,
 ) -> tuple[tuple[Way, ...], Callable[[], int]]:
     """Returns the way of each part, and what says whose turn it is; `client` builds requests.
 
@@ -96,11 +103,11 @@ def ways_of(
     """
     if not isinstance(work, Mix):
         named = {part.name: tally for part, tally in zip(parts_of(work), recorder.tallies, strict=False)}
-        return (_way(work, recorder, named, recorder.tallies[0], client, connections, replays),), lambda: 0
-    turn = work.turns().__next__
+        return (_way(work, recorder, named, recorder.tallies[0], client, connections, replays, share),), lambda: 0
+    turn = work.turns(share).__next__
     recorder.next_tally = lambda: recorder.tallies[turn()]
     ways = [
-        _way(part.work, None, {}, tally, client, connections, replays)
+        _way(part.work, None, {}, tally, client, connections, replays, share)
         for part, tally in zip(work.parts, recorder.tallies, strict=True)
     ]
     return tuple(ways), turn
@@ -114,6 +121,7 @@ def _way(
     client: Callable[[], LoadClient],
     connections: int,
     replays: bool,
+    share: Share,
 ) -> Way:
     """Returns the way of one part. `named` are the tallies by the names of requests; without any it is `tally`.
 
@@ -131,7 +139,7 @@ def _way(
     requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
     tallies = [named[name] for name in requests.names] if named else [tally] * len(requests.recipes)
     aims = [Aim(expect=recipe.expect, tally=of) for recipe, of in zip(requests.recipes, tallies, strict=True)]
-    places = _places(requests, connections)
+    places = _places(requests, connections, share)
     if recorder is not None and named:
         recorder.next_tally = lambda: tallies[requests.recipe_of(next(places[0]))]
     why = ""
@@ -166,11 +174,14 @@ def _draw(requests: Requests, recipes: Sequence[Compiled], aims: Sequence[Aim], 
     return draw_any
 
 
-def _places(requests: Requests, connections: int) -> Sequence[Iterator[int]]:
+def _places(requests: Requests, connections: int, share: Share) -> Sequence[Iterator[int]]:
     """Returns what each connection goes through: the same, or all by itself."""
-    if not requests.order.each:
-        return [requests.order.places(requests.count)] * connections
-    return [requests.order.places(requests.count, own=number, of=connections) for number in range(connections)]
+    count, order = requests.count, requests.order
+    if not order.each:
+        return [order.places(count, own=share.place, first=share.first(count))] * connections
+    # Connections begin at equal distances, so that they do not all ask for the same thing at once.
+    numbers, of_all = map(share.number, range(connections)), share.connections or connections
+    return [order.places(count, own=number, first=number * count // of_all) for number in numbers]
 
 
 def _varying_call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -> Call:

@@ -31,6 +31,7 @@ __all__ = (
     "judge_world",
     "may_be_worse",
     "unless_base_failed",
+    "unless_lost",
     "unless_saturated",
 )
 
@@ -163,6 +164,17 @@ def unless_saturated(comparison: MetricComparison) -> MetricComparison:
     if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
         return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED))
     return comparison
+
+
+def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of a load of which a part may be `lost`: they tell nothing then, as `lost` says."""
+    if not lost:
+        return tuple(comparisons)
+    reason = Reason(kind=ReasonKind.LOST, text=lost)
+    return tuple(
+        item if item.outcome is Outcome.NEW else replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        for item in comparisons
+    )
 
 
 def unless_base_failed(

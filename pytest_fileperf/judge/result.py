@@ -158,6 +158,14 @@ class Result:
     not_stored: str = ""
     """Why it became no baseline though that was asked for, without a full stop; else empty."""
     smoke: bool = False
+    load_notes: tuple[str, ...] = ()
+    """What a reader must know of how the load was made, as sentences without a full stop."""
+
+    @property
+    def lost(self) -> str:
+        """Which generators' parts of the load are missing, on either side, and why; empty where all of it is there."""
+        sides = (self.recording, self.base)
+        return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
 
     @property
     def background(self) -> Background | None:
@@ -174,6 +182,8 @@ class Result:
             return Standing.REGRESSED
         if not all(check.holds for check in self.verdict.limits):
             return Standing.LIMIT
+        if self.lost and not self.smoke:
+            return Standing.INCONCLUSIVE
         if self.verdict.saturated and not self.smoke and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
             return Standing.SATURATED
         return Standing(outcome.value) if outcome else Standing.UNGATED
@@ -185,6 +195,8 @@ class Result:
             return "a run without a good answer"
         if not all(check.holds for check in self.verdict.limits):
             return "a run with broken limits"
+        if self.lost:
+            return "a run of which a part is missing"
         if self.verdict.saturated:
             return "a run of a saturated generator"
         # It would be a slow baseline, and hide what gets slower later.

@@ -29,6 +29,8 @@ class ReasonKind(Enum):
     NO_BASELINE = auto()
     NO_BASELINE_SATURATED = auto()
     SATURATED = auto()
+    LOST = auto()
+    """A generator's part of the load is missing."""
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     OTHER_ROWS = auto()

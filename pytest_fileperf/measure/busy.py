@@ -94,7 +94,7 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
     server_ran, _ = _shares(span, lambda sample: sample.server)
     _, server_waited = _shares(span, workers_of)
-    generator_ran, generator_waited = _shares(span, lambda sample: filter(None, (sample.generator,)))
+    generator_ran, generator_waited = _shares(span, lambda sample: sample.generators)
     beside = bool(boot.cores & boot.generator_cores)
     server = _taken(span, boot.cores, server_ran, server_waited, generator_ran if beside else 0.0)
     generator = _taken(span, boot.generator_cores, generator_ran, generator_waited, server_ran if beside else 0.0)

@@ -11,6 +11,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.searched import percent_of
+from pytest_fileperf.measure.sharing import busiest_share
 from pytest_fileperf.units import format_rate
 
 __all__ = ("Capacity", "CapacityEnd", "RateTried", "tried_of")
@@ -101,7 +102,7 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
     # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
     # app itself, which keeps the event loop from sending.
     late = not holds and _holds(recording.service(), failed, limits)
-    by_generator = recording.engine != "in-process" and (late or _cpu_share(recording) > CPU_IS_USED_UP)
+    by_generator = recording.engine != "in-process" and (late or busiest_share(recording.measured()) > CPU_IS_USED_UP)
     return RateTried(
         rate=rate,
         boot=recording.boots[0].index,
@@ -135,10 +136,3 @@ def _holds(latency: Histogram, failed: int, limits: Mapping[str, float]) -> bool
         if percent is not None and latency.percentile_ns(percent) / 1e9 > limit:
             return False
     return latency.count > 0
-
-
-def _cpu_share(recording: Recording) -> float:
-    """Returns how much of its core the generator used while requests were due."""
-    rounds = recording.measured()
-    seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
-    return sum(round_.client_cpu_ns for round_ in rounds) / 1e9 / seconds if seconds else 0.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram, step_of
 from pytest_fileperf.measure.recording import LeadTimes
 
-__all__ = ("BLOCK", "Durations", "Leads")
+__all__ = ("BLOCK", "Durations", "Leads", "stretches_of")
 
 BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
@@ -69,12 +70,17 @@ class Durations:
         return histogram
 
 
+def stretches_of(due_ns: NDArray[np.int64], span_ns: int) -> NDArray[np.int64]:
+    """Returns the stretch of a lead-time series that each request is in, of requests that are due in such a span."""
+    return np.minimum(due_ns // max(1, -(-span_ns // _POINTS)), _POINTS - 1)
+
+
 class Leads:
     """Latencies by when their requests were due, in the making."""
 
     def __init__(self) -> None:
         self._start_ns = 0
-        self._point_ns = 1
+        self._span_ns = 0
         self._due = array("q")
         self._latency = array("q")
         self._first = np.full(_POINTS, HIGHEST_NS, dtype=np.int64)
@@ -85,7 +91,7 @@ class Leads:
     def begin(self, start_ns: int, span_ns: int) -> None:
         """Says from when to when requests are due."""
         self._start_ns = start_ns
-        self._point_ns = max(1, -(-span_ns // _POINTS))
+        self._span_ns = span_ns
 
     def append(self, due_ns: int, latency_ns: int) -> None:
         """Takes one latency."""
@@ -97,7 +103,7 @@ class Leads:
     def _fold(self) -> None:
         due, latency = np.array(self._due, dtype=np.int64), np.array(self._latency, dtype=np.int64)
         del self._due[:], self._latency[:]
-        at = np.minimum(due // self._point_ns, _POINTS - 1)
+        at = stretches_of(due, self._span_ns)
         np.minimum.at(self._first, at, due)
         np.maximum.at(self._most, at, latency)
         self._counts += np.bincount(at, minlength=_POINTS)

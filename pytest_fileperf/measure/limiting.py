@@ -17,6 +17,7 @@ import numpy as np
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
+from pytest_fileperf.measure.sharing import busiest_title
 from pytest_fileperf.measure.usage import CoreUse, ThreadShares, Usage, usage_of
 from pytest_fileperf.units import format_rate
 
@@ -143,7 +144,7 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
         share = f"at {_percent(generator.ran)} of 1 core, the load generator's part among it"
         return _server_limit(share) if generator.ran >= BUSY_CORE else None
     if generator.ran >= BUSY_CORE:
-        return Limit(kind=LimitKind.GENERATOR, evidence=f"at {_percent(generator.ran)} of its core")
+        return _generator_limit(recording, f"at {_percent(generator.ran)} of its core")
     mean = _mean_ran(workers)
     if mean >= BUSY_CORE:
         if mean > MORE_THAN_ONE:
@@ -167,7 +168,7 @@ def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
     ):
         return _server_limit(_worker_waits(usage.workers))
     if busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE:
-        return Limit(kind=LimitKind.GENERATOR, evidence=f"it {_waits(generator)}")
+        return _generator_limit(recording, _waits(generator), alone="it ")
     return _unclear(recording, usage, "every core is taken")
 
 
@@ -293,6 +294,12 @@ def _latency_slope(leads: LeadTimes) -> float | None:
     run_ns = np.average(due[late], weights=counts[late]) - np.average(due[early], weights=counts[early])
     rise_ns = np.average(mean[late], weights=counts[late]) - np.average(mean[early], weights=counts[early])
     return float(rise_ns / run_ns)
+
+
+def _generator_limit(recording: Recording, evidence: str, *, alone: str = "") -> Limit:
+    """Returns that the generator sets the pace; of several, which one."""
+    title = busiest_title(recording)
+    return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
 
 def _server_limit(evidence: str) -> Limit:

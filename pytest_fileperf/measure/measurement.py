@@ -11,10 +11,12 @@ from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.measure.sharing import GeneratorUse, busiest_share, generator_uses
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.units import format_count, format_duration, format_rate
 
 __all__ = (
+    "SATURATED_CPU_SHARE",
     "ClientUse",
     "EventSummary",
     "LatencySummary",
@@ -75,13 +77,15 @@ class ClientUse:
     """What the generator used."""
 
     cpu_share: float
-    """CPU seconds per second of the rounds: 1.0 is its whole core."""
+    """CPU seconds per second of the rounds, of all generators together: 1.0 is a whole core."""
     cpu_per_request: float | None
     """CPU seconds per successful request."""
     engine: str
     """`replay`, `client` or `in-process`."""
     why_engine: str
     """Why the engine is not replay; empty for replay."""
+    generators: tuple[GeneratorUse, ...] = ()
+    """What each generator did; empty where there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +168,7 @@ class Measurement:
     limit: Limit
     """What set the pace, with the figures that say so; `limit.kind` is `unclear` where nothing is sure."""
     saturated: bool
-    """Whether the generator used so much of its core that the figures are its own, not the server's."""
+    """Whether the generator, or one of several, used so much of its core that the figures are not the server's."""
     busy: Busy
     """What other processes took from server and generator: then the figures are true, but not of the server alone."""
 
@@ -262,10 +266,11 @@ def measurement_of(recording: Recording) -> Measurement:
             cpu_per_request=client_cpu / in_counted if in_counted else None,
             engine=recording.engine,
             why_engine=recording.why_engine,
+            generators=generator_uses(recording),
         ),
         connections=recording.connections,
         limit=limit_of(recording),
-        saturated=recording.engine != "in-process" and client_share > SATURATED_CPU_SHARE,
+        saturated=recording.engine != "in-process" and busiest_share(counted) > SATURATED_CPU_SHARE,
         busy=busy_of(recording),
     )
 

@@ -5,25 +5,21 @@ A load with parts has a tally for each. Its own rounds are theirs together.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from time import process_time_ns
-
-import numpy as np
 
 from pytest_fileperf.measure.durations import Durations, Leads
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.pace import typical_rps
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, merged_round
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.watch.cpu import cpu_spent_ns
 
 __all__ = ("Recorder",)
-
-_PACES = 2
-"""A typical rate needs this many times the answers whose time it is measured by."""
 
 
 class Recorder:
@@ -33,7 +29,8 @@ class Recorder:
     away. From there `stretches` follow, each with its end (since that instant, ascending) and what it is. Samples after
     the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU time of each
     server process, in ns. With `pace_over` rounds have a typical rate: by the time of this many answers, or where
-    they have fewer than twice as many, by the time of their whole bunches of `together` answers after the first.
+    they have fewer than twice as many, by the time of their whole bunches of `together` answers after the first. With
+    `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
     `parts` names the parts of the load; there is one tally without any.
     """
 
@@ -45,6 +42,7 @@ class Recorder:
         server_cpu: Callable[[], Mapping[int, int]],
         pace_over: int = 0,
         together: int = 0,
+        keeps_ends: bool = False,
         parts: Sequence[str] = (),
     ) -> None:
         self._boot = boot
@@ -52,12 +50,15 @@ class Recorder:
         self._server_cpu = server_cpu
         self._pace_over = pace_over
         self._together = together
+        self._keeps_ends = keeps_ends
+        self.ends: list[tuple[array[int], ...]] = []
+        """When answers ended in each round, by tallies, where that is kept; nothing of what is no round proper."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         """Of each part, in order."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the part of a request that is not sent."""
-        self.paces = pace_over > 0
+        self.paces = pace_over > 0 or keeps_ends
         self.index = -1
         """-1 in the warm-up, then the number of the stretch; their count in the drain."""
         self._started_ns = 0
@@ -168,30 +169,15 @@ class Recorder:
         self._client_cpu_mark = process_time_ns()
 
     def _typical_rps(self, tallies: Sequence[Tally], phase: Phase) -> float | None:
-        """Returns the rate by the median time that a fixed number of answers took; None where there are too few."""
-        count = sum(len(tally.ends) for tally in tallies)
-        many = count >= _PACES * self._pace_over
-        answers = self._pace_over if many else self._bunched_answers(count)
-        if answers <= 0 or phase is not Phase.ROUND:
+        if phase is not Phase.ROUND or self._keeps_ends or not self.paces:
             return None
-        ends = np.fromiter(chain.from_iterable(tally.ends for tally in tallies), dtype=np.int64, count=count)
-        if len(tallies) > 1:
-            ends.sort()
-        taken_ns = float(np.median(ends[answers:] - ends[:-answers]))
-        return answers / taken_ns * 1e9 if taken_ns > 0 else None
-
-    def _bunched_answers(self, count: int) -> int:
-        """Returns the number of answers in the whole bunches after the first; 0 where they do not come in bunches.
-
-        Chance decides whether one bunch more or less ends in a turn, but not how long whole bunches take.
-        """
-        if not 0 < self._together < self._pace_over:
-            return 0
-        return (count // self._together - 1) * self._together
+        return typical_rps([tally.ends for tally in tallies], over=self._pace_over, together=self._together)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
         """Turns the current counts into a round, of each part and of the whole."""
-        typical_rps = self._typical_rps(self.tallies, phase)
+        typical = self._typical_rps(self.tallies, phase)
+        if self._keeps_ends:
+            self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
         ended = [
             tally.end(
                 boot=self._boot,
@@ -205,7 +191,7 @@ class Recorder:
         ]
         whole = replace(
             merged_round(ended),
-            typical_rps=typical_rps,
+            typical_rps=typical,
             server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from pytest_fileperf.measure.generators import GeneratorProcess, GeneratorRound
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.watch.sample import Sample, ThreadUse
 
@@ -75,7 +76,9 @@ class Round:
     server_cpu_ns: int | None = None
     """CPU time of the server's whole process tree in the round; None where it cannot be read."""
     client_cpu_ns: int = 0
-    """CPU time of the generator's process in the round."""
+    """CPU time of the generator's process in the round, or of all generators together."""
+    generators: tuple[GeneratorRound, ...] = ()
+    """What each generator did; empty where there was one."""
     service: Histogram = EMPTY
     """Open loop: nanoseconds from the first byte written to the last byte read; empty in a closed loop, being the
     latency there."""
@@ -171,7 +174,9 @@ class Boot:
     cores: frozenset[int] = frozenset()
     """Those that its processes may run on; empty where that is not known."""
     generator_cores: frozenset[int] = frozenset()
-    """Those that the generator may run on; empty also where that is the test process."""
+    """Those that the generator may run on, or all of them; empty also where that is the test process."""
+    generators: tuple[GeneratorProcess, ...] = ()
+    """Those that loaded it; empty where there was one."""
     samples: tuple[Sample, ...] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the run."""
     first: Histogram = EMPTY
@@ -187,11 +192,13 @@ class Boot:
     def and_then(self, later: Boot) -> Boot:
         """Returns what is known of this boot after a further run on it."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
+        lost = {own.number: own.lost for own in self.generators}
         return replace(
             later,
             peak_rss_bytes=max(peaks, default=None),
             samples=self.samples + later.samples,
             first=Histogram.merged((self.first, later.first)),
+            generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in later.generators),
         )
 
 
@@ -221,6 +228,12 @@ class Recording:
     def tracer(self) -> str:
         """What traced the server or its load generator, in any boot; empty for nothing."""
         return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Why a generator's part of the load is missing, once for each; empty where all of it is there."""
+        found = (own.title + own.lost for boot in self.boots for own in boot.generators if own.lost)
+        return tuple(dict.fromkeys(found))
 
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""

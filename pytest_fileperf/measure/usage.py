@@ -11,6 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.measure.sharing import busiest_share
 from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQueues
 
 __all__ = ("CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
@@ -72,6 +73,7 @@ class Usage:
     """Requests under way on average, by Little's law: those that ended per second times how long they took. No more
     than there are connections: requests of before the rounds also end in them."""
     generator: CoreUse
+    """Of several, the busiest."""
     server_ran: float | None = None
     """CPU seconds of the whole process tree per second."""
     workers: tuple[CoreUse, ...] = ()
@@ -140,7 +142,7 @@ def usage_of(recording: Recording) -> Usage:
     return Usage(
         rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
         in_flight=min(recording.connections, sum(histogram.sum_ns for histogram in served) / duration_ns),
-        generator=_generator(spans, sum(round_.client_cpu_ns for round_ in rounds) / duration_ns),
+        generator=_generator(spans, busiest_share(rounds)),
         server_ran=server_ran,
         workers=_workers(spans, server_ran),
         threads=_thread_use(spans),
@@ -188,12 +190,21 @@ def _workers_of(span: Span) -> Iterator[CoreUse]:
 
 
 def _generator(spans: Sequence[Span], ran: float) -> CoreUse:
-    shares = [_core_shares(span, lambda sample: sample.generator) for span in spans]
+    """Returns what the generator did, or of several the busiest on each boot, which ran for this share of the time."""
+    busiest = [max(found, key=lambda use: use.wanted) for span in spans if (found := list(_generators_of(span)))]
     return CoreUse(
         ran=ran,
-        main_ran=_mean([main_ran for _, main_ran, _ in shares if main_ran is not None]),
-        main_waited=_mean([main_waited for _, _, main_waited in shares if main_waited is not None]),
+        main_ran=_mean([use.main_ran for use in busiest]),
+        main_waited=_mean([use.main_waited for use in busiest]),
     )
+
+
+def _generators_of(span: Span) -> Iterator[CoreUse]:
+    pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
+    for pid in pids:
+        ran, main_ran, main_waited = _core_shares(span, partial(_generator_process, pid=pid))
+        if ran is not None:
+            yield CoreUse(ran=ran, main_ran=main_ran or 0.0, main_waited=main_waited or 0.0)
 
 
 def _core_shares(
@@ -209,6 +220,10 @@ def _core_shares(
 
 def _process(sample: Sample, pid: int) -> ProcessUse | None:
     return next((process for process in sample.server if process.pid == pid), None)
+
+
+def _generator_process(sample: Sample, pid: int) -> ProcessUse | None:
+    return next((process for process in sample.generators if process.pid == pid), None)
 
 
 def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:

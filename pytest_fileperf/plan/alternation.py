@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
+from pytest_fileperf.plan.share import WHOLE, Share
+
 __all__ = ("Alternation", "Side", "Turns")
 
 
@@ -66,6 +68,10 @@ class Alternation:
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
     """For each cycle of the warm-up, whose turn is first; the cycles share its time. The first turn also warms up the
     machine and the generator, so several cycles are fairer than one."""
+    generators: int = 1
+    """How many processes make it together, at most: their turns are the same."""
+    share: Share = WHOLE
+    """Which of them this plan is for: `connections` are its own."""
 
     @property
     def measured_from_ns(self) -> int:

@@ -26,6 +26,8 @@ class CapacityPlan:
     connections: int
     """As many may be open as the loads need."""
     timeout_ns: int
+    generators: int = 1
+    """How many processes make each load together, at most."""
 
     def load(
         self,
@@ -52,4 +54,5 @@ class CapacityPlan:
             timeout_ns=self.timeout_ns,
             rate=rate,
             seed=seed,
+            generators=self.generators,
         )

@@ -9,12 +9,14 @@ from pytest_fileperf.plan.pacing import (
     ClosedLoop,
     ConnectionRamp,
     ConstantRate,
+    Interleaved,
     Pacing,
     RandomArrivals,
     RateRamp,
     Stage,
 )
 from pytest_fileperf.plan.pause import Pause
+from pytest_fileperf.plan.share import WHOLE, Share
 
 __all__ = ("LoadPlan", "Ramp")
 
@@ -69,6 +71,11 @@ class LoadPlan:
 
     pause: Pause | None = None
     """How long each connection waits before its next request; of a closed loop only."""
+    generators: int = 1
+    """How many processes make it together, at most; `split` says what each of them makes."""
+    share: Share = WHOLE
+    """Which of them this plan is for: `connections`, `requests` and `burst` are its own, `rate` and `ramp` those of
+    all."""
 
     @property
     def counted(self) -> bool:
@@ -94,9 +101,13 @@ class LoadPlan:
             return Burst(requests=self.burst)
         if self.rate is not None:
             if self.seed is not None:
-                return RandomArrivals(rate=self.rate, duration_ns=self.duration_ns, seed=self.seed)
-            return ConstantRate(rate=self.rate, duration_ns=self.duration_ns)
+                return self._shared(RandomArrivals(rate=self.rate, duration_ns=self.duration_ns, seed=self.seed))
+            return self._shared(ConstantRate(rate=self.rate, duration_ns=self.duration_ns))
         if self.ramp is not None:
             make = RateRamp if self.ramp.of_rate else ConnectionRamp
-            return make(stages=self.ramp.stages)
+            return self._shared(make(stages=self.ramp.stages))
         return ClosedLoop(duration_ns=self.duration_ns)
+
+    def _shared(self, pacing: Pacing) -> Pacing:
+        """Returns what one of several generators sends of it."""
+        return pacing if self.share.of == 1 else Interleaved(pacing=pacing, share=self.share)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.share import WHOLE, Share
 
 __all__ = ("Mix", "Part", "PartWork", "turns")
 
@@ -44,9 +45,9 @@ class Mix:
         """`mix of upload, download`."""
         return f"mix of {', '.join(part.name for part in self.parts)}"
 
-    def turns(self) -> Iterator[int]:
-        """Returns whose turn it is, without an end."""
-        return turns([part.weight for part in self.parts])
+    def turns(self, share: Share = WHOLE) -> Iterator[int]:
+        """Returns whose turn it is, without an end: those of one of several generators, which all keep the weights."""
+        return turns([part.weight for part in self.parts], share)
 
     def evened(self) -> Mix:
         """Returns the mix with each part as often as the others."""
@@ -57,7 +58,7 @@ class Mix:
         return {"mix": [{"name": part.name, "weight": part.weight, **part.work.identity()} for part in self.parts]}
 
 
-def turns(weights: Sequence[float]) -> Iterator[int]:
+def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
     """Returns places of the weights in proportion to them, each as evenly spread as can be, without an end.
 
     It is the smooth weighted round robin of nginx: whoever has waited most is next.
@@ -74,4 +75,5 @@ def turns(weights: Sequence[float]) -> Iterator[int]:
         chosen = max(range(len(shares)), key=waited.__getitem__)
         waited[chosen] -= sum(shares)
         period.append(chosen)
-    return chain.from_iterable(repeat(period))
+    first = share.first(len(period))
+    return chain.from_iterable(repeat(period[first:] + period[:first]))

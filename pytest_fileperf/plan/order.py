@@ -28,16 +28,17 @@ class Order:
     each: bool = False
     """Whether each connection goes through all of them by itself."""
 
-    def places(self, count: int, *, own: int = 0, of: int = 1) -> Iterator[int]:
-        """Returns the places, from 0 to below `count`, without an end: those of connection `own` out of `of`.
+    def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
+        """Returns the places, from 0 to below `count`, without an end.
+
+        They begin with the place that is at `first` in the order, and those of `zipf` are drawn by the chance number
+        `own`.
 
         `zipf` draws place i with a probability in proportion to 1 / (i + 1): Zipf's law, as the files of a web server
         are asked for (Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999).
         """
         if self.kind == "zipf" and count > 1:
             return chain.from_iterable(self._drawn(count, own))
-        # Connections begin at equal distances, so that they do not all ask for the same thing at once.
-        first = own * count // of
         if self.kind != "shuffle":
             return chain(range(first, count), chain.from_iterable(repeat(range(count))))
         shuffled = self._generator(0).permutation(count).tolist()

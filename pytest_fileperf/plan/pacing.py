@@ -16,12 +16,14 @@ from itertools import accumulate, pairwise
 from typing import ClassVar, Protocol
 
 from pytest_fileperf.plan.arrivals import instants
+from pytest_fileperf.plan.share import Share
 
 __all__ = (
     "Burst",
     "ClosedLoop",
     "ConnectionRamp",
     "ConstantRate",
+    "Interleaved",
     "Pacing",
     "RandomArrivals",
     "RateRamp",
@@ -34,10 +36,13 @@ _SECOND_NS = 1_000_000_000
 class Pacing(Protocol):
     """When to send."""
 
-    open_loop: ClassVar[bool]
-    """Whether a request's latency counts from when it was due, not from when it was sent."""
-    slots_rest: ClassVar[bool]
-    """Whether there may be less under way than could be."""
+    @property
+    def open_loop(self) -> bool:
+        """Whether a request's latency counts from when it was due, not from when it was sent."""
+
+    @property
+    def slots_rest(self) -> bool:
+        """Whether there may be less under way than could be."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when request number `started` (from 0) is due, in nanoseconds since the load began.
@@ -196,6 +201,35 @@ class ConnectionRamp:
                     return found_ns
             begin_ns, level = end_ns, stage.target
         return None if elapsed_ns >= begin_ns else begin_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interleaved:
+    """What one of several generators sends: of n generators each has every n-th due time, or connection at work.
+
+    all          | | | | | | | |
+    generator 1  |     |     |
+    generator 2    |     |     |
+    generator 3      |     |
+    """
+
+    pacing: Pacing
+    """That of all of them."""
+    share: Share
+
+    @property
+    def open_loop(self) -> bool:
+        """As that of all."""
+        return self.pacing.open_loop
+
+    @property
+    def slots_rest(self) -> bool:
+        """As that of all."""
+        return self.pacing.slots_rest
+
+    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
+        """Returns when its own request of that number is due, with so many of its own under way."""
+        return self.pacing.due(elapsed_ns, self.share.number(started), self.share.number(busy))
 
 
 def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
+from pytest_fileperf.plan.share import WHOLE, Share
 from pytest_fileperf.units import format_duration, parse_duration_ns
 
 __all__ = ("Pause", "exponential", "parse_pause", "uniform")
@@ -40,13 +41,13 @@ class Pause:
             return round(chance.expovariate(1 / self.low_ns))
         return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
 
-    def of_users(self) -> Iterator[Iterator[int]]:
-        """Yields the pauses of one user after the other; the first one of each is a part of a pause.
+    def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
+        """Yields the pauses of one user of this share after the other; the first one of each is a part of a pause.
 
         So users do not begin together, but as if they had been there before.
         """
-        for number in count():
-            yield self._of_user(random.Random(f"{self.seed} {number}"))  # noqa: S311 - no secret
+        for own in count():
+            yield self._of_user(random.Random(f"{self.seed} {share.number(own)}"))  # noqa: S311 - no secret
 
     def _of_user(self, chance: random.Random) -> Iterator[int]:
         yield self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())

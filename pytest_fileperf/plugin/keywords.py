@@ -127,6 +127,9 @@ class MarkerKeys(_Judged, total=False):
     """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
     boots: int | str | None
     """How many boots of the server share the duration (default 3, and 1 where there is no gate)."""
+    generators: int | str | None
+    """How many processes on this machine make the load together (default 1); `"auto"` begins with one, and adds more
+    where it is used up and cores are free."""
     app: object
     """The app to boot: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
     server: ServerSpec | str | None

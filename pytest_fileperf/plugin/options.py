@@ -62,6 +62,11 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "rounds": ("N", "int", "how many rounds the duration is divided into; the statistics count rounds (default 12)"),
     "boots": ("N", "int", "how many boots of the server share the duration (default 3, and 1 where there is no gate)"),
+    "generators": (
+        "N|auto",
+        "string",
+        "processes on this machine that make the load together (default 1), or as many as it takes (auto)",
+    ),
     "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 300ms)"),
     "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
 }

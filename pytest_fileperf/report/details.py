@@ -14,6 +14,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
+from pytest_fileperf.report.generators import generator_figures, generator_rows, saturated_share
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
@@ -162,7 +163,9 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(capacity)
     if saturated := saturated_text(result):
         found.append(saturated)
-    found += result.server_notes
+    if result.lost:
+        found.append(f"a part of the load is missing: {plain(result.lost)}")
+    found += (*result.server_notes, *result.load_notes)
     if recording.engine != "replay" and recording.why_engine:
         found.append(f"engine {recording.engine}: {plain(recording.why_engine)}")
     if recording.engine != "in-process" and not recording.pinned and not result.smoke:
@@ -192,8 +195,7 @@ def saturated_text(result: Result) -> str:
         return ""
     if result.capacity is not None:
         return ""  # what the capacity says of it: these figures are of loads that the generator could make
-    share = f"{result.measurement.client.cpu_share * 100:.0f} % of its core"
-    return f"generator saturated: {share}; these figures are the generator's own"
+    return f"generator saturated: {saturated_share(result.measurement.client)}"
 
 
 def traced_text(result: Result) -> str:
@@ -242,7 +244,8 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
         ("server", [] if result.test.part else _server(run)),
-        ("generator", [] if result.test.part else _generator(run)),
+        ("generator", [] if result.test.part else generator_figures(run.client)),
+        *([] if result.test.part else generator_rows(run)),
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.part else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
@@ -356,14 +359,6 @@ def _server(run: Measurement) -> list[str]:
     if use.peak_rss is not None:
         texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
     return texts or ["CPU and memory not measured"]
-
-
-def _generator(run: Measurement) -> list[str]:
-    use = run.client
-    texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of its core"]
-    if use.cpu_per_request is not None:
-        texts.append(f"{quantity(use.cpu_per_request, Unit.SECONDS)}/request")
-    return texts
 
 
 def _run(result: Result) -> list[str]:

@@ -46,7 +46,9 @@ Series have a list a column, a list of plain values is on one line.
                       stream) and gap (between two), both as latency
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
         server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first), peak_rss (bytes)
-        generator      cpu_per_request (s), cpu_share (of its core), saturated
+        generator      cpu_per_request (s), cpu_share (of its core; of several, all together), saturated
+        generators[]   of several: number, cores, connections, rps, errors, cpu_share (of its core), lost (why its part
+                       of the load is missing; else empty); none where there was one
         busy           share of the time in which others had a core that was wanted: by server, by generator, and what
                        the host of a virtual machine had of the greater of them (host)
       rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
@@ -65,6 +67,7 @@ Series have a list a column, a list of plain values is on one line.
           processes[] pid, worker (answers requests), cpu (cores since the look before), rss, threads, files,
                       busy_threads (besides the main one); null where it was not there or the system does not tell
           generator   the same of the load generator, without pid and worker; null where that is this process
+          generators[]   the same of each of several; `generator` is null then
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
       base            the other side where two versions were measured in turn, another one or the code of the stored
@@ -222,6 +225,7 @@ def _summary(run: Measurement) -> dict[str, object]:
         "events": _events(run.events) if run.events.count else None,
         "server": named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
+        "generators": [asdict(use) for use in run.client.generators],
         "busy": named(run.busy, "server", "generator", "host"),
     }
 

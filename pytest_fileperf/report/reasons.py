@@ -10,7 +10,10 @@ from pytest_fileperf.units import format_duration, format_share
 
 __all__ = ("SATURATED", "sentence")
 
-SATURATED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+SATURATED = (
+    "the load generator was saturated, so this is its own speed and not the server's: use fewer connections, or more"
+    " generators"
+)
 _LONGER = "give it a longer max_duration"
 _IN_TURN = (
     "this machine differs from session to session, so more boots do not help:"
@@ -22,6 +25,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NO_BASELINE: "there is no baseline: store one with --fileperf-update",
     ReasonKind.NO_BASELINE_SATURATED: f"there is no baseline, and this run makes none: {SATURATED}",
     ReasonKind.SATURATED: SATURATED,
+    ReasonKind.LOST: "a part of the load is missing, as {text}: measure again",
     ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}){because}:"
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"

@@ -38,12 +38,13 @@ def samples_series(boot: Boot) -> dict[str, object]:
         }
         for pid in pids
     ]
-    generator = [sample.generator for sample in samples]
+    generators = [_columns(samples, own) for own in _generators(samples)]
     queues = [sample.queues for sample in samples]
     return {
         "at": [_offset(sample, samples[0]) for sample in samples],
         "processes": processes,
-        "generator": _columns(samples, generator) if any(generator) else None,
+        "generator": generators[0] if len(generators) == 1 else None,
+        "generators": generators if len(generators) > 1 else [],
         "queues": _queue_columns(queues) if any(queues) else None,
     }
 
@@ -54,6 +55,12 @@ def _offset(sample: Sample, first: Sample) -> float:
 
 def _process(sample: Sample, pid: int) -> ProcessUse | None:
     return next((process for process in sample.server if process.pid == pid), None)
+
+
+def _generators(samples: Sequence[Sample]) -> list[list[ProcessUse | None]]:
+    """Returns what each generator did, with an item for each sample."""
+    pids = dict.fromkeys(use.pid for sample in samples for use in sample.generators)
+    return [[next((use for use in sample.generators if use.pid == pid), None) for sample in samples] for pid in pids]
 
 
 def _columns(samples: Sequence[Sample], uses: Sequence[ProcessUse | None]) -> dict[str, object]:

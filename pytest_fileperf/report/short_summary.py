@@ -37,6 +37,8 @@ def undecided_texts(result: Result) -> Sequence[str]:
     if not result.standing.is_undecided:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
+    if result.lost:
+        return (f"{result.lost}: a part of the load is missing{further}",)
     if result.verdict.saturated:
         return (f"generator saturated: the figures are its own{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]

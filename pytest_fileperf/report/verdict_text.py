@@ -79,10 +79,11 @@ def new_head(verdict: Verdict, *, where: str) -> str:
     return f"{', '.join(new)}: not compared, which fails {where}"
 
 
-def undecided_head(verdict: Verdict) -> str:
-    """Returns what is not decided."""
+def undecided_head(verdict: Verdict, lost: str = "") -> str:
+    """Returns what is not decided; `lost` says why a part of the load is missing."""
     undecided = [item for item in verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
-    return f"{_figures(undecided) or 'generator saturated'}: inconclusive, which fails under --fileperf-strict"
+    what = _figures(undecided) or lost or "generator saturated"
+    return f"{what}: inconclusive, which fails under --fileperf-strict"
 
 
 def _figures(comparisons: Iterable[MetricComparison]) -> str:

@@ -10,18 +10,22 @@ __all__ = ("split_cores",)
 CPUS = Path("/sys/devices/system/cpu")
 
 
-def split_cores(workers: int, *, cpus: Path = CPUS) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Returns the server's cores, one for each worker, and the generator's one.
+def split_cores(
+    workers: int, generators: int = 1, *, cpus: Path = CPUS
+) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Returns the server's cores, one for each worker, and one for each generator.
 
-    None where this process may use fewer cores than workers + 1, or where the system has no affinity. Two hardware
-    threads of one physical core are used only when there is no other way. `cpus` is where Linux describes them.
+    None where this process may use fewer cores than workers + 1, or where the system has no affinity. Several
+    generators share what the server leaves where that is less than one for each. Two hardware threads of one physical
+    core are used only when there is no other way. `cpus` is where Linux describes them.
     """
     if not hasattr(os, "sched_getaffinity"):
         return None
     cores = sorted(os.sched_getaffinity(0), key=lambda core: (_rank_on_its_core(core, cpus), core))
     if len(cores) < workers + 1:
         return None
-    return frozenset(cores[1 : workers + 1]), frozenset(cores[:1])
+    # The server has the same cores, however many generators there are.
+    return frozenset(cores[1 : workers + 1]), frozenset([cores[0], *cores[workers + 1 : workers + generators]])
 
 
 def _rank_on_its_core(core: int, cpus: Path) -> int:

@@ -26,7 +26,7 @@ from pytest_fileperf.session.loading import Run, Tell, Teller, of_part, recordin
 from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
-from pytest_fileperf.session.setting_up import Steps, setup_identity, work_of_boot
+from pytest_fileperf.session.setting_up import Steps, setup_identity, work_on
 
 __all__ = (
     "After",
@@ -247,14 +247,8 @@ class _Boots:
     @contextmanager
     def _set_up(self, server: RunningServer) -> Iterator[Work]:
         """Gives what to load the boot that serves with, after the test's setup."""
-        steps, servers = Steps.of(self.task.settings), self.rig.servers
-        value = steps.entered(servers)
-        try:
-            yield work_of_boot(self.task.work, value, server, steps.limit_s)
-        except BaseException as error:
-            steps.left(servers, error)
-            raise
-        steps.left(servers)
+        with work_on(server, self.rig.servers, self.task.work, Steps.of(self.task.settings)) as work:
+            yield work
 
     def _run(self, work: Work, server: RunningServer, plan: LoadPlan, tell: Tell) -> Run:
         if server not in self.seen:

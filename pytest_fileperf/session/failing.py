@@ -37,6 +37,7 @@ def raise_for(
     background: str = "",
     capacity: str = "",
     explanation: str = "",
+    lost: str = "",
 ) -> None:
     """Raises the error that the verdict asks for; returns when the test may pass.
 
@@ -45,12 +46,13 @@ def raise_for(
     everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, and `#upload`
     for a part of its load; `limiting` names what limited the run, `background` says which side of a comparison slowed
     the other one, `capacity` what a search for it has found, `explanation` are lines about where its CPU went.
+    `lost` says why a part of the load is missing, which is INCONCLUSIVE.
     """
-    failure = _failure_of(verdict, strict=strict, ci=ci)
+    failure = _failure_of(verdict, strict=strict, ci=ci, lost=lost)
     if failure is not None:
         error, head = failure
         saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
-        notes = tuple(filter(None, (capacity, saturated, background)))
+        notes = tuple(filter(None, (lost, capacity, saturated, background)))
         raise error(
             verdict_text(verdict, head=_named(head, further), limiting=limiting, explanation=explanation, notes=notes)
         )
@@ -61,7 +63,9 @@ def _named(head: str, further: str) -> str:
     return f"{further}: {head}" if further else head
 
 
-def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
+def _failure_of(
+    verdict: Verdict, *, strict: bool, ci: bool, lost: str = ""
+) -> tuple[type[PerformanceError], str] | None:
     outcomes = {comparison.outcome for comparison in verdict.comparisons}
     if Outcome.REGRESSED in outcomes:
         return RegressionError, regressed_head(verdict)
@@ -69,8 +73,8 @@ def _failure_of(verdict: Verdict, *, strict: bool, ci: bool) -> tuple[type[Perfo
         return LimitExceededError, limits_head(verdict)
     if Outcome.NEW in outcomes and (strict or ci):
         return NotMeasuredError, new_head(verdict, where="under --fileperf-strict" if strict else "in CI")
-    if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated):
-        return NotMeasuredError, undecided_head(verdict)
+    if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated or lost):
+        return NotMeasuredError, undecided_head(verdict, lost)
     return None
 
 

@@ -8,14 +8,16 @@ from typing import Protocol, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
+from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.split import split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
@@ -59,25 +61,27 @@ class Loads(Protocol):
 
 
 class Loader:
-    """Makes runs from a generator process, and on apps in this process from here."""
+    """Makes runs from generator processes, and on apps in this process from here."""
 
     def __init__(self, *, coverage: bool = False) -> None:
-        """With `coverage`, what traces the test run may trace the generator too."""
-        self._generator = Generator(coverage=coverage)
+        """With `coverage`, what traces the test run may trace the generators too."""
+        self._generators = Generators(coverage=coverage)
         self._files = PayloadFiles()
 
     def close(self) -> None:
-        """Ends the generator and removes its files."""
+        """Ends the generators and removes their files."""
         try:
-            self._generator.close()
+            self._generators.close()
         finally:
             self._files.close()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
+        in_process = isinstance(server, RunningInProcess)
         reset_peak_rss(server.pids)
         with self._watch(server) as watch:
-            result = self._loaded(work, plan, index, server, cores, tell)
+            made = self._loaded(work, plan, index, server, cores, tell)
+        (result,) = made.results
         server.check()
         pids = server.pids
         boot = Boot(
@@ -88,7 +92,8 @@ class Loader:
             tracer=self._tracer(server),
             worker_pids=server.worker_pids,
             cores=cores_of(pids),
-            generator_cores=self._generator_cores(server),
+            generator_cores=frozenset() if in_process else cores_of(self._generators.pids),
+            generators=self._processes(plan, made, cores),
             samples=watch.samples,
             leads=result.leads,
             first=result.first,
@@ -109,7 +114,7 @@ class Loader:
             now.check()
 
         try:
-            results = self._generator.run(
+            made = self._generators.run(
                 works,
                 plan,
                 (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
@@ -132,45 +137,58 @@ class Loader:
                     stabilised=server.stabilised,
                     tracer=self._tracer(server),
                     worker_pids=server.worker_pids,
+                    generators=self._processes(plan, made, cores),
                     first=result.first,
                 ),
             )
-            for server, result in zip(servers, results, strict=True)
+            for server, result in zip(servers, made.results, strict=True)
         )
         return first, second
 
     def _loaded(
         self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell
-    ) -> RunResult:
+    ) -> MadeLoad:
         if isinstance(server, RunningInProcess):
             target = Target(boot=index, url=server.url, transport=lambda: server.transport)
-            return server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+            result = server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+            return MadeLoad(results=(result,), lost={})
         target = Target(boot=index, url=server.url)
         try:
-            (result,) = self._generator.run(
+            return self._generators.run(
                 (work,), plan, (target,), pids=(server.pids,), cores=cores, progress=tell, check=server.check
             )
         except httpx.ConnectError as error:
             server.check()
             raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
-        return result
 
-    def _generator_cores(self, server: RunningServer) -> frozenset[int]:
-        """Returns where the generator ran that has just loaded the server."""
-        pid = None if isinstance(server, RunningInProcess) else self._generator.pid
-        return frozenset() if pid is None else cores_of((pid,))
+    def _processes(self, plan: LoadPlan | Alternation, made: MadeLoad, cores: Cores) -> tuple[GeneratorProcess, ...]:
+        """Returns the generators that have just made a load; nothing where it was one."""
+        shares = split(plan)
+        if len(shares) == 1:
+            return ()
+        return tuple(
+            GeneratorProcess(
+                number=number,
+                of=len(shares),
+                connections=share.connections,
+                pid=self._generators.pid(number),
+                cores=own or frozenset(),
+                lost=made.lost.get(number, ""),
+            )
+            for number, (share, own) in enumerate(zip(shares, own_cores(cores, len(shares)), strict=True), start=1)
+        )
 
     def _tracer(self, server: RunningServer) -> str:
         """Returns what traced the server that was just loaded, or the generator."""
-        return server.tracer or ("" if isinstance(server, RunningInProcess) else self._generator.tracer)
+        return server.tracer or ("" if isinstance(server, RunningInProcess) else self._generators.tracer)
 
     def _watch(self, server: RunningServer) -> Watch:
-        """Returns what looks at the server, and at the generator where that is a process of its own."""
+        """Returns what looks at the server, and at the generators where they are processes of their own."""
         in_process = isinstance(server, RunningInProcess)
         return Watch(
             pids=lambda: server.pids,
             port=None if in_process else httpx.URL(server.url).port,
-            generator=None if in_process else lambda: self._generator.pid,
+            generators=tuple if in_process else lambda: self._generators.pids,
         )
 
 

@@ -12,6 +12,7 @@ from pytest_fileperf.measure.searched import searches_by
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.split import generators_used
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_once, worker_count
@@ -160,11 +161,13 @@ class ComparisonPlan:
             handover_ns=handover_ns,
             firsts=drawn(round(self.pace.of_pair(number) / (2 * turn_ns))),
             timeout_ns=self.limiting.timeout_ns,
+            generators=self.limiting.generators,
         )
 
     def title(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
-        load = f"{self.limiting.connections} connections" if self.turn is None else load_title(self.turn, 1)
+        made = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
+        load = made if self.turn is None else load_title(self.turn, 1)
         load = load if self.capacity is None else capacity_title(self.capacity)
         return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
 
@@ -172,7 +175,7 @@ class ComparisonPlan:
 def server_plan(settings: Settings) -> ServerPlan:
     """Returns what to boot. Raises AppLoadError where the app cannot be one."""
     workers = worker_count(settings.server)
-    cores, generator_cores = (None if workers is None else split_cores(workers)) or (None, None)
+    cores, generator_cores = (None if workers is None else split_cores(workers, _generators(settings))) or (None, None)
     app = None if settings.app is None else app_spec(settings.app)
     if app is not None and isinstance(settings.server, AsgiSpec | Command):
         app = as_made(app, settings.app)
@@ -255,6 +258,7 @@ def _capacity_plan(settings: Settings) -> CapacityPlan:
         total_ns=settings.search_ns,
         connections=max(settings.connections, DEFAULT_OPEN_CONNECTIONS),
         timeout_ns=min(settings.timeout_ns, patience_ns),
+        generators=_generators(settings),
     )
 
 
@@ -267,7 +271,7 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool, few: int = _SMOKE
         requests = few if few > _SMOKE_REQUESTS else min(settings.requests or settings.burst or few, few)
         limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
         plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
-        return replace(plan, requests=requests, pause=None)
+        return replace(plan, requests=requests, pause=None, generators=1)
     if settings.requests is not None:
         plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)
         return replace(plan, requests=settings.requests)
@@ -290,6 +294,7 @@ def _load_plan(settings: Settings, boots: int, *, smoke: bool, few: int = _SMOKE
         rate=settings.rate,
         ramp=settings.ramp,
         pause=settings.pause,
+        generators=_generators(settings),
     )
 
 
@@ -302,7 +307,13 @@ def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most
         rounds=1,
         timeout_ns=settings.timeout_ns,
         pause=settings.pause,
+        generators=_generators(settings),
     )
+
+
+def _generators(settings: Settings) -> int:
+    """Returns how many generators there are, or one where that is still to be found out."""
+    return settings.generators if isinstance(settings.generators, int) else 1
 
 
 def capacity_title(plan: CapacityPlan) -> str:
@@ -319,6 +330,8 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
     """Returns what must be equal for two loads to compare, as JSON values."""
     shape = {"requests": plan.requests, "burst": plan.burst, "rate": plan.rate}
     load: dict[str, object] = {"connections": plan.connections}
+    if (generators := generators_used(plan)) > 1:
+        load["generators"] = generators
     load |= {name: value for name, value in shape.items() if value is not None}
     if plan.pause is not None:
         load["pause"] = plan.pause.identity()
@@ -330,6 +343,8 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
 
 def load_title(plan: LoadPlan, boots: int) -> str:
     """Returns the load in words: `32 connections, 6 s`."""
+    if several := _by_several(plan):
+        return load_title(replace(plan, generators=1), boots) + several
     seconds = format_duration(boots * plan.rounds * plan.round_ns)
     at_most = f"at most {plan.connections} connections"
     if plan.pause is not None:
@@ -344,6 +359,12 @@ def load_title(plan: LoadPlan, boots: int) -> str:
         return f"{plan.connections} connections, {seconds}"
     targets = " → ".join(format_rate(stage.target) for stage in plan.ramp.stages)
     return f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
+
+
+def _by_several(plan: LoadPlan) -> str:
+    """Returns `, 4 generators`; empty for one."""
+    count = generators_used(plan)
+    return f", {count} generators" if count > 1 else ""
 
 
 def _profile_plan(settings: Settings, pace: Pace) -> LoadPlan:

@@ -67,6 +67,8 @@ class Task:
     work: Work
     settings: Settings
     test: TestId
+    said: tuple[str, ...] = ()
+    """What a reader must know of how it is measured, as sentences without a full stop."""
 
     @property
     def parts(self) -> tuple[Task, ...]:
@@ -75,6 +77,7 @@ class Task:
             Task(
                 work=part.work,
                 settings=replace(self.settings, gate=part.gate, tolerances=part.tolerances, limits=part.limits),
+                said=self.said,
                 test=replace(self.test, nodeid=f"{self.test.nodeid}#{part.name}", part=part.name, group=None),
             )
             for part in parts_of(self.work)

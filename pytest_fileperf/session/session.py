@@ -21,6 +21,7 @@ from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import History
+from pytest_fileperf.judge.judge import unless_lost
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
@@ -36,6 +37,7 @@ from pytest_fileperf.session.alone import judged_by_limits, with_parts
 from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
+from pytest_fileperf.session.generators import with_generators
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -169,6 +171,8 @@ class Session:
     def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
         __tracebackhide__ = True
         task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
+        if not self._options.smoke:
+            task = with_generators(task, self._rig)
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
@@ -188,8 +192,11 @@ class Session:
     def _judged(self, task: Task, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
         result = judged_by_limits(task, result)
-        agreed = as_the_run_shows(result.verdict.comparisons, result.recording)
-        result = replace(result, verdict=replace(result.verdict, comparisons=agreed))
+        told = unless_lost(result.verdict.comparisons, result.lost)
+        agreed = as_the_run_shows(told, result.recording)
+        world = () if result.lost else result.verdict.world
+        verdict = replace(result.verdict, comparisons=agreed, world=world)
+        result = replace(result, verdict=verdict, load_notes=task.said)
         if self._options.smoke:
             result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
             if task.settings.capacity:
@@ -325,6 +332,7 @@ class Session:
             limiting=str(limit) if is_notable(limit) else "",
             capacity=capacity_text(result),
             background=str(result.background or ""),
+            lost=result.lost,
             explanation="" if result.explanation is None else result.explanation.text,
         )
         if absent is not None and absent.side is Side.NOW:

@@ -24,7 +24,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.resolve import Settings
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot")
+__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot", "work_on")
 
 _T = TypeVar("_T")
 _WITHOUT = (
@@ -76,6 +76,18 @@ class Steps:
         finally:
             if self.leaves_traces or not clean:  # a teardown may have failed: the next test finds no data of this one
                 pool.close()
+
+
+@contextmanager
+def work_on(server: RunningServer, pool: ServerPool, work: Work, steps: Steps) -> Iterator[Work]:
+    """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
+    value = steps.entered(pool)
+    try:
+        yield work_of_boot(work, value, server, steps.limit_s)
+    except BaseException as error:
+        steps.left(pool, error)
+        raise
+    steps.left(pool)
 
 
 @contextmanager

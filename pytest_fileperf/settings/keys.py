@@ -18,10 +18,14 @@ from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.servers import parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
-__all__ = ("KEYS", "LIMITS", "parse_count", "parse_positive_duration_ns", "unknown_keys")
+__all__ = ("AUTO", "KEYS", "LIMITS", "parse_count", "parse_positive_duration_ns", "unknown_keys")
 
 MOST_RATE = 1_000_000
 """Far beyond what a process can send, or count as dropped."""
+AUTO = "auto"
+"""As many generators as it takes."""
+MOST_GENERATORS = 256
+"""Each is a process of some 70 MB, and machines with more cores are rare."""
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
@@ -49,6 +53,19 @@ def parse_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{value!r} is not a whole number of 1 or more")
     return value
+
+
+def _generators(value: object) -> int | str:
+    """Takes a whole number of 1 or more, or `auto`."""
+    if isinstance(value, str) and value.strip() == AUTO:
+        return AUTO
+    try:
+        count = parse_count(value)
+    except ValueError as error:
+        raise ValueError(f'{error}, or "{AUTO}"') from None
+    if count > MOST_GENERATORS:
+        raise ValueError(f"{value!r} is more than there may be: at most {MOST_GENERATORS}, and no more than free cores")
+    return count
 
 
 _PER_S = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600}
@@ -291,6 +308,7 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "pause": parse_pause,
     "timeout": parse_positive_duration_ns,
     "boots": parse_count,
+    "generators": _generators,
     "app": _app,
     "server": _server,
     "workers": parse_count,

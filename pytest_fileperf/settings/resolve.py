@@ -10,7 +10,7 @@ from dataclasses import replace as replaced
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pause import Pause
-from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, Uvicorn
+from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
 __all__ = ("DEFAULT_BOOTS", "DEFAULT_CONNECTIONS", "DEFAULT_GATE", "DEFAULT_OPEN_CONNECTIONS", "Settings", "resolve")
@@ -69,6 +69,8 @@ class Settings:
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
     """None: `DEFAULT_BOOTS` where there is a gate, else one."""
+    generators: int | str = 1
+    """How many processes make the load together, at most; or `AUTO`."""
     app: object | None = None
     """An import string, an app or a factory; None where nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
@@ -115,6 +117,7 @@ def resolve(
     problems += found
     problems += _keep_one_shape(chosen)
     problems += _unfit_pause(chosen)
+    problems += _unfit_generators(chosen, server)
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
     if problems:
         raise PlanError(*dict.fromkeys(problems))
@@ -166,6 +169,20 @@ def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
     if "pause" not in given or not shape or (isinstance(ramp, Ramp) and not ramp.of_rate):
         return ()
     return (f"pause is what users do who wait for answers, and {shape} sends whatever users do: give one of them",)
+
+
+def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
+    """Removes a number of generators that is further away than an app in this process; returns a problem of others."""
+    distance, count = chosen.get("generators", (0, None))
+    if not isinstance(server, InProcess) or not isinstance(count, int) or count == 1:
+        return ()
+    if distance > chosen["server"][0]:
+        del chosen["generators"]
+        return ()
+    return (
+        f"generators={count} does not go with InProcess(): the app is loaded from the test process that it runs in, "
+        "so leave generators out, or boot the app with another server",
+    )
 
 
 def _connections(given: Mapping[str, object]) -> object:

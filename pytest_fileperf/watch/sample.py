@@ -87,8 +87,8 @@ class Sample:
     at_ns: int
     """Monotonic clock, which all processes of a machine share."""
     server: tuple[ProcessUse, ...]
-    generator: ProcessUse | None
-    """None where the load is made in the test process."""
+    generators: tuple[ProcessUse, ...] = ()
+    """Those that make the load; empty where it is made in the test process."""
     queues: SocketQueues | None = None
     """None where they were not read, as with very many connections."""
     io_stalled_ns: int | None = None

@@ -65,8 +65,8 @@ class _Moment:
 class Watch:
     """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
 
-    `pids` gives the server's processes, and is called again now and then. `generator` is the generator's process, or
-    finds it once it has started. `port` is the server's on this machine, None where there are no sockets. An error ends
+    `pids` gives the server's processes, and is called again now and then. `generators` gives those that make the load,
+    once they have started. `port` is the server's on this machine, None where there are no sockets. An error ends
     the watch, not the load: the samples so far remain.
     """
 
@@ -75,7 +75,7 @@ class Watch:
         *,
         pids: Callable[[], Sequence[int]],
         port: int | None,
-        generator: int | Callable[[], int | None] | None = None,
+        generators: Callable[[], Sequence[int]] = tuple,
         interval_s: float = 0.25,
         most_samples: int = MOST_SAMPLES,
         pids_share: float = PIDS_SHARE,
@@ -89,7 +89,7 @@ class Watch:
         """What ended it early."""
         self._find_pids = pids
         self._port = port
-        self._generator = generator if callable(generator) else lambda: generator
+        self._find_generators = generators
         self._interval_s = interval_s
         self._most_samples = most_samples
         self._pids: tuple[int, ...] = ()
@@ -135,12 +135,11 @@ class Watch:
             with self._pids_ration.spending():
                 self._pids = tuple(self._find_pids())
         now_ns = monotonic_ns()
-        generator = self._generator()
         server = tuple(filter(None, map(process_use, self._pids)))
         sample = Sample(
             at_ns=now_ns,
             server=server,
-            generator=process_use(generator) if generator is not None else None,
+            generators=tuple(filter(None, map(process_use, self._find_generators()))),
             queues=self._queues(),
             io_stalled_ns=io_stalled_ns(),
             cores=core_times(),

@@ -29,7 +29,9 @@ def load(pacing: ClosedLoop, pause: Pause | None, slots: int) -> tuple[int, int]
 
     async def main() -> tuple[int, int]:
         recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
-        loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, pause=pause)
+        loop = LoadLoop(
+            pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, pauses=pause.of_users() if pause else None
+        )
         begun_ns = monotonic_ns()
         await asyncio.wait_for(loop.run([FakeSlot(loop, lambda: None) for _ in range(slots)], origin_ns=begun_ns), 20)
         return loop.started, monotonic_ns() - begun_ns

@@ -150,7 +150,8 @@ def test_a_saturated_generator_never_passes_or_improves(base: Evidence) -> None:
     seen = judged(replace(STORED, evidence=base), saturated=True)
     assert seen.outcome is Outcome.INCONCLUSIVE
     assert sentence(seen.reason) == (
-        "the load generator was saturated, so this is its own speed and not the server's: use fewer connections"
+        "the load generator was saturated, so this is its own speed and not the server's: use fewer connections,"
+        " or more generators"
     )
 
 

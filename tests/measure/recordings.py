@@ -133,7 +133,7 @@ class Made:
         return Sample(
             at_ns=at_ns,
             server=tuple(self._process(index + 1, core, number) for index, core in enumerate(self.workers)),
-            generator=self._process(GENERATOR, self.generator, number) if self.engine != "in-process" else None,
+            generators=(self._process(GENERATOR, self.generator, number),) if self.engine != "in-process" else (),
             queues=queues if self.under_way >= 0 else None,
             io_stalled_ns=round(self.stalled * at_ns),
             cores=tuple(

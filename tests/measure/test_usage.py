@@ -39,8 +39,7 @@ def boot_of(*cpu: tuple[float, float], index: int = 0, pids: tuple[int, ...] = (
         index=index,
         worker_pids=pids,
         samples=tuple(
-            Sample(at_ns=round(at_s * SECOND), server=tuple(process(pid, cpu_s) for pid in pids), generator=None)
-            for at_s, cpu_s in cpu
+            Sample(at_ns=round(at_s * SECOND), server=tuple(process(pid, cpu_s) for pid in pids)) for at_s, cpu_s in cpu
         ),
     )
 

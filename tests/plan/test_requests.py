@@ -38,7 +38,7 @@ def test_a_cycle_goes_through_all_rows_again_and_again() -> None:
 
 
 def test_each_connection_begins_elsewhere() -> None:
-    assert first(Order(each=True), 4, 6, own=1, of=2) == [2, 3, 0, 1, 2, 3]
+    assert first(Order(each=True), 4, 6, own=1, first=2) == [2, 3, 0, 1, 2, 3]
 
 
 def test_a_shuffle_has_every_row_once_before_it_begins_anew() -> None:

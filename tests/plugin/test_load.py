@@ -54,6 +54,50 @@ def test_every_verb_measures(project: pytest.Pytester, run_load: Run) -> None:
     run_load("--fileperf-smoke", "--fileperf-server=uvicorn").assert_outcomes(passed=2)
 
 
+def test_several_generators_make_one_load(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(
+        """
+        import os, pytest
+
+        pytestmark = pytest.mark.fileperf(gate="none", connections=6)
+
+        def test_counted(fileperf):
+            result = fileperf.get("/", requests=1003)
+            assert (result.requests, result.errors, result.bytes_received) == (1003, 0, 1003 * 1024)
+
+        async def dies_once(client):
+            await client.get("/")
+            await client.pause("50ms")
+            try:
+                os.close(os.open("died", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os._exit(7)
+
+        def test_lost(fileperf):
+            assert fileperf.run(dies_once, duration="0.3s", boots=1, warmup=0).requests
+        """
+    )
+    result = run_load(
+        "--fileperf-server=uvicorn",
+        "--fileperf-generators=3",
+        "--fileperf-json=run.json",
+        "--fileperf-html=run.html",
+        "-v",
+    )
+    assert result.parseoutcomes() == {"passed": 1, "inconclusive": 1}
+    counted, lost = json.loads((project.path / "run.json").read_text())["results"]
+    generators = counted["summary"]["generators"]
+    assert [own["connections"] for own in generators] == [2, 2, 2]
+    assert sum(own["rps"] for own in generators) == pytest.approx(counted["summary"]["rps"])
+    assert counted["load"] == "6 connections, 1003 requests, 3 generators"
+    assert [own["lost"] for own in lost["summary"]["generators"] if own["lost"]] == [
+        "'s process ended with exit code 7"
+    ]
+    result.stdout.re_match_lines([r" *generator 3  .*2 connections  .*0 errors  CPU \d+ %"])
+    assert "Load generators" in (project.path / "run.html").read_text()
+
+
 @pytest.mark.everywhere
 def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(

@@ -51,7 +51,7 @@ def watched(
                 )
                 for place, pid in enumerate(pids)
             ]
-            samples.append(Sample(at_ns=at_ns, server=(use(1, 0), *server), generator=use(2, passed_ns // 2)))
+            samples.append(Sample(at_ns=at_ns, server=(use(1, 0), *server), generators=(use(2, passed_ns // 2),)))
         boots.append(replace(boot, pids=(1, *pids), worker_pids=pids, samples=tuple(samples)))
     return replace(recorded, boots=tuple(boots))
 

@@ -152,6 +152,7 @@ def test_a_result_in_full() -> None:
                 "peak_rss": 68 << 20,
             },
             "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
+            "generators": [],
             "busy": {"server": 0.0, "generator": 0.0, "host": 0.0},
         },
         "boots": [

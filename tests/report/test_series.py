@@ -32,11 +32,14 @@ QUEUES = SocketQueues(
 
 def test_looks_become_columns_with_shares_of_the_time_between_them() -> None:
     samples = (
-        Sample(at_ns=7_000 * MS, server=(use(1, 0), use(2, 500)), generator=use(9, 100)),
+        Sample(at_ns=7_000 * MS, server=(use(1, 0), use(2, 500)), generators=(use(9, 100),)),
         Sample(
-            at_ns=7_250 * MS, server=(use(1, 5), use(2, 725, rss=2000, busy=3)), generator=use(9, 200), queues=QUEUES
+            at_ns=7_250 * MS,
+            server=(use(1, 5), use(2, 725, rss=2000, busy=3)),
+            generators=(use(9, 200),),
+            queues=QUEUES,
         ),
-        Sample(at_ns=7_750 * MS, server=(use(2, 1_000), use(3, 10)), generator=None),
+        Sample(at_ns=7_750 * MS, server=(use(2, 1_000), use(3, 10))),
     )
     series = samples_series(Boot(index=0, worker_pids=(2, 3), samples=samples))
     nothing = [None, None, None]
@@ -60,6 +63,7 @@ def test_looks_become_columns_with_shares_of_the_time_between_them() -> None:
             "cpu": [None, 0.4, None], "rss": [1000, 1000, None],
             "threads": [49, 49, None], "files": nothing, "busy_threads": nothing,
         },
+        "generators": [],
         "queues": {
             "connections": [None, 32, None], "server_unread": [None, 1, None], "server_unsent": [None, 2, None],
             "client_unread": [None, 3, None], "client_unsent": [None, 4, None], "under_way": [None, 5, None],
@@ -68,9 +72,9 @@ def test_looks_become_columns_with_shares_of_the_time_between_them() -> None:
 
 
 def test_what_was_never_seen_is_null() -> None:
-    alone = Sample(at_ns=0, server=(use(1, 0),), generator=None)
+    alone = Sample(at_ns=0, server=(use(1, 0),))
     series: Any = samples_series(Boot(index=0, samples=(alone, replace(alone, at_ns=0))))
-    assert (series["generator"], series["queues"]) == (None, None)
+    assert (series["generator"], series["generators"], series["queues"]) == (None, [], None)
     assert series["processes"][0]["cpu"] == [None, None]  # no time between them
 
 

@@ -77,7 +77,8 @@ def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
         (
             (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED)),),
             "your baseline's own code runs at 0.83 of what was stored (rps −17.0 % from 5,210/s): the load generator"
-            " was saturated, so this is its own speed and not the server's: use fewer connections",
+            " was saturated, so this is its own speed and not the server's: use fewer connections, or"
+            " more generators",
         ),
         (
             (replace(SAME_TAIL, outcome=Outcome.IMPROVED, now=0.0248, change=-0.2, reason=CHANGED),),

@@ -44,6 +44,16 @@ def test_split(
     assert cores.split_cores(workers, cpus=tmp_path) == split
 
 
+@pytest.mark.parametrize(
+    "available, generators, own", [(8, 3, {0, 3, 4}), (5, 3, {0, 3, 4}), (4, 3, {0, 3}), (3, 3, {0}), (8, 1, {0})]
+)
+def test_each_of_several_generators_has_a_core_where_there_are_enough(
+    available: int, generators: int, own: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(available)), raising=False)
+    assert cores.split_cores(2, generators, cpus=tmp_path) == (frozenset({1, 2}), frozenset(own))
+
+
 def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert cores.split_cores(1) is None

@@ -216,7 +216,7 @@ generator saturated: inconclusive, which fails under --fileperf-strict
 
 limited by: thread pool: 40 threads busy
 the load generator was saturated, so this is its own speed and not the
-  server's: use fewer connections"""
+  server's: use fewer connections, or more generators"""
     )
 
 

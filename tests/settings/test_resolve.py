@@ -355,3 +355,32 @@ def test_users_who_pause_are_no_open_loop(shape: dict[str, object]) -> None:
     with pytest.raises(PlanError, match=f"pause is what users do who wait for answers, and {next(iter(shape))} sends"):
         settings(verb={"pause": "1s", **shape})
     assert settings(verb={"pause": None, **shape}, marker={"pause": "1s"}).pause is None
+
+
+@pytest.mark.parametrize("written, count", [(3, 3), ("3", 3), ("auto", "auto"), (" auto ", "auto")])
+def test_a_number_of_generators_or_as_many_as_it_takes(written: object, count: object) -> None:
+    given: dict[str, object] = {"generators": written}
+    assert resolve(verb=given, marker={}, options={}, ini={}).generators == count
+    assert resolve(verb={}, marker={}, options={}, ini=given).generators == count
+    assert resolve(verb={}, marker={}, options={}, ini={}).generators == 1
+
+
+@pytest.mark.parametrize(
+    "written, problem",
+    [
+        (0, 'generators: 0 is not a whole number of 1 or more, or "auto"'),
+        ("many", "generators: 'many' is not a whole number of 1 or more, or \"auto\""),
+        (1000, "generators: 1000 is more than there may be: at most 256, and no more than free cores"),
+    ],
+)
+def test_other_numbers_of_generators_are_refused(written: object, problem: str) -> None:
+    assert problems({"generators": written}) == (problem,)
+
+
+def test_an_app_in_this_process_has_one_generator() -> None:
+    (problem,) = problems({"generators": 2, "server": "inprocess"})
+    assert problem.startswith("generators=2 does not go with InProcess(): the app is loaded from the test process")
+    near = resolve(verb={"server": "inprocess"}, marker={}, options={"generators": 2}, ini={})
+    assert near.generators == 1
+    auto = resolve(verb={"server": "inprocess", "generators": "auto"}, marker={}, options={}, ini={})
+    assert auto.generators == "auto"

@@ -26,19 +26,19 @@ class Counted:
         self, pids: Callable[[], tuple[int, ...]], *, most_samples: int = MOST_SAMPLES, pids_share: float = PIDS_SHARE
     ) -> None:
         self.taken = 0
-        self._generator: int | None = None
+        self._generators: tuple[int, ...] = ()
         self.watch = Watch(
             pids=pids,
             port=None,
-            generator=self._ask,
+            generators=self._ask,
             interval_s=OFTEN_S,
             most_samples=most_samples,
             pids_share=pids_share,
         )
 
-    def _ask(self) -> int | None:
+    def _ask(self) -> tuple[int, ...]:
         self.taken += 1
-        return self._generator
+        return self._generators
 
     def wait(self, samples: int = 2) -> None:
         """Returns after so many whole samples from now on."""
@@ -133,21 +133,14 @@ def test_the_generator_may_start_late(process: Scripted) -> None:
     counted = Counted(lambda: ())
     with counted.watch:
         counted.wait()
-        counted._generator = process.pid
+        counted._generators = (process.pid,)
         counted.wait()
 
-    generators = [sample.generator for sample in counted.watch.samples]
-    assert generators[0] is None
-    assert generators[-1] is not None
-    assert generators[-1].pid == process.pid
-    assert generators[-1].main_cpu_ns is not None
-
-
-def test_a_generator_may_be_known_from_the_start(process: Scripted) -> None:
-    with Watch(pids=tuple, port=None, generator=process.pid) as watch:
-        pass
-
-    assert {sample.generator.pid for sample in watch.samples if sample.generator is not None} == {process.pid}
+    generators = [sample.generators for sample in counted.watch.samples]
+    assert generators[0] == ()
+    (generator,) = generators[-1]
+    assert generator.pid == process.pid
+    assert generator.main_cpu_ns is not None
 
 
 def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:

@@ -39,7 +39,8 @@ MOST_WORKERS = len(COLOURS)
 NOTABLE_SHARE = 0.05
 """Share of a core from which processes that answer no request are drawn."""
 _GENERATOR = -1
-"""Stands for the generator, whose process id may be that of a server's process on another boot."""
+"""Stands for the generator, whose process id may be that of a server's process on another boot. Several have numbers
+from here downwards."""
 
 _Course = list[tuple[float, float | None]]
 
@@ -77,10 +78,11 @@ class _Stretch:
 
     def rest(self) -> float | None:
         """Returns what the processes of the server used that are not workers; that is all where no worker is known."""
-        return sum(share for pid, share in self.shares.items() if pid not in (*self.workers, _GENERATOR))
+        return sum(share for pid, share in self.shares.items() if pid not in self.workers and pid > _GENERATOR)
 
     def generator(self) -> float | None:
-        return self.shares.get(_GENERATOR)
+        """Returns what the generator used, or the busiest of several."""
+        return max((share for pid, share in self.shares.items() if pid <= _GENERATOR), default=None)
 
 
 def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
@@ -111,7 +113,9 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
         for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
     ]
     if generator := course(_Stretch.generator):
-        traces.append(line("generator", generator, scale, QUIET, dash="dashdot"))
+        several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
+        name = "busiest generator" if several else "generator"
+        traces.append(line(name, generator, scale, QUIET, dash="dashdot"))
     highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
     return Chart(
         title="CPU over time, shares of a core",
@@ -135,8 +139,8 @@ def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[_Stretch]:
 
 
 def _cpu_ns(sample: Sample) -> dict[int, int]:
-    used = {use.pid: use.cpu_ns for use in sample.server}
-    return used if sample.generator is None else {**used, _GENERATOR: sample.generator.cpu_ns}
+    generators = {_GENERATOR - place: use.cpu_ns for place, use in enumerate(sample.generators)}
+    return {use.pid: use.cpu_ns for use in sample.server} | generators
 
 
 # --- memory, threads, files

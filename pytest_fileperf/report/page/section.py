@@ -18,6 +18,7 @@ from pytest_fileperf.report.details import (
     setting,
     spread,
 )
+from pytest_fileperf.report.generators import generator_texts
 from pytest_fileperf.report.page.causes import explanation, failed_requests
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_table, limit_list, world_items
@@ -55,6 +56,7 @@ def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Mark
         *failed_requests(result),
         element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
         _latencies(result.measurement),
+        Markup("") if result.test.part else _generators(result.measurement),
         facts_list(_figures(result)),
         id=entry.anchor,
         data_test=entry.anchor,
@@ -113,7 +115,26 @@ def _latencies(run: Measurement) -> Markup:
     return table(("time", *(f">{name}" for name in SPREAD)), rows, title="Times of requests") if rows else Markup("")
 
 
+def _generators(run: Measurement) -> Markup:
+    """Returns a row for each of several generators."""
+    rows = [
+        element(
+            "tr",
+            element("th", f"{use.number}", scope="row"),
+            *(element("td", text, class_="number") for text in generator_texts(use)[:5]),
+            element("td", *generator_texts(use)[5:]),
+        )
+        for use in run.client.generators
+    ]
+    heads = ("generator", ">core", ">connections", ">rate", ">errors", ">CPU", "")
+    return table(heads, rows, title="Load generators") if rows else Markup("")
+
+
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
     """Returns the figures that the terminal shows with `-v`, by subject; the latencies have a table of their own."""
     rows = (re.split(" {2,}", line.strip()) for line in figure_lines(result, width=100_000, colour=False))
-    return [(subject, texts) for subject, *texts in rows if subject not in _SHOWN_ELSEWHERE]
+    return [
+        (subject, texts)
+        for subject, *texts in rows
+        if subject not in _SHOWN_ELSEWHERE and not subject.startswith("generator ")
+    ]

@@ -1,0 +1,224 @@
+"""Generators that make one load together: one process, or several that begin at one instant.
+
+    test process     order ─┬─────────────── begin at t ─┬──────────────────── merge
+    generator 1             └ prepare ─ ready ┘          t ── rounds ── answer ┘
+    generator 2             └ prepare ─── ready ┘        t ── rounds ── answer ┘
+
+What one of several has not measured is missing: then the others' results stand, and it is said which one was lost.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic, monotonic_ns
+
+from pytest_fileperf.drive.merging import merged_progress, merged_result
+from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
+from pytest_fileperf.drive.packing import packed
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.process import CHECK_S, Generator, longest_s
+from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.split import generators_used, split
+from pytest_fileperf.plan.work import Work
+
+__all__ = ("Generators", "MadeLoad", "own_cores")
+
+_HEAD_START_NS = 20_000_000
+"""All generators have been told when to begin before that instant comes, also where they share a core."""
+_SILENT_S = 5.0
+"""A generator tells how far it is four times a second. After its time limit for a request, in which the code of a
+journey may keep it from that, and so much more, it is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLoad:
+    """What a load has left."""
+
+    results: tuple[RunResult, ...]
+    """Of each target, all generators together."""
+    lost: Mapping[int, str]
+    """Why the part of a generator is missing, by its number from 1 on."""
+
+
+class Generators:
+    """As many generator processes as loads want. They start with the first load that does, and serve any number."""
+
+    def __init__(self, *, coverage: bool = False) -> None:
+        """With `coverage`, what traces the test run may trace them too."""
+        self._new = partial(Generator, coverage=coverage)
+        self._generators = [self._new()]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of those that run."""
+        return tuple(pid for generator in self._generators if (pid := generator.pid) is not None)
+
+    @property
+    def tracer(self) -> str:
+        """What traces them; empty for nothing."""
+        return self._generators[0].tracer
+
+    def pid(self, number: int) -> int | None:
+        """Returns the process id of a generator, by its number from 1 on; None where it does not run."""
+        return self._generators[number - 1].pid
+
+    def run(
+        self,
+        works: tuple[Work, ...],
+        plan: LoadPlan | Alternation,
+        targets: tuple[Target, ...],
+        *,
+        pids: tuple[tuple[int, ...], ...],
+        cores: frozenset[int] | None,
+        progress: Callable[[RunProgress], None],
+        check: Callable[[], None],
+    ) -> MadeLoad:
+        """Makes a load, as `Generator.run` does, and raises what that raises; with the plan's number of generators.
+
+        Each of them has a core of its own where there are enough `cores`; else they share these.
+        """
+        count = generators_used(plan)
+        if count == 1:
+            made = self._generators[0].run(works, plan, targets, pids=pids, cores=cores, progress=progress, check=check)
+            return MadeLoad(results=made, lost={})
+        while len(self._generators) < count:
+            self._generators.append(self._new())
+        work = packed(works)
+        orders = [
+            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own)
+            for share, own in zip(split(plan), own_cores(cores, count), strict=True)
+        ]
+        together = _Together(self._generators[:count], plan, progress, check)
+        try:
+            return together.made(orders)
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """Ends the processes and removes their files."""
+        self._end()
+
+    def _end(self) -> None:
+        for generator in self._generators:  # all at once: one that hangs is waited for
+            generator.hang_up()
+        for generator in self._generators:
+            generator.close()
+
+
+def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] | None]:
+    """Returns the cores of each of so many generators: one each where there are enough, else all of them."""
+    if cores is None or len(cores) < count:
+        return [cores] * count
+    return [frozenset({core}) for core in sorted(cores)[:count]]
+
+
+class _Together:
+    """One load that several generators make."""
+
+    def __init__(
+        self,
+        generators: list[Generator],
+        plan: LoadPlan | Alternation,
+        progress: Callable[[RunProgress], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._generators = dict(enumerate(generators, start=1))
+        self._plan = plan
+        self._progress = progress
+        self._check = check
+        self._messages: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
+        self._waited_for = set(self._generators)
+        """Those that have not answered."""
+        self._ready: set[int] = set()
+        self._begun = False
+        self._heard_s: dict[int, float] = {}
+        """When each of them was heard last."""
+        self._told: dict[int, RunProgress] = {}
+        self._results: dict[int, tuple[RunResult, ...]] = {}
+        self._lost: dict[int, str] = {}
+
+    def made(self, orders: list[LoadOrder]) -> MadeLoad:
+        """Has the orders carried out, one by each generator; returns all of it."""
+        for (number, generator), order in zip(self._generators.items(), orders, strict=True):
+            try:
+                generator.order(order, partial(self._take, number))
+            except BrokenPipeError as error:
+                raise GeneratorError(generator.death()) from error
+        patience_s = longest_s(self._plan)
+        deadline = monotonic() + patience_s
+        while self._waited_for:
+            with suppress(queue.Empty):
+                self._read(*self._messages.get(timeout=CHECK_S))
+            self._check()
+            self._give_up(patience_s, deadline)
+        if not self._results:
+            raise GeneratorError(f"all {len(self._generators)} load generators were lost; {self._said()}")
+        each = [
+            merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
+            for place in range(len(orders[0].targets))
+        ]
+        return MadeLoad(results=tuple(each), lost=self._lost)
+
+    def _take(self, number: int, message: object) -> None:
+        self._messages.put((number, message))
+
+    def _read(self, number: int, message: object) -> None:
+        if number not in self._waited_for:
+            return
+        self._heard_s[number] = monotonic()
+        if isinstance(message, Ready):
+            self._ready.add(number)
+            self._begin_when_ready()
+        elif isinstance(message, RunProgress):
+            self._told[number] = message
+            if number == min(self._waited_for):
+                self._progress(merged_progress(self._told))
+        elif isinstance(message, tuple):
+            self._results[number] = message
+            self._waited_for.discard(number)
+        elif isinstance(message, Exception):
+            raise message
+        else:
+            self._lose(number, self._generators[number].ended())
+
+    def _begin_when_ready(self) -> None:
+        if len(self._ready) < len(self._generators):
+            return
+        self._begun = True
+        begin = Begin(origin_ns=monotonic_ns() + _HEAD_START_NS)
+        now_s = monotonic()
+        for number, generator in self._generators.items():
+            self._heard_s[number] = now_s
+            with suppress(BrokenPipeError):  # its end is a message of its own
+                generator.send(begin)
+
+    def _give_up(self, patience_s: float, deadline: float) -> None:
+        """Gives up generators that say nothing any more, or do not end."""
+        now_s = monotonic()
+        silent_s = self._plan.timeout_ns / 1e9 + _SILENT_S
+        for number in sorted(self._waited_for):
+            if now_s > deadline:
+                self._lose(number, f" did not end within {patience_s:.0f} s")
+            elif self._begun and now_s > self._heard_s[number] + silent_s:
+                self._lose(number, f" said nothing for {silent_s:.0f} s")
+
+    def _lose(self, number: int, what: str) -> None:
+        """Goes on without a generator; raises GeneratorError where the load has not begun."""
+        self._waited_for.discard(number)
+        self._told.pop(number, None)
+        self._lost[number] = what
+        if not self._begun:
+            raise GeneratorError(f"before the load began, {self._said()}")
+        self._generators[number].kill()
+
+    def _said(self) -> str:
+        of = len(self._generators)
+        return "; ".join(f"generator {number} of {of}{what}" for number, what in sorted(self._lost.items()))
