@@ -236,7 +236,7 @@ class Ours:
     loop: asyncio.AbstractEventLoop
     listener: socket.socket
     scratch: Scratch = field(default_factory=Scratch)
-    known: dict[str, KnownAnswers] = field(default_factory=lambda: {"GET": {}, "HEAD": {}})
+    known: dict[str, KnownAnswers] = field(default_factory=lambda: {"GET": KnownAnswers(), "HEAD": KnownAnswers()})
     repeated: int = 0
     """Answers that were known by their bytes."""
 

@@ -66,6 +66,9 @@ class ClientSlot:
         self._client = client
         self._call = call
         self._unchecked = unchecked
+        self._wire = client.wire
+        self._unsent_before = 0
+        """What the wire had not sent before this call."""
         self._sent = Sent(tally)
         self._responses: list[httpx.Response] = []
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +136,15 @@ class ClientSlot:
                 return
         else:
             self._finished(sent, started_ns)
+        self._note_breaches(sent)
         self._load.next(self)
+
+    def _note_breaches(self, sent: Sent) -> None:
+        if self._wire is not None and self._wire.breaches:
+            for breach, count in self._wire.breaches.items():
+                sent.tally.breach(breach, count)
+            self._wire.breaches.clear()
+            self._unsent_before = self._wire.unsent_bytes
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
         paused_ns = self._client.paused_ns - self._paused_before_ns
@@ -157,6 +168,8 @@ class ClientSlot:
         for response in self._responses:
             sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
             sent.bytes_received += response.num_bytes_downloaded
+        if self._wire is not None:
+            sent.bytes_sent = max(0, sent.bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
         sent.tally.success(
             started_ns,
             first_ns,

@@ -102,7 +102,7 @@ async def prepared(
     origin = Origin(url.scheme, url.host, url.port or 80)
     # Answers to different requests are seldom the same.
     alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
-    known: KnownAnswers | None = {} if alike else None
+    known = KnownAnswers() if alike else None
     connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s))
     replays = target.transport is None
     make = _repeating(work, new_client(), loop, recorder.tallies[0], connect) if replays else None

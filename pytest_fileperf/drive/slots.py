@@ -90,6 +90,8 @@ class ReplaySlot:
         if self._load.slots_rest and connection is not None and monotonic_ns() - self._used_ns > self._stale_ns:
             connection.close()
         if connection is None or connection.closed:
+            if connection is not None:
+                self._note_breach(connection)
             self._opening = asyncio.create_task(self._reopen())
         else:
             connection.start(self._request, self)
@@ -158,7 +160,7 @@ class ReplaySlot:
                 connection.first_byte_ns,
                 connection.ended_ns,
                 connection.status,
-                self._request.body_bytes,
+                max(0, self._request.body_bytes - connection.unsent_bytes),
                 connection.body_bytes,
                 self._due_ns,
             )
@@ -168,8 +170,15 @@ class ReplaySlot:
                 what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
             self._tally.failure(kind, what, connection.ended_ns, connection.status, due_ns=self._due_ns)
             self._excerpt.clear()
+        if connection.closed:
+            self._note_breach(connection)
         self._load.next(self)
         return problem is None
+
+    def _note_breach(self, connection: Connection) -> None:
+        breach, connection.breach = connection.breach, None
+        if breach is not None:
+            self._tally.breach(breach)
 
     def on_failure(self, error: httpx.TransportError) -> None:
         """Counts the failure and goes on."""

@@ -205,7 +205,7 @@ class StreamSlot(ReplaySlot):
                 connection.first_byte_ns,
                 ended_ns,
                 connection.status,
-                self._request.body_bytes,
+                max(0, self._request.body_bytes - connection.unsent_bytes),
                 connection.body_bytes,
                 self._due_ns,
             )
@@ -214,6 +214,7 @@ class StreamSlot(ReplaySlot):
             if connection.body_bytes or kind != "stream":  # that nothing came is what the stream itself says
                 what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
             self._tally.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
+        self._note_breach(connection)
         self._load.next(self)
 
     def _drop_timer(self) -> None:

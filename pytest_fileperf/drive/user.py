@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_fileperf.plan.pause import Pause, parse_pause
 from pytest_fileperf.wire.request import LoadClient
+from pytest_fileperf.wire.transport import LoadTransport
 
 __all__ = ("Client",)
 
@@ -19,6 +20,9 @@ class Client(LoadClient):
     def __init__(self, *, number: int = 0, **options: Any) -> None:
         """`number` is that of the user among all; it makes the user's chance."""
         super().__init__(**options)
+        transport = options.get("transport")
+        self.wire = transport if isinstance(transport, LoadTransport) else None
+        """What it sends over; None where the app is in this process."""
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
         self._pausing = 0

@@ -145,6 +145,12 @@ class Measurement:
     """Open loop: requests sent more than a millisecond after they were due."""
     dropped: int
     """Open loop: requests never sent, as no connection was free within the time limit; they count as failed."""
+    cut_off: int = 0
+    """Answers that came before the server had taken the whole request; `bytes_sent` has only what was sent."""
+    out_of_step: int = 0
+    """Connections given up because the server sent more than the answer."""
+    closed_unsaid: int = 0
+    """Connections that the server closed after an answer that did not announce it (`Connection: close`)."""
     duration: float
     """Seconds of the rounds together."""
     attack: float
@@ -152,7 +158,7 @@ class Measurement:
     wait: float
     """Seconds from then to the last answer."""
     bytes_sent: int
-    """Bodies of successful requests, without heads and framing."""
+    """Bodies of successful requests, as far as they were sent, without heads and framing."""
     bytes_received: int
     """Bodies of the answers to them, without heads and framing."""
     bytes_sent_per_second: float
@@ -248,6 +254,9 @@ def measurement_of(recording: Recording) -> Measurement:
         due=recording.due,
         late=round(send_delay.count * send_delay.share_within(LATE_NS, HIGHEST_NS)),
         dropped=kinds.get("dropped", 0),
+        cut_off=sum(round_.cut_off for round_ in recording.rounds),
+        out_of_step=sum(round_.out_of_step for round_ in recording.rounds),
+        closed_unsaid=sum(round_.closed_unsaid for round_ in recording.rounds),
         duration=seconds,
         attack=recording.attack_ns / 1e9,
         wait=recording.wait_ns / 1e9,

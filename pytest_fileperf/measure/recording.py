@@ -96,6 +96,13 @@ class Round:
     multiple of it from 16 on. A stall does not change it. In a turn of few answers it goes by the time that most of
     them took. None outside the turns of two servers, and in a turn of hardly any answers."""
 
+    cut_off: int = 0
+    """Answers that came before the server had taken the whole request: the rest was not sent, and counts nowhere."""
+    out_of_step: int = 0
+    """Connections that were given up because the server sent more than the answer."""
+    closed_unsaid: int = 0
+    """Connections that the server closed after an answer that did not announce it."""
+
     @property
     def duration_ns(self) -> int:
         """Length of the round."""
@@ -129,6 +136,9 @@ def merged_round(parts: Sequence[Round]) -> Round:
         bytes_received=sum(part.bytes_received for part in parts),
         statuses=tuple(sorted(statuses.items())),
         failures=merge_failures(failure for part in parts for failure in part.failures),
+        cut_off=sum(part.cut_off for part in parts),
+        out_of_step=sum(part.out_of_step for part in parts),
+        closed_unsaid=sum(part.closed_unsaid for part in parts),
     )
 
 

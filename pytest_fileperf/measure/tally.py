@@ -6,11 +6,13 @@ The hot path is two appends to typed arrays, three in turns; histograms are made
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import replace
 from typing import Protocol
 
 from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
 from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Clock", "Tally")
 
@@ -43,6 +45,7 @@ class Tally:
     """Counts and times of the current round."""
 
     __slots__ = (
+        "_breaches",
         "_clock",
         "_durations",
         "_event_gap",
@@ -79,6 +82,7 @@ class Tally:
         self._events: int | None = None
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
+        self._breaches: Counter[Breach] = Counter()
         self._failures: dict[str, Failure] = {}
         """By kind, with the first example: messages may be long, and failures many."""
         self.requests = 0
@@ -152,6 +156,10 @@ class Tally:
         if clock.index >= 0:
             clock.failed += count
 
+    def breach(self, breach: Breach, count: int = 1) -> None:
+        """Takes that the server has broken off what a connection was doing."""
+        self._breaches[breach] += count
+
     def pause(self, paused_ns: int) -> None:
         """Takes how long a journey paused; that is in none of its durations."""
         self._clock.paused_ns += paused_ns
@@ -184,6 +192,7 @@ class Tally:
         if self._events is not None:
             self._events = 0
         self._statuses = {}
+        self._breaches = Counter()
         self._failures = {}
 
     def end(
@@ -209,6 +218,9 @@ class Tally:
             bytes_received=self._received,
             statuses=tuple(sorted(self._statuses.items())),
             failures=merge_failures(self._failures.values()),
+            cut_off=self._breaches[Breach.CUT_OFF],
+            out_of_step=self._breaches[Breach.OUT_OF_STEP],
+            closed_unsaid=self._breaches[Breach.CLOSED_UNSAID],
         )
         self.rounds.append(round_)
         return round_

@@ -12,6 +12,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
 from pytest_fileperf.report.generators import generator_figures, generator_rows, saturated_share
@@ -159,6 +160,7 @@ def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     recording = result.recording
     found: list[str] = []
+    found += breach_texts(result.measurement)
     if capacity := capacity_text(result):
         found.append(capacity)
     if saturated := saturated_text(result):

@@ -39,6 +39,9 @@ Series have a list a column, a list of plain values is on one line.
         due           how many were due; null in a closed loop for a time
         attack, wait  from the first to the last request due, or in a closed loop the rounds; then to the last answer
         late, dropped sent more than a millisecond after they were due; never sent, and failed (open loop)
+        cut_off       answers that came before the server had taken the whole request; the rest was not sent
+        out_of_step, closed_unsaid   connections given up as the server sent more than an answer; that it closed
+                      after an answer that did not announce it
         statuses, errors_by_kind     counts by status code and by kind of failure
         latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
         service, send_delay   the same from when requests were sent, and from due to sent (open loop; else null)
@@ -216,6 +219,7 @@ def _summary(run: Measurement) -> dict[str, object]:
     return {
         **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
         **named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
+        **named(run, "cut_off", "out_of_step", "closed_unsaid"),
         **named(run, "bytes_sent_per_second", "bytes_received_per_second"),
         "errors_by_kind": run.error_kinds,
         "latency": _latency(run.latency),

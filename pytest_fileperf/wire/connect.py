@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import httpx
 
-__all__ = ("Origin", "open_socket")
+from pytest_fileperf.wire.exchange import Breach
+
+__all__ = ("Origin", "breach_of_idle", "open_socket")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,19 @@ async def open_socket(
         raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} within {timeout_s} s") from error
     except OSError as error:
         raise httpx.ConnectError(f"{error} ({uds or f'{origin.host}:{origin.port}'})") from error
+
+
+def breach_of_idle(sock: socket.socket) -> Breach | None:
+    """Returns what the server has done to a connection while nothing was under way; None where it is still good."""
+    if isinstance(sock, ssl.SSLSocket):
+        return Breach.OUT_OF_STEP if sock.pending() else None
+    try:
+        more = sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return None
+    except OSError:
+        more = b""
+    return Breach.OUT_OF_STEP if more else Breach.CLOSED_UNSAID
 
 
 async def _connected(origin: Origin, uds: str | None) -> socket.socket:

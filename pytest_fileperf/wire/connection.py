@@ -12,24 +12,19 @@ import errno
 import os
 import socket
 import ssl
-import sys
 from time import monotonic_ns
 
 import httpx
 
 from pytest_fileperf.wire.chunks import ChunkedReader
-from pytest_fileperf.wire.exchange import KNOWN_BYTES, KNOWN_MOST, SKIP_BYTES, Exchange, KnownAnswers, Scratch
+from pytest_fileperf.wire.connect import breach_of_idle
+from pytest_fileperf.wire.exchange import SKIP_AT_LEAST_BYTES, SKIP_BYTES, Breach, Exchange, KnownAnswers, Scratch
 from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, DisconnectedError, HeadReader, ResponseHead
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 from pytest_fileperf.wire.templates import Row
 
 __all__ = ("Connection",)
-
-_SKIP_AT_LEAST_BYTES = 64 * 1024
-"""Bodies with less to come are read: a kernel-side skip saves nothing on them."""
-_CAN_SKIP = sys.platform == "linux"
-"""Only Linux discards TCP data for `MSG_TRUNC`."""
 
 
 class Connection:
@@ -60,10 +55,12 @@ class Connection:
         "_sock",
         "_streaming",
         "body_bytes",
+        "breach",
         "closed",
         "ended_ns",
         "first_byte_ns",
         "started_ns",
+        "unsent_bytes",
     )
 
     def __init__(
@@ -103,6 +100,10 @@ class Connection:
         self.ended_ns = 0
         self.body_bytes = 0
         """Content received of the current answer, without framing."""
+        self.breach: Breach | None = None
+        """What the server did without saying so; the connection is then not used again."""
+        self.unsent_bytes = 0
+        """What the socket did not take of a request that was answered or failed."""
         loop.add_reader(self._fd, self._readable)
 
     # --- sending
@@ -117,7 +118,7 @@ class Connection:
             except NOT_NOW:
                 sent = 0
             except OSError as error:
-                self._cannot_send(error)
+                self._cannot_send(error, len(whole))
                 return
             if sent < len(whole):
                 self._sender.send_later(memoryview(whole)[sent:])
@@ -158,7 +159,7 @@ class Connection:
     # --- receiving
 
     def _readable(self) -> None:
-        skips = self._left > _SKIP_AT_LEAST_BYTES and self._discard and _CAN_SKIP and self._plain
+        skips = self._left > SKIP_AT_LEAST_BYTES and self._discard and self._plain
         try:
             if skips:
                 received = self._recv_into(self._scratch.nowhere, min(self._left, SKIP_BYTES), socket.MSG_TRUNC)
@@ -167,6 +168,7 @@ class Connection:
         except NOT_NOW:
             return
         except OSError as error:
+            self.breach = None if self.busy else Breach.CLOSED_UNSAID
             self.fail(httpx.ReadError(str(error)))
             return
         if received == 0:
@@ -174,13 +176,14 @@ class Connection:
             return
         self.ended_ns = monotonic_ns()
         if self._exchange is None:
-            self.close()  # an answer to nothing: the connection is out of step
+            self.breach = Breach.OUT_OF_STEP
+            self.close()
             return
         try:
             if skips:
                 self._skipped(received)
             elif self._head is None:
-                if self._known is None or received > KNOWN_BYTES or self._heads.partial:
+                if self._known is None or received > KnownAnswers.LONGEST_BYTES or self._heads.partial:
                     self._take_head(received)
                 else:
                     self._take_start(received, self._known)
@@ -205,16 +208,14 @@ class Connection:
             self._readable()
             if not self.ended_ns:
                 self.ended_ns = before_ns
-                self.fail(self._broken())
+                self.fail(httpx.ReadError(os.strerror(self._error_code)))
 
-    def _cannot_send(self, error: OSError) -> None:
+    def _cannot_send(self, error: OSError, unsent_bytes: int) -> None:
         """Notes that the server takes no more. As in httpx, an answer may be there already: reading tells."""
         self._error_code = error.errno or errno.ECONNRESET
+        self.unsent_bytes = unsent_bytes
         self._known = None
         self._loop.call_soon(self._read_to_the_end)
-
-    def _broken(self) -> httpx.ReadError:
-        return httpx.ReadError(os.strerror(self._error_code))
 
     def _readable_again(self) -> None:
         """Reads what TLS has decrypted already; the socket will not become readable for it."""
@@ -243,9 +244,7 @@ class Connection:
         self._repeatable = False
         self._take_head(received)
         if self._repeatable and self._exchange is None and not self.closed and self._head is not None:
-            if len(known) >= KNOWN_MOST:
-                known.clear()
-            known[raw] = (self._head, self.body_bytes)
+            known.keep(raw, self._head, self.body_bytes)
 
     def _take_head(self, received: int) -> None:
         if not self.first_byte_ns:
@@ -300,9 +299,10 @@ class Connection:
     def _at_eof(self) -> None:
         self.ended_ns = monotonic_ns()
         if self._exchange is None:
+            self.breach = Breach.CLOSED_UNSAID
             self.close()
         elif self._error_code:
-            self.fail(self._broken())
+            self.fail(httpx.ReadError(os.strerror(self._error_code)))
         elif not self.first_byte_ns:
             self.fail(DisconnectedError("Server disconnected without sending a response."))
         elif self._head is not None and self._body == UNTIL_CLOSE:
@@ -321,8 +321,13 @@ class Connection:
         assert head is not None
         self._exchange = None
         self.resume()
-        unsent = self._streaming or self._sender.unfinished
-        if unsent or leftover or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
+        if self._sender.unfinished:
+            self.unsent_bytes = self._sender.unsent_bytes
+        if self._streaming or self.unsent_bytes:
+            self.breach = Breach.CUT_OFF
+        elif leftover:
+            self.breach = Breach.OUT_OF_STEP
+        if self.breach is not None or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
             self.close()
         self._repeatable = exchange.on_end(False)
 
@@ -386,14 +391,6 @@ class Connection:
 
     def stale(self) -> bool:
         """Returns whether a free connection was closed by the server, or sent something nobody asked for."""
-        if self.closed:
-            return True
-        if not self._plain:
-            return bool(self._sock.pending())  # type: ignore[attr-defined]
-        try:
-            self._sock.recv(1, socket.MSG_PEEK)
-        except NOT_NOW:
-            return False
-        except OSError:
-            return True
-        return True
+        if not self.closed:
+            self.breach = breach_of_idle(self._sock)
+        return self.closed or self.breach is not None

@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import mmap
+import sys
+from enum import StrEnum
 from functools import cache
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import httpx
 
 from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
-__all__ = ("KNOWN_BYTES", "KNOWN_MOST", "SKIP_BYTES", "Exchange", "KnownAnswers", "Scratch")
+__all__ = (
+    "SKIP_AT_LEAST_BYTES",
+    "SKIP_BYTES",
+    "Breach",
+    "Exchange",
+    "KnownAnswers",
+    "Scratch",
+)
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
 """The most that is skipped at once."""
-KNOWN_BYTES = 4096
-"""Longer answers are parsed each time: their heads are known, and that is what costs."""
-KNOWN_MOST = 1024
+SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
+"""Bodies with less to come are read: a kernel-side skip saves nothing on them. Only Linux skips for `MSG_TRUNC`."""
+_KNOWN_MOST = 1024
 """Known answers kept; a `date` header makes one a second."""
 
-KnownAnswers: TypeAlias = dict[bytes, tuple[ResponseHead, int]]
-"""Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
+
+class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
+    """Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
+
+    LONGEST_BYTES = 4096
+    """Longer answers are parsed each time: their heads are known, and that is what costs."""
+
+    def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
+        """Notes an answer."""
+        if len(self) >= _KNOWN_MOST:
+            self.clear()
+        self[raw] = (head, body_bytes)
+
+
+class Breach(StrEnum):
+    """What a server did to a connection without saying so, beside good answers."""
+
+    CUT_OFF = "cut_off"
+    """It answered before it had taken the whole request, so the rest was not sent."""
+    OUT_OF_STEP = "out_of_step"
+    """It sent more than the answer."""
+    CLOSED_UNSAID = "closed_unsaid"
+    """It closed the connection after an answer that did not announce it."""
 
 
 class Exchange(Protocol):

@@ -26,7 +26,8 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Sender:
     """Sends pieces in order, as fast as the socket takes them.
 
-    `on_failure` hears when a file cannot be read, `on_refusal` when the socket takes no more.
+    `on_failure` hears when a file cannot be read, `on_refusal` when the socket takes no more, and how many
+    bytes it did not take.
     """
 
     __slots__ = (
@@ -48,7 +49,7 @@ class Sender:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         on_failure: Callable[[httpx.TransportError], None],
-        on_refusal: Callable[[OSError], None],
+        on_refusal: Callable[[OSError, int], None],
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -66,6 +67,11 @@ class Sender:
     def unfinished(self) -> bool:
         """Whether the socket has not taken everything yet."""
         return bool(self._pieces)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much it has not taken yet."""
+        return sum(piece.size_bytes if isinstance(piece, FileSegment) else len(piece) for piece in self._pieces)
 
     def send(self, pieces: Iterable[memoryview | FileSegment]) -> None:
         """Sends the pieces after all earlier ones: at once as far as possible, the rest when the socket takes it."""
@@ -102,7 +108,7 @@ class Sender:
         """
         self._pieces.clear()
         self._on_failure = lambda _: None
-        self._on_refusal = lambda _: None
+        self._on_refusal = lambda _, __: None
         self._stop_waiting()
 
     def _go_on(self) -> None:
@@ -121,8 +127,9 @@ class Sender:
             self._on_failure(httpx.WriteError(str(error)))
             return
         except OSError as error:
+            unsent_bytes = self.unsent_bytes
             pieces.clear()
-            self._on_refusal(error)
+            self._on_refusal(error, unsent_bytes)
         self._stop_waiting()
 
     def _send_memory(self) -> bool:

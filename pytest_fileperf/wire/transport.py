@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from time import monotonic_ns
 
@@ -17,7 +17,7 @@ import httpx
 from pytest_fileperf.plan.loopback import is_loopback
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
-from pytest_fileperf.wire.exchange import Scratch
+from pytest_fileperf.wire.exchange import Breach, Scratch
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
@@ -59,6 +59,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
+        self.breaches: Counter[Breach] = Counter()
+        """What servers did to its connections without saying so."""
+        self.unsent_bytes = 0
+        """What was left to send of requests when their answers were there."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends the request and returns the response when its head has arrived."""
@@ -94,12 +98,19 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
     def release(self, origin: Origin, connection: Connection) -> None:
         """Takes back a connection whose answer has ended, for the next request."""
+        self._note(connection)
         if not connection.closed and not connection.busy:
             self._free.setdefault(origin, deque()).append(connection)
         else:
             connection.close()
             self._open.discard(connection)
         self.release_place()
+
+    def _note(self, connection: Connection) -> None:
+        if connection.breach is not None:
+            self.breaches[connection.breach] += 1
+            self.unsent_bytes += connection.unsent_bytes
+            connection.breach = None
 
     def release_place(self) -> None:
         """Lets another request have its turn."""
@@ -139,6 +150,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection = free.pop()
             if not connection.stale():
                 return connection
+            self._note(connection)
             connection.close()
             self._open.discard(connection)
         return None
@@ -185,6 +197,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         connection.start_streamed(request, exchange)
         async for block in request.stream:
             if not connection.busy:
+                self.unsent_bytes += left or 0
                 return  # an early answer: the rest is of no use
             if left is not None:
                 left -= len(block)

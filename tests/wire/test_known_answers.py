@@ -49,7 +49,7 @@ class Told:
 async def ask(script: Script, times: int, *, content: bytes = b"", good: bool = True) -> list[tuple[bool, int, int]]:
     """Returns of each answer: whether it was known, its status and the length of its body."""
     seen = []
-    known: KnownAnswers = {}
+    known = KnownAnswers()
     async with ScriptedServer((script,), tls=None) as server:
         origin = Origin("http", "127.0.0.1", server.port)
         request = compile_request(httpx.Request("POST", server.url, content=content))
