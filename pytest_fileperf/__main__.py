@@ -86,8 +86,10 @@ def _markdown(record: SessionRecord) -> str:
 
 
 def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
+    from pytest_fileperf.report.encoding import show_what_it_can
     from pytest_fileperf.report.session_text import session_text
 
+    show_what_it_can(stream)
     width = shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH
     stream.write(session_text(record, width=width, colour=stream.isatty(), verbosity=int(verbose)))
 

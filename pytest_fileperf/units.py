@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes, rates, shares and counts: the only place that knows how they are written.
+"""Parses and formats durations, sizes, rates, shares, counts and exit codes: nothing else knows how they are written.
 
 Inside the package durations are integer nanoseconds and sizes integer bytes.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 
 __all__ = (
+    "exit_text",
     "format_bytes",
     "format_change",
     "format_count",
@@ -132,3 +134,13 @@ def format_change(share: float, *, unit: bool = True) -> str:
 def format_count(count: int, noun: str) -> str:
     """Returns the number with its noun: `1 boot`, `1,200 boots`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def exit_text(returncode: int) -> str:
+    """Returns how a process ended: `exit code 3` or `signal SIGKILL`."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"signal {-returncode}"

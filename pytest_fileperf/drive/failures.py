@@ -17,6 +17,8 @@ __all__ = ("EXCERPT_BYTES", "kind_of", "problem_of", "shown")
 
 EXCERPT_BYTES = 300
 """How much of a bad answer's body is kept to be shown."""
+_LONGEST = 2_000
+"""Characters kept of an exception's message: it may hold a whole answer."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -74,7 +76,8 @@ def kind_of(error: Exception) -> tuple[str, str]:
 def _message(error: Exception) -> str:
     """Returns the exception's message, or its class where it has none; `__str__` of user code may raise, too."""
     try:
-        return str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     except Exception:  # its own `__str__` raised
         return type(error).__name__
 

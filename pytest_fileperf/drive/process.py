@@ -25,6 +25,7 @@ from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.tracers import tracer_in, untraced
+from pytest_fileperf.units import exit_text
 
 __all__ = ("CHECK_S", "Generator", "longest_s")
 
@@ -213,7 +214,7 @@ class Generator:
             code = process.wait(_END_S) if process is not None else None
         except subprocess.TimeoutExpired:
             return " sent something that is no message"
-        return f"'s process ended with exit code {code}"
+        return "'s process is gone" if code is None else f"'s process ended with {exit_text(code)}"
 
     def _log_tail(self) -> str:
         if self._log is None:

@@ -1,6 +1,6 @@
 """Stored baselines: one JSON file for each test module and machine profile, made to be committed.
 
-    <directory>/<profile>/tests__api__test_upload.py.json
+    <directory>/<profile>/tests__api__test_upload.py.json    (a digest and the end of a path of more than 200 bytes)
 
 History of the format
     1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
@@ -22,7 +22,10 @@ never skipped.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import stat
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -47,6 +50,9 @@ LOCAL = ".local"
 """What is of this machine alone, below the directory of the baselines. Git ignores it."""
 _LOCK_S = 30.0
 """Storing takes milliseconds: who holds the lock for longer is stopped, or on a disk that hangs."""
+_LONGEST_NAME = 200
+"""Bytes of a file's name: file systems allow 255."""
+_CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
 
@@ -215,12 +221,20 @@ def _sealed_entry(entry: object, salt: str) -> object:
 
 
 def _file_name(module: str) -> str:
-    return module.replace("\\", "/").replace("/", "__") + ".json"
+    """Returns the name of a module's file: its path, or of a long one the end, and a digest of all."""
+    name = module.replace("\\", "/").replace("/", "__") + ".json"
+    if len(name.encode(errors="surrogateescape")) <= _LONGEST_NAME:
+        return name
+    whole = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
+    end = name.encode(errors="surrogateescape")[-_LONGEST_NAME + 20 :].decode(errors="ignore")
+    return f"{whole}__{end}"
 
 
 def _read(path: Path) -> _Stored | None:
     """Returns the file's content, its entries still as JSON; None when there is no file."""
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise BaselineError(f"baseline {path} cannot be read: it is a pipe and no file: remove it")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
@@ -231,6 +245,8 @@ def _read(path: Path) -> _Stored | None:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if conflict := _CONFLICT.search(text):
+            raise _in_conflict(path, text.count("\n", 0, conflict.start()) + 1) from error
         raise _damaged(path, f"not JSON: {error}") from error
     if not isinstance(content, dict):
         raise _damaged(path, "its content is not an object")
@@ -284,6 +300,14 @@ def _not_written(path: Path, error: OSError) -> BaselineError:
     return BaselineError(
         f"baseline {path} cannot be written: {error.strerror or error}; "
         "--fileperf-baselines=DIR names another directory"
+    )
+
+
+def _in_conflict(path: Path, line: int) -> BaselineError:
+    return BaselineError(
+        f"a baseline has the conflict markers of a merge, from line {line} on ({path})\n"
+        "take one side whole, `git checkout --ours` or `--theirs` and the path, and store what the other side had with "
+        "--fileperf-update=all"
     )
 
 

@@ -17,7 +17,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 from pytest_fileperf.units import parse_size_bytes
 
-__all__ = ("KINDS", "Payload", "payload")
+__all__ = ("KINDS", "Payload", "gone", "payload")
 
 KINDS = ("random", "text", "crlf")
 """Kinds of generated content: incompressible bytes, lines of words, and a form parser's worst case (dense CR LF)."""
@@ -181,9 +181,19 @@ def _generate(kind: str, generator: random.Random) -> bytes:
 
 
 def _file_blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            yield block
+    """Yields what the file holds; raises PlanError where it is gone, or cannot be read any more."""
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                yield block
+    except OSError as error:
+        raise gone(path, error) from error
+
+
+def gone(path: Path, error: OSError) -> PlanError:
+    """Returns the error for a payload's file that was there before."""
+    reason = error.strerror or str(error)
+    return PlanError(f"payload file {str(path)!r}: {reason}: it has to stay as it is until all has been measured")
 
 
 @lru_cache(maxsize=64)

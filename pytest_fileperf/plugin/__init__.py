@@ -17,7 +17,7 @@ from pytest_fileperf.plugin.fixtures import (
     fileperf_setup,
     fileperf_teardown,
 )
-from pytest_fileperf.plugin.options import SKIP_REASON, add_options, is_enabled, is_load_test
+from pytest_fileperf.plugin.options import SKIP_REASON, add_options, is_enabled, is_load_test, refuse_no_values
 
 __all__ = (
     "afileperf",
@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker, and the active part where load tests are on."""
     config.addinivalue_line("markers", _MARKER)
+    refuse_no_values(config)
     if is_enabled(config):
         from pytest_fileperf.plugin.active import activate
 

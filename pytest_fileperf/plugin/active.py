@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -26,6 +27,7 @@ from pytest_fileperf.plugin.staleness import Census, settle_stale
 from pytest_fileperf.plugin.storing import Storing
 from pytest_fileperf.plugin.turns import Turns
 from pytest_fileperf.plugin.unmeasured import Unmeasured
+from pytest_fileperf.report.encoding import show_what_it_can
 from pytest_fileperf.settings.resolve import Settings, resolve
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def activate(config: pytest.Config) -> None:
         raise pytest.UsageError(_listed(*problems))
     if not options.smoke and _is_distributed(config):
         raise pytest.UsageError(_listed(_NEIGHBOURS))
+    show_what_it_can(sys.stdout)
     active = Active(config, options, settings, against)
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")

@@ -191,7 +191,10 @@ def _body_facts(body: object) -> tuple[int, str]:
             )
         return body.size_bytes, body.sha256()
     if isinstance(body, str):
-        body = body.encode()
+        try:
+            body = body.encode()
+        except UnicodeEncodeError as error:
+            raise PlanError(f"expect_body: the text cannot be sent: {error.reason}: give the bytes") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return len(bytes(body)), hashlib.sha256(body).hexdigest()
     raise PlanError(f"expect_body: {type(body).__name__} is not a body: use bytes, a text or payload(…)")

@@ -22,6 +22,7 @@ __all__ = (
     "is_enabled",
     "is_load_test",
     "marker_keys",
+    "refuse_no_values",
     "runs_in_ci",
 )
 
@@ -201,6 +202,13 @@ def is_load_test(item: pytest.Item) -> bool:
     """Returns whether the test runs only where load tests are on."""
     fixtures = getattr(item, "fixturenames", ())
     return any(name in fixtures for name in _SERVING_FIXTURES) or item.get_closest_marker("fileperf") is not None
+
+
+def refuse_no_values(config: pytest.Config) -> None:
+    """Raises UsageError for an option whose value is `--`: argparse takes it away, and leaves a list."""
+    given = vars(config.option).items()
+    if names := [name for name, value in given if name.startswith("fileperf") and isinstance(value, list)]:
+        raise pytest.UsageError(f"fileperf: --{names[0].replace('_', '-')}: -- is no value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:

@@ -9,8 +9,8 @@ from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.serve.command_invocation import supervised
 from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.process import ServerProcess, base_env
-from pytest_fileperf.serve.process_tree import exit_text
 from pytest_fileperf.serve.spec import Command
+from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import CodeTree
 
 __all__ = ("Builds",)

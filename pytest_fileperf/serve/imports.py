@@ -15,9 +15,9 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imported import Imported, import_in
 from pytest_fileperf.serve.job import Job, lend_package
 from pytest_fileperf.serve.process import STAGES, Invocation, ServerProcess
-from pytest_fileperf.serve.process_tree import exit_text
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.serve.tracers import untraced
+from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 
 __all__ = ("Imports",)

@@ -22,11 +22,12 @@ import psutil
 
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
 from pytest_fileperf.files import MAKE_ROOM
-from pytest_fileperf.serve.process_tree import collect, exit_text, kill_all, kill_group, process_tree
+from pytest_fileperf.serve.process_tree import collect, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
 from pytest_fileperf.serve.tracers import untraced
+from pytest_fileperf.units import exit_text
 
 __all__ = (
     "STAGES",

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ("collect", "exit_text", "is_alive", "kill_all", "kill_group", "process_tree")
+__all__ = ("collect", "is_alive", "kill_all", "kill_group", "process_tree")
 
 _KILL_WAIT_S = 5.0
 
@@ -58,13 +58,3 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(remaining, timeout=_KILL_WAIT_S)
-
-
-def exit_text(returncode: int) -> str:
-    """Returns how a process ended: `exit code 3` or `signal SIGKILL`."""
-    if returncode >= 0:
-        return f"exit code {returncode}"
-    try:
-        return f"signal {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"signal {-returncode}"

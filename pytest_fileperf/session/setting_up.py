@@ -33,6 +33,8 @@ _WITHOUT = (
 )
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take so long, or as long as `timeout` where that is longer."""
+_LONGEST = 4_000
+"""Characters kept of an error's message: it may hold a whole answer."""
 _PACKAGE = Path(__file__).parents[1]
 _GRACE_S = 1.0
 """What a plain function gets more: an async one ends itself."""
@@ -245,7 +247,9 @@ def _described(error: BaseException) -> str:
     """Returns the error with the part of its traceback that is in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_of_the_user(frame.filename)]
-    text = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
+    said = "".join(traceback.format_exception_only(error))
+    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+    text = "".join(traceback.format_list(own)) + said
     return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.hidden import without_queries
 from pytest_fileperf.plan.loopback import url_problem
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -70,9 +71,9 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, patience_s: float = 30
             return Against(code_tree=HERE, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
-        raise PlanError(*error.problems, where=f"{_WHERE}={text}") from error.__cause__
+        raise PlanError(*error.problems, where=f"{_WHERE}={without_queries(text)}") from error.__cause__
     except (OSError, RuntimeError) as error:  # names that are too long, directories of others, ~nobody
-        raise PlanError(str(error), where=f"{_WHERE}={text}") from error
+        raise PlanError(str(error), where=f"{_WHERE}={without_queries(text)}") from error
 
 
 class Checkout:
@@ -181,7 +182,7 @@ def _commit(repository: Repository, text: str) -> str | None:
 
 def _why_no_commit(repository: Repository, text: str) -> str:
     """Returns why Git knows no commit of this name, and how to get it."""
-    if not repository.answers("rev-list", "--max-count=1", "--all"):
+    if not repository.has_commits():
         return f"the Git repository {repository.top} has no commit yet: commit what is to be compared with"
     kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
     if kind is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.units import format_bytes
+from pytest_fileperf.units import exit_text, format_bytes
 
 __all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
 
@@ -75,6 +75,13 @@ class Repository:
             return self.ask(*words)
         except GitError:
             return None
+
+    def has_commits(self) -> bool:
+        """Returns whether there is any commit; raises PlanError where the repository is damaged."""
+        try:
+            return bool(self.ask("rev-list", "--max-count=1", "--all"))
+        except GitError as error:
+            raise PlanError(_damaged(self.top, error)) from error
 
     def head(self) -> str | None:
         """Returns the full hash of the commit that is checked out; None where there is none yet."""
@@ -182,9 +189,15 @@ def find_repository(directory: Path) -> Repository | None:
         top, own, shared = _git(*words, directory=directory).split("\n")
     except GitError as error:
         if "not a git repository" in str(error).lower():
+            if broken := next((top for top in (directory, *directory.parents) if (top / ".git").exists()), None):
+                raise PlanError(_damaged(broken, error)) from error
             return None
         raise PlanError(f"Git does not read the repository of {directory}: {_trust(error)}") from error
     return Repository(top=Path(top), directory=Path(own), shared=directory / shared)
+
+
+def _damaged(top: Path, error: GitError) -> str:
+    return f"the Git repository {top} is damaged, `git fsck` may tell more: {_first_lines(str(error))}"
 
 
 def _trust(error: GitError) -> str:
@@ -240,7 +253,7 @@ def _git(
         raise GitError(f"`git` cannot be started in {directory}: {error}") from error
     if done.returncode not in fine:
         said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
-        raise GitError(said or f"`git {_command_of(words)}` ended with exit code {done.returncode}")
+        raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(done.returncode)}")
     return os.fsdecode(done.stdout).removesuffix("\n")
 
 

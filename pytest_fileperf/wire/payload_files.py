@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.files import MAKE_ROOM
-from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.payload import Payload, gone
 from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 
 __all__ = ("FileSegment", "PayloadFiles")
@@ -54,7 +54,7 @@ class PayloadFiles:
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         """Returns the payload in pieces, a unique one with another end each time.
 
-        Raises LoadError when its file cannot be written or read.
+        Raises LoadError when its file cannot be written, and PlanError when that of the user is gone.
         """
         if content.unique or content.tail:
             return (*self._without_end(content), content.tail or unique_bytes())
@@ -87,8 +87,13 @@ class PayloadFiles:
     def _make(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         if content.size_bytes <= IN_MEMORY_BYTES:
             return (b"".join(content.blocks()),)
+        if content.path is not None:
+            try:
+                return (FileSegment(content.path, os.open(content.path, os.O_RDONLY), 0, content.size_bytes),)
+            except OSError as error:
+                raise gone(content.path, error) from error
         try:
-            path = content.path or self._written(content)
+            path = self._written(content)
             return (FileSegment(path, os.open(path, os.O_RDONLY), 0, content.size_bytes),)
         except OSError as error:
             raise LoadError(

@@ -407,7 +407,6 @@ BOOT = ("tests", "a", "evidence", "boots", 0)
     [
         (lambda _: "", "not JSON: Expecting value: line 1 column 1 (char 0)"),
         (lambda text: text[:200], "not JSON: "),
-        (lambda text: "<<<<<<< HEAD\n" + text, "not JSON: "),
         (lambda _: "[" * 100_000, "not JSON: "),
         (lambda _: "[1]", "its content is not an object"),
         (lambda text: changed(text, "schema"), "it has no 'schema'"),
