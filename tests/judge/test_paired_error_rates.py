@@ -53,8 +53,9 @@ def rps_outcomes(count: int, *, slower: float, seed: int, by_default: bool = Fal
     return Counter(compared(rng, PairNoise(), slower=slower, by_default=by_default)[0] for _ in range(count))
 
 
-def test_identical_code_regresses_in_at_most_one_of_a_hundred_sessions() -> None:
-    assert sessions_with_a_regression(100, PairNoise(), seed=31) <= 1
+def test_identical_code_hardly_ever_regresses() -> None:
+    """Were it 8 of 100 sessions, more than one of 60 would be seen 19 times of 20."""
+    assert sessions_with_a_regression(60, PairNoise(), seed=31) <= 1
 
 
 def test_so_it_does_where_boots_are_not_stabilised() -> None:
@@ -68,15 +69,15 @@ def test_so_it_does_where_boots_differ_by_twice_the_usual() -> None:
 
 
 def test_five_percent_slower_regresses_in_nineteen_of_twenty() -> None:
-    outcomes = rps_outcomes(100, slower=0.05, seed=33)
-    assert outcomes[Outcome.REGRESSED] >= 0.95 * 100
-    assert outcomes[Outcome.PASS] <= 0.01 * 100
+    outcomes = rps_outcomes(60, slower=0.05, seed=33)
+    assert outcomes[Outcome.REGRESSED] >= 0.95 * 60
+    assert outcomes[Outcome.PASS] == 0
 
 
 def test_five_percent_faster_never_regresses() -> None:
     """It passes, or is IMPROVED: whichever is sure first."""
-    outcomes = rps_outcomes(100, slower=1 / 1.05 - 1, seed=34)
-    assert outcomes[Outcome.PASS] + outcomes[Outcome.IMPROVED] == 100
+    outcomes = rps_outcomes(60, slower=1 / 1.05 - 1, seed=34)
+    assert outcomes[Outcome.PASS] + outcomes[Outcome.IMPROVED] == 60
 
 
 @pytest.mark.parametrize(

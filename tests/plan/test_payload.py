@@ -16,7 +16,7 @@ from pytest_fileperf.plan.payload import KINDS, payload
 BLOCK = 1 << 20
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     size_bytes=st.one_of(st.integers(0, 3000), st.integers(BLOCK - 2, BLOCK + 2)),
     kind=st.sampled_from(KINDS),
