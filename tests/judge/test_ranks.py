@@ -198,24 +198,24 @@ def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean(reques
 def test_an_error_of_one_in_a_hundred_is_at_most_that(
     latencies: Callable[[np.random.Generator, int], np.ndarray], requests: int, boot_sd: float, usual: float
 ) -> None:
-    """Of 200 comparisons of the same code 2 are expected, and 6 are three deviations more."""
+    """Of 120 comparisons of the same code 1 is expected; were it 10, more than 4 would be seen 39 times of 40."""
     rng = np.random.default_rng(RNG_SEED)
     wrong = 0
-    for _ in range(200):
+    for _ in range(120):
         boots = np.exp(boot_sd * rng.standard_normal(5))
         made = pairs([(latencies(rng, requests), boot * latencies(rng, requests)) for boot in boots])
         found = difference_by_ranks(P99, made, usual=usual)
         wrong += found is not None and found.is_above(0.0, 0.01)
-    assert wrong <= 6
+    assert wrong <= 4
 
 
 @pytest.mark.once
 def test_so_it_is_where_requests_stall_together() -> None:
-    """Of 150 comparisons 1.5 are expected, and 5 are three deviations more: between stalls and with them."""
+    """Between stalls and with them. Were it 6 of 60 comparisons, more than 2 would be seen 19 times of 20."""
     wrong = {True: 0, False: 0}
-    for seed in range(150):
+    for seed in range(60):
         made = stalling(seed)
         for calm in wrong:
             found = difference_by_ranks(P99, made, usual=0.04, calm=calm)
             wrong[calm] += found is not None and found.is_above(0.0, 0.01)
-    assert max(wrong.values()) <= 5, wrong
+    assert max(wrong.values()) <= 2, wrong
