@@ -24,6 +24,8 @@ pytest_plugins = ["pytester", "marking"]
 
 # The same examples in every run, and none judged by its time: a failure is a fault of the code, not of the day.
 settings.register_profile("steady", deadline=None, derandomize=True)
+# tox takes it where another environment tries all of them.
+settings.register_profile("few", settings.get_profile("steady"), max_examples=20)
 settings.load_profile("steady")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.

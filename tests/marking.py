@@ -1,7 +1,9 @@
 """Which tests run on one Python only, and a check that none of the others starts a process.
 
 tox runs every test on one Python. On the others it leaves out what is marked `once`: that takes long and is the same
-everywhere. The table below marks whole files. A test marked `everywhere` runs on every Python, whatever the table says.
+everywhere. The table below marks whole files. Tests that make a whole pytest run in their own process are marked
+`inner`: they run on one Python, and with the oldest pytest. A test marked `everywhere` runs on every Python, whatever
+it does.
 """
 
 from __future__ import annotations
@@ -76,8 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if TESTS / "hostile" in item.path.parents:
             item.add_marker("hostile")
-        if once and item.get_closest_marker("everywhere") is None:
+        if item.get_closest_marker("everywhere") is not None:
+            continue
+        if once:
             item.add_marker("once")
+        if "run" in getattr(item, "fixturenames", ()):
+            item.add_marker("inner")
 
 
 @pytest.hookimpl(wrapper=True)
