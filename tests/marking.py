@@ -27,6 +27,7 @@ ONCE = (
     "plugin/test_coverage.py",
     "plugin/test_load.py",
     "plugin/test_mix.py",
+    "plugin/test_steps.py",
     "plugin/test_stored.py",
     "plugin/test_streaming.py",
     "serve/test_command.py",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.plugin.options import add_options
+from pytest_fileperf.plugin.steps import STEP_KEYS
 from pytest_fileperf.settings.keys import KEYS, LIMITS
 from pytest_fileperf.units import format_count
 
@@ -32,7 +33,10 @@ command line, and the command line over the ini file. Unknown keys and wrong val
 them.
 """
 _REQUEST_HEAD = """\
-A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker only.
+A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker and `steps`.
+"""
+_RUN_HEAD = """\
+`fileperf.run(journey)` and `part.run(journey)` take this besides their keys of the marker. A step takes {keys}.
 """
 _STREAM_HEAD = """\
 `fileperf.stream(url)` takes these besides the keywords of a request and the keys of the marker.
@@ -69,7 +73,7 @@ class _Options:
 def reference_text() -> str:
     """Returns the page."""
     keywords = PACKAGE / "plugin" / "keywords.py"
-    marker = documented(keywords, "_Judged") | documented(keywords, "MarkerKeys")
+    marker = documented(keywords, "StepKeywords") | documented(keywords, "_Judged") | documented(keywords, "MarkerKeys")
     request: dict[str, str] = {}
     for name in ("_Recipe", "FeedKeywords", "_Ordering"):
         request |= documented(keywords, name)
@@ -84,6 +88,9 @@ def reference_text() -> str:
         "## Keywords of a request\n",
         _REQUEST_HEAD,
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in request.items())),
+        "## Keywords of a journey\n",
+        _RUN_HEAD.format(keys=", ".join(f"`{key}`" for key in STEP_KEYS)),
+        _table(("keyword", "means"), ((f"`{key}`", text) for key, text in documented(keywords, "_Steps").items())),
         "## Keywords of a stream\n",
         _STREAM_HEAD,
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in stream.items())),

@@ -22,6 +22,22 @@ def test_roundtrip(fileperf):
     fileperf.run(roundtrip, connections=8)
 
 
+async def visit(client: Client) -> None:
+    """Uploads a file, thinks, and downloads it twice."""
+    async with client.step("upload"):
+        uploaded = (await client.post("/upload", content=payload("64KiB"))).raise_for_status()
+    await client.pause("10ms")
+    for _ in range(2):
+        async with client.step("download"):
+            (await client.get(f"/download/{uploaded.json()['id']}")).raise_for_status()
+
+
+def test_steps(fileperf):
+    asked = {"upload": {"max_p99": "10s"}, "download": {"gate": "p50"}}
+    result = fileperf.run(visit, connections=4, steps=asked, gate="p50")
+    assert result.steps["download"].latency.p50 < result.latency.p50
+
+
 def test_users_who_think(fileperf):
     result = fileperf.get("/health", connections=50, pause=exponential("0.5s"), gate="p50")
     assert result.latency.p99 < 30  # seconds

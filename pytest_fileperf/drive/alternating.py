@@ -82,6 +82,7 @@ async def run_alternating(
             parts=load.recorder.parts(),
             last_end_ns=load.recorder.last_end_ns,
             ends=tuple(load.recorder.ends),
+            steps=load.recorder.steps(),
         )
         for side, load in zip(Side, loads, strict=True)
     )

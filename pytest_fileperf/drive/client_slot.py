@@ -8,9 +8,11 @@ from time import monotonic_ns
 
 import httpx
 
+from pytest_fileperf.drive.answers import Answers
 from pytest_fileperf.drive.failures import kind_of
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import RECONNECT_PAUSE_S
+from pytest_fileperf.drive.steps import Walk, answered
 from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.tally import Tally
 
@@ -21,13 +23,9 @@ class Sent:
     """What one call of a journey or operation has sent and received."""
 
     __slots__ = (
-        "bytes_received",
-        "bytes_sent",
+        "answers",
         "due_ns",
-        "first_byte_ns",
-        "paused_first_ns",
         "problem",
-        "status",
         "tally",
     )
 
@@ -36,14 +34,7 @@ class Sent:
         """What counts it."""
         self.due_ns = due_ns
         """When it was due in an open loop."""
-        self.status: int | None = None
-        """The status of the last answer, or the first status from 500 on."""
-        self.first_byte_ns: int | None = None
-        """When the first answer's head was there."""
-        self.paused_first_ns = 0
-        """How long its client had paused until then, since it was made."""
-        self.bytes_sent = 0
-        self.bytes_received = 0
+        self.answers = Answers()
         self.problem: tuple[str, str] | None = None
         """Kind and example of a failure that raised nothing."""
 
@@ -70,7 +61,7 @@ class ClientSlot:
         self._unsent_before = 0
         """What the wire had not sent before this call."""
         self._sent = Sent(tally)
-        self._responses: list[httpx.Response] = []
+        self._walk = Walk(timeout_ns=load.timeout_ns, too_late=load.too_late)
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
@@ -78,6 +69,7 @@ class ClientSlot:
         self._expired = False
         self._paused_before_ns = 0
         """How long the client had paused before this call."""
+        client.goes(self._walk, tally.step)
         client.event_hooks["response"].append(self._on_response)
 
     def start(self, due_ns: int | None) -> None:
@@ -93,6 +85,7 @@ class ClientSlot:
         paused_ns = min(self._client.paused_ns - self._paused_before_ns, self._load.timeout_ns)
         if self._started_ns + paused_ns < started_before_ns:
             self._expired = True
+            self._walk.expires()
             self._task.cancel()
 
     async def aclose(self) -> None:
@@ -100,25 +93,22 @@ class ClientSlot:
         if self._pause is not None:
             self._pause.cancel()
         if self._task is not None and not self._task.done():
+            self._walk.ends()
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.aclose()
 
     async def _on_response(self, response: httpx.Response) -> None:
-        sent = self._sent
-        if sent.first_byte_ns is None:
-            sent.first_byte_ns = monotonic_ns()
-            sent.paused_first_ns = self._client.paused_ns
-        if sent.status is None or sent.status < 500:
-            sent.status = response.status_code
-        self._responses.append(response)
+        self._sent.answers.take(response, self._client.paused_ns)
+        answered(response)
 
     async def _run(self) -> None:
         sent = self._sent = Sent(self._tally, self._due_ns)
-        self._responses = []
+        self._walk.begin(self._due_ns)
         self._expired = False
         self._paused_before_ns = self._client.paused_ns
         started_ns = self._started_ns = monotonic_ns()
+        refused = False
         try:
             await self._call(self._client, sent)
         except asyncio.CancelledError:
@@ -130,14 +120,17 @@ class ClientSlot:
                 what = "it awaited something that was cancelled"
                 sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
-            if isinstance(error, httpx.ConnectError):
-                self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
-                return
+            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.answers.status, due_ns=self._due_ns)
+            refused = isinstance(error, httpx.ConnectError)
         else:
             self._finished(sent, started_ns)
+        if sent.tally.counts(self._due_ns):
+            sent.tally.answers(sent.answers.count)
         self._note_breaches(sent)
-        self._load.next(self)
+        if refused:
+            self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
+        else:
+            self._load.next(self)
 
     def _note_breaches(self, sent: Sent) -> None:
         if self._wire is not None and self._wire.breaches:
@@ -148,34 +141,32 @@ class ClientSlot:
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
         paused_ns = self._client.paused_ns - self._paused_before_ns
-        ended_ns, problem = monotonic_ns(), sent.problem
-        if problem is None and self._unchecked and (sent.status or 0) >= 500:
-            problem = f"status {sent.status}", f"answer {sent.status}"
+        answers, ended_ns, problem = sent.answers, monotonic_ns(), sent.problem
+        if problem is None and self._unchecked and (answers.status or 0) >= 500:
+            problem = f"status {answers.status}", f"answer {answers.status}"
         if problem is None and ended_ns - started_ns - paused_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
-            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
+            sent.tally.failure(*problem, ended_ns, answers.status, due_ns=self._due_ns)
             return
-        first_ns = sent.first_byte_ns or ended_ns
+        first_ns = answers.first_ns or ended_ns
         if paused_ns:
             sent.tally.pause(paused_ns)
-            first_ns -= sent.paused_first_ns - self._paused_before_ns if sent.first_byte_ns else paused_ns
+            first_ns -= answers.first_paused_ns - self._paused_before_ns if answers.first_ns else paused_ns
             if self._due_ns is None:
                 # As if it had begun later, so that it still ends when it did.
                 started_ns, first_ns = started_ns + paused_ns, first_ns + paused_ns
             else:
                 ended_ns -= paused_ns  # it was due when it was
-        for response in self._responses:
-            sent.bytes_sent += int(response.request.headers.get("Content-Length", 0))
-            sent.bytes_received += response.num_bytes_downloaded
+        bytes_sent, bytes_received = answers.bytes_both_ways()
         if self._wire is not None:
-            sent.bytes_sent = max(0, sent.bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
+            bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
         sent.tally.success(
             started_ns,
             first_ns,
             ended_ns,
-            sent.status or 0,
-            sent.bytes_sent,
-            sent.bytes_received,
+            answers.status or 0,
+            bytes_sent,
+            bytes_received,
             self._due_ns,
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.drive.alternating import answers_a_pace
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.merging import merged_leads, merged_rounds, paced
-from pytest_fileperf.measure.recording import Round
+from pytest_fileperf.measure.recording import Round, without_samples
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
@@ -39,7 +39,26 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
         attack=attack,
         last_end_ns=last_end_ns,
         ends=(),
+        steps=_steps(results),
     )
+
+
+def _steps(results: Sequence[RunResult]) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
+    """Returns the rounds of each step that any generator has come to; without typical rates, which are no sums."""
+    each = [{(part, step): rounds for part, step, rounds in own.steps} for own in results]
+    return tuple((*key, _step(key, results, each)) for key in dict.fromkeys(key for own in each for key in own))
+
+
+def _step(
+    key: tuple[str, str], results: Sequence[RunResult], each: Sequence[Mapping[tuple[str, str], Sequence[Round]]]
+) -> tuple[Round, ...]:
+    found = merged_rounds(
+        {
+            number: steps[key] if key in steps else tuple(map(without_samples, own.rounds))
+            for number, (own, steps) in enumerate(zip(results, each, strict=True), 1)
+        }
+    )
+    return tuple(replace(own, generators=(), typical_rps=None) for own in found)
 
 
 def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name: str) -> tuple[Round, ...]:

@@ -62,6 +62,8 @@ class RunResult:
     """How long its journeys paused in all."""
     parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
     """The rounds of each part by its name; none for a load without parts."""
+    steps: tuple[tuple[str, str, tuple[Round, ...]], ...] = ()
+    """The rounds of each step of journeys, with the part that its journey is (or an empty name) and its own name."""
     attack: tuple[int, int] | None = None
     """From when to when `attack_ns` is, on the monotonic clock; None for turns, and where nothing was due."""
     last_end_ns: int = 0
@@ -129,6 +131,7 @@ async def run_load(
         parts=recorder.parts(),
         attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
         last_end_ns=recorder.last_end_ns,
+        steps=recorder.steps(),
     )
 
 

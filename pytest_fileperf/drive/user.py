@@ -1,12 +1,16 @@
-"""The client of a journey: an `httpx.AsyncClient` that can also wait without being measured."""
+"""The client of a journey: an `httpx.AsyncClient` that can also wait without being measured, and go through steps."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from time import monotonic_ns
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from pytest_fileperf.drive.steps import Pausing, Step, Walk, pausing_in
+from pytest_fileperf.measure.tally import Tally
+from pytest_fileperf.plan.mix import why_no_name
 from pytest_fileperf.plan.pause import Pause, parse_pause
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
@@ -25,15 +29,20 @@ class Client(LoadClient):
         """What it sends over; None where the app is in this process."""
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
-        self._pausing = 0
-        """Pauses that go on; several where tasks of one journey pause at once, which counts once."""
-        self._pausing_since_ns = 0
-        self._paused_ns = 0
+        self._pausing = Pausing()
+        self._walk = Walk()
+        self._tally_of: Callable[[str], Tally] | None = None
+        self._tallies: dict[str, Tally | None] = {}
+        """What counts the steps of a name; nothing does outside of a load."""
+
+    def goes(self, walk: Walk, tally_of: Callable[[str], Tally]) -> None:
+        """Measures its steps from now on, in the runs of a walk; `tally_of` returns what counts those of a name."""
+        self._walk, self._tally_of = walk, tally_of
 
     async def pause(self, time: float | str | Pause) -> None:
         """Waits as a user does who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
 
-        The pause counts in no figure. Raises ValueError for what is no time.
+        The pause counts in no figure, also not in those of a step that it is in. Raises ValueError for what is no time.
         """
         pause = parse_pause(time)
         if pause is None:
@@ -41,17 +50,23 @@ class Client(LoadClient):
         chance = self._chances.get(pause)
         if chance is None:
             chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
-        if not self._pausing:
-            self._pausing_since_ns = monotonic_ns()
-        self._pausing += 1
-        try:
+        with pausing_in(self._pausing):
             await asyncio.sleep(pause.draw(chance) / 1e9)
-        finally:
-            self._pausing -= 1
-            if not self._pausing:
-                self._paused_ns += monotonic_ns() - self._pausing_since_ns
+
+    def step(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Returns a block that is a step of the journey, `async with client.step("login"):`, with figures of its own.
+
+        An exception that leaves the block is a failure of the step, and so is an answer of 500 or more. Steps may be in
+        steps, and in several tasks at once. Outside of a load nothing is measured. Raises ValueError for what is no
+        name, and for more than a hundred names in a journey.
+        """
+        if name not in self._tallies:
+            if problem := why_no_name(name):
+                raise ValueError(problem)
+            self._tallies[name] = None if self._tally_of is None else self._tally_of(name)
+        return Step(self._walk, self._tallies[name])
 
     @property
     def paused_ns(self) -> int:
         """How long it has paused since it was made, the pause that goes on among them."""
-        return self._paused_ns + (monotonic_ns() - self._pausing_since_ns if self._pausing else 0)
+        return self._pausing.total_ns

@@ -64,7 +64,8 @@ class TestId:
     __test__ = False
 
     nodeid: str
-    """With `#2` and so on for the second and further measurements of one test, and `#upload` for a part of a load."""
+    """With `#2` and so on for the second and further measurements of one test, `#upload` for a part of a load, `#login`
+    for a step of a journey, and `#visit#login` for one of a journey that is a part."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -76,6 +77,8 @@ class TestId:
     label: str | None = None
     part: str = ""
     """The part of the load that it is of; empty for all of it."""
+    step: str = ""
+    """The step of a journey that it is of; empty for all of it."""
 
     @property
     def title(self) -> str:
@@ -83,9 +86,14 @@ class TestId:
         return self.label or self.name
 
     @property
+    def own(self) -> str:
+        """What it is of within the load: `upload` for a part, `login` or `visit#login` for a step; else empty."""
+        return "#".join(filter(None, (self.part, self.step)))
+
+    @property
     def further(self) -> str:
-        """`#2` and so on for the second and further measurements of a test, `#upload` for a part; else empty."""
-        own = f"#{self.part}" if self.part else ""
+        """`#2` and so on for the second and further measurements of a test, `#` and `own` for a part; else empty."""
+        own = f"#{self.own}" if self.own else ""
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
 
@@ -176,7 +184,7 @@ class Result:
     def standing(self) -> Standing:
         """The worst of everything known about it."""
         outcome = self.verdict.outcome
-        if self.measurement.requests == 0 or (self.smoke and self.measurement.errors):
+        if self.measurement.requests == 0 or (self.smoke and self.measurement.errors and not self.test.step):
             return Standing.FAILED
         if outcome is Outcome.REGRESSED:
             return Standing.REGRESSED

@@ -114,9 +114,10 @@ class Measurement:
     """One run: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second of the rounds; of an open loop, of `elapsed`."""
+    """Successful requests per second of the rounds; of an open loop, of `elapsed`. A run of a journey, an iteration,
+    counts as one request: `http_rps` counts those that it makes."""
     requests: int
-    """Successful requests, with those that were answered after the last round."""
+    """Successful requests, with those that were answered after the last round. Of a journey its iterations."""
     errors: int
     """Failed requests."""
     success_ratio: float
@@ -127,6 +128,11 @@ class Measurement:
     """Failed requests by kind with the first example of each, most frequent first."""
     statuses: Mapping[int, int]
     """All answers by status code."""
+    http_requests: int
+    """HTTP requests that were answered, well or not. A journey may make several in an iteration, and a request with
+    redirects or an authentication does, too. Else it is one for each of `requests` and for each failed answer."""
+    http_rps: float
+    """HTTP requests that were answered per second, over the same time as `rps`."""
     latency: LatencySummary
     """How long successful requests took, in seconds."""
     ttfb: LatencySummary
@@ -180,6 +186,9 @@ class Measurement:
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
     """The figures of each part of the load by its name, where it has parts; CPU and limit are those of all of it."""
+    steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
+    """The figures of each step of a journey by its name: `requests` and `rps` count how often it went well, `latency`
+    is without pauses. CPU and limit are those of the whole load. Those of a part are in `parts["visit"].steps`."""
 
     def __str__(self) -> str:
         if not self.requests:
@@ -240,6 +249,8 @@ def measurement_of(recording: Recording) -> Measurement:
         error_kinds=kinds,
         failures=failures,
         statuses=dict(sorted(statuses.items())),
+        http_requests=sum(round_.http_requests for round_ in recording.rounds),
+        http_rps=sum(round_.http_requests for round_ in counted) / counted_seconds if counted_seconds else 0.0,
         latency=_summary(recording.latency()),
         ttfb=_summary(recording.ttfb()),
         service=_summary(recording.service()),

@@ -1,6 +1,7 @@
 """Cuts the time of a load into rounds, while its tallies take the samples; hands out frozen rounds.
 
-A load with parts has a tally for each. Its own rounds are theirs together.
+A load with parts has a tally for each. Its own rounds are theirs together. Steps of journeys have tallies, too, which
+are in no sum: their journeys are.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from time import process_time_ns
 from pytest_fileperf.measure.durations import Durations, Leads
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.pace import typical_rps
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, merged_round
-from pytest_fileperf.measure.tally import Tally
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, merged_round, without_samples
+from pytest_fileperf.measure.tally import StepClock, Tally
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.watch.cpu import cpu_spent_ns
 
-__all__ = ("Recorder",)
+__all__ = ("MOST_STEPS", "Recorder")
+
+MOST_STEPS = 100
+"""Of one journey: each has histograms of its own in every round."""
 
 
 class Recorder:
@@ -56,6 +60,8 @@ class Recorder:
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         """Of each part, in order."""
+        self._steps: dict[tuple[str, str], Tally] = {}
+        """By part and name, in the order in which they were first gone through."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the part of a request that is not sent."""
         self.paces = pace_over > 0 or keeps_ends
@@ -128,6 +134,23 @@ class Recorder:
         """Returns the rounds of each part by its name; nothing for a load without parts."""
         return tuple((tally.name, tuple(tally.rounds)) for tally in self.tallies if tally.name)
 
+    def step(self, part: str, name: str) -> Tally:
+        """Returns the tally of a step of the journeys of a part. Raises ValueError for too many steps of one part."""
+        found = self._steps.get((part, name))
+        if found is None:
+            if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
+                raise ValueError(
+                    f"a journey has {MOST_STEPS} steps at the most: name a step by what is done in it, and not by what "
+                    f"it is done with, as in {name!r}"
+                )
+            found = self._steps[part, name] = Tally(StepClock(self), name)
+            found.rounds += map(without_samples, self._done)
+        return found
+
+    def steps(self) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
+        """Returns part, name and rounds of each step that was gone through, in the warm-up too."""
+        return tuple((*key, tuple(tally.rounds)) for key, tally in self._steps.items())
+
     def first_latencies(self) -> Histogram:
         """Returns how long the requests took that were sent before any answer had come."""
         return self.first.take()
@@ -160,7 +183,7 @@ class Recorder:
 
     def _open(self, start_ns: int) -> None:
         """Begins the next round, or the drain, with empty counts."""
-        for tally in self.tallies:
+        for tally in (*self.tallies, *self._steps.values()):
             tally.begin()
         self._started_ns = start_ns
         ends = self.index < len(self._stretches)
@@ -187,10 +210,10 @@ class Recorder:
                 ended_ns=end_ns,
                 typical_rps=self._typical_rps((tally,), phase),
             )
-            for tally in self.tallies
+            for tally in (*self.tallies, *self._steps.values())
         ]
         whole = replace(
-            merged_round(ended),
+            merged_round(ended[: len(self.tallies)]),
             typical_rps=typical,
             server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,

@@ -22,6 +22,7 @@ __all__ = (
     "Round",
     "merge_failures",
     "merged_round",
+    "without_samples",
 )
 
 LATE_NS = 1_000_000
@@ -91,6 +92,9 @@ class Round:
     """Nanoseconds to the first event of each stream, from the same instant as its latency."""
     event_gap: Histogram = EMPTY
     """Nanoseconds between two events of a stream; 0 for events that were read together."""
+    answers: int | None = None
+    """HTTP requests that were answered, where one of `requests` may be made of several, as a run of a journey is; those
+    of failures too. None where each is one."""
     typical_rps: float | None = None
     """Requests/s by the median time that a fixed number of answers took: as many as there are connections, or the least
     multiple of it from 16 on. A stall does not change it. In a turn of few answers it goes by the time that most of
@@ -112,6 +116,13 @@ class Round:
     def failed(self) -> int:
         """Number of failed requests."""
         return sum(failure.count for failure in self.failures)
+
+    @property
+    def http_requests(self) -> int:
+        """Number of HTTP requests that were answered, well or not."""
+        if self.answers is not None:
+            return self.answers
+        return sum(count for status, count in self.statuses if status)
 
 
 def merged_round(parts: Sequence[Round]) -> Round:
@@ -139,6 +150,23 @@ def merged_round(parts: Sequence[Round]) -> Round:
         cut_off=sum(part.cut_off for part in parts),
         out_of_step=sum(part.out_of_step for part in parts),
         closed_unsaid=sum(part.closed_unsaid for part in parts),
+        answers=sum(part.http_requests for part in parts) if any(part.answers is not None for part in parts) else None,
+    )
+
+
+def without_samples(round_: Round) -> Round:
+    """Returns a round of the same time in which nothing ended."""
+    return Round(
+        boot=round_.boot,
+        index=round_.index,
+        phase=round_.phase,
+        started_ns=round_.started_ns,
+        ended_ns=round_.ended_ns,
+        requests=0,
+        latency=EMPTY,
+        ttfb=EMPTY,
+        bytes_sent=0,
+        bytes_received=0,
     )
 
 

@@ -1,4 +1,4 @@
-"""Takes the finished requests of one part of a load; its recorder says when rounds begin and end.
+"""Takes the finished requests of one part of a load, or of one step; its recorder says when rounds begin and end.
 
 The hot path is two appends to typed arrays, three in turns; histograms are made from whole blocks.
 """
@@ -14,15 +14,12 @@ from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
 from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
 from pytest_fileperf.wire.exchange import Breach
 
-__all__ = ("Clock", "Tally")
+__all__ = ("Clock", "StepClock", "Tally")
 
 
 class Clock(Protocol):
     """What all parts of a load share: the time, as rounds cut it."""
 
-    boundary_ns: int
-    """When the current round ends."""
-    measured_from_ns: int
     first_end_ns: int
     """When the first request of all ended."""
     first: Durations
@@ -37,14 +34,59 @@ class Clock(Protocol):
     paces: bool
     """Whether rounds have a typical rate."""
 
+    @property
+    def boundary_ns(self) -> int:
+        """When the current round ends."""
+
+    @property
+    def measured_from_ns(self) -> int:
+        """When the warm-up ends."""
+
     def advance(self, now_ns: int) -> None:
         """Closes the rounds that are over."""
+
+    def step(self, part: str, name: str) -> Tally:
+        """Returns the tally of a step of the journeys of a part."""
+
+
+class StepClock:
+    """The clock of a load, for the tally of a step: what is the load's own is not told of steps."""
+
+    index = -1
+    """So that no failure counts: that of the journey does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.first_end_ns = -1
+        """Before everything, so that no step is among the first requests."""
+        self.first, self.leads = clock.first, clock.leads
+        self.paces = clock.paces
+        self.last_end_ns = self.paused_ns = self.failed = 0
+
+    @property
+    def boundary_ns(self) -> int:
+        """When the current round ends."""
+        return self._clock.boundary_ns
+
+    @property
+    def measured_from_ns(self) -> int:
+        """When the warm-up ends."""
+        return self._clock.measured_from_ns
+
+    def advance(self, now_ns: int) -> None:
+        """Closes the rounds that are over."""
+        self._clock.advance(now_ns)
+
+    def step(self, part: str, name: str) -> Tally:
+        """Returns the tally of another step."""
+        return self._clock.step(part, name)
 
 
 class Tally:
     """Counts and times of the current round."""
 
     __slots__ = (
+        "_answers",
         "_breaches",
         "_clock",
         "_durations",
@@ -80,6 +122,7 @@ class Tally:
             *(self._first_event, self._event_gap),
         )
         self._events: int | None = None
+        self._answers: int | None = None
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
         self._breaches: Counter[Breach] = Counter()
@@ -160,6 +203,18 @@ class Tally:
         """Takes that the server has broken off what a connection was doing."""
         self._breaches[breach] += count
 
+    def counts(self, due_ns: int | None) -> bool:
+        """Returns whether what was due then is measured; what was due in the warm-up is not."""
+        return due_ns is None or due_ns >= self._clock.measured_from_ns
+
+    def answers(self, count: int) -> None:
+        """Takes how many HTTP requests were answered for what has just succeeded or failed."""
+        self._answers = (self._answers or 0) + count
+
+    def step(self, name: str) -> Tally:
+        """Returns the tally of a step of its journeys."""
+        return self._clock.step(self.name, name)
+
     def pause(self, paused_ns: int) -> None:
         """Takes how long a journey paused; that is in none of its durations."""
         self._clock.paused_ns += paused_ns
@@ -191,6 +246,8 @@ class Tally:
         self._sent = self._received = self.requests = 0
         if self._events is not None:
             self._events = 0
+        if self._answers is not None:
+            self._answers = 0
         self._statuses = {}
         self._breaches = Counter()
         self._failures = {}
@@ -213,6 +270,7 @@ class Tally:
             events=self._events,
             first_event=self._first_event.take(),
             event_gap=self._event_gap.take(),
+            answers=self._answers,
             typical_rps=typical_rps,
             bytes_sent=self._sent,
             bytes_received=self._received,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -13,9 +14,11 @@ from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.share import WHOLE, Share
 
-__all__ = ("Mix", "Part", "PartWork", "turns")
+__all__ = ("Mix", "Part", "PartWork", "turns", "why_no_name")
 
 PartWork: TypeAlias = Operation | Requests | Journey
+_NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
+"""`#` parts names in node ids, and further measurements of a test have numbers there."""
 _FINEST = 1000
 """Weights are shares of so many parts at the finest: their turns are worked out for one period."""
 
@@ -77,3 +80,10 @@ def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
         period.append(chosen)
     first = share.first(len(period))
     return chain.from_iterable(repeat(period[first:] + period[:first]))
+
+
+def why_no_name(name: object) -> str:
+    """Returns why nothing can be called so, a part or a step; empty where it can."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return ""
+    return f"{name!r} is not a name: write a text on one line, without # and not only digits"

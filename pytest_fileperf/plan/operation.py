@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from pytest_fileperf.plan.hidden import described_argument, described_url, shown_url
+from pytest_fileperf.plan.step import Step
 
 __all__ = ("Expectation", "Journey", "Operation")
 
@@ -82,6 +83,8 @@ class Journey:
     value: object = None
     """What the setup has returned."""
     has_value: bool = False
+    steps: tuple[Step, ...] = ()
+    """The steps that were asked for. It may have others, which nothing judges."""
 
     @property
     def arguments(self) -> tuple[object, ...]:

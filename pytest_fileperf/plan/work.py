@@ -8,9 +8,10 @@ from typing import TypeAlias
 from pytest_fileperf.plan.mix import Mix, Part, PartWork
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.step import Step
 from pytest_fileperf.plan.stream import Stream
 
-__all__ = ("Work", "in_smoke", "parts_of", "with_value")
+__all__ = ("Work", "in_smoke", "parts_of", "steps_of", "with_value")
 
 Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
 """What one sample is made of."""
@@ -46,3 +47,10 @@ def parts_of(work: Work) -> tuple[Part, ...]:
         first = dict(reversed(list(zip(work.names, work.recipes, strict=True))))
         return tuple(Part(name=name, work=first[name]) for name in dict.fromkeys(work.names))
     return ()
+
+
+def steps_of(work: Work) -> tuple[tuple[str, Journey, Step], ...]:
+    """Returns the steps that were asked for, each with its journey, and the part that this is or an empty name."""
+    parts: list[tuple[str, Work]] = [("", work)] if not parts_of(work) else []
+    parts += ((part.name, part.work) for part in parts_of(work))
+    return tuple((name, own, step) for name, own in parts if isinstance(own, Journey) for step in own.steps)

@@ -18,6 +18,7 @@ from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import Payload, payload
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.plugin.feeding import FEEDING, fed
+from pytest_fileperf.plugin.steps import steps_from
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.settings.keys import KEYS, unknown_keys
 from pytest_fileperf.settings.resolve import DEFAULT_GATE
@@ -90,7 +91,8 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
 
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     """Returns the call of `run` with a journey."""
-    problems = [*unknown_keys(arguments, KEYS), *_journey_problems(function)]
+    steps, found = steps_from(arguments.get("steps"))
+    problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function), *found]
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     takes_value = not problems and takes(function, 2) is True
@@ -100,6 +102,7 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
             function=_as_journey(function),
             takes_value=takes_value,
             needs_value=takes_value and takes(function, 1) is False,
+            steps=steps,
         )
         if not problems
         else None

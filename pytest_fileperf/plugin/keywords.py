@@ -31,6 +31,8 @@ __all__ = (
     "PartKeywords",
     "RequestKeywords",
     "RequestsKeywords",
+    "RunKeywords",
+    "StepKeywords",
     "StreamKeywords",
 )
 
@@ -51,8 +53,8 @@ _Request: TypeAlias = (
 ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
 
-class _Judged(TypedDict, total=False):
-    """How what was measured is judged: limits, and the gate."""
+class StepKeywords(TypedDict, total=False):
+    """What is asked of a step of a journey: limits, and a gate. Nothing of a step is compared unless `gate` says so."""
 
     min_rps: float | None
     """The least requests per second."""
@@ -74,6 +76,17 @@ class _Judged(TypedDict, total=False):
     """The greatest mean latency: `"80ms"`, or seconds."""
     max_latency: float | str | None
     """The greatest latency of any request: `"80ms"`, or seconds."""
+    max_error_rate: float | str | None
+    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    tolerance: float | str | Mapping[str, float | str] | None
+    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
+    gate: Literal[False] | str | Collection[str] | None
+    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+
+
+class _Judged(StepKeywords, total=False):
+    """How what was measured is judged: limits, and the gate."""
+
     max_cpu_per_request: float | str | None
     """The greatest CPU time of the server per request: `"400us"`, or seconds."""
     max_rss: int | str | None
@@ -88,12 +101,6 @@ class _Judged(TypedDict, total=False):
     """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
     max_event_gap_p99: float | str | None
     """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
-    max_error_rate: float | str | None
-    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
-    tolerance: float | str | Mapping[str, float | str] | None
-    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
-    gate: Literal[False] | str | Collection[str] | None
-    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
 
 
 class MarkerKeys(_Judged, total=False):
@@ -148,6 +155,19 @@ class MarkerKeys(_Judged, total=False):
     """The group of tests that this one is ranked in."""
     label: str | None
     """How the table calls the test."""
+
+
+class _Steps(TypedDict, total=False):
+    """What the steps of a journey have to show."""
+
+    steps: Mapping[str, StepKeywords] | None
+    """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
+    in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named
+    here has to be reached. Steps that are not named have figures, too."""
+
+
+class RunKeywords(MarkerKeys, _Steps, total=False):
+    """Every keyword of `run`; None is as if it were not given."""
 
 
 class _Ordering(TypedDict, total=False):
@@ -223,12 +243,16 @@ class StreamKeywords(RequestKeywords, total=False):
     """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""
 
 
-class JourneyPartKeywords(_Judged, total=False):
+class _Part(_Judged, total=False):
     """What a part of a load has of its own: its name, gate and limits."""
 
     name: str | None
     """What the part is called in all reports, and in `Measurement.parts`."""
 
 
-class PartKeywords(JourneyPartKeywords, _Recipe, total=False):
+class JourneyPartKeywords(_Part, _Steps, total=False):
+    """Every keyword of a part of a load that is a journey."""
+
+
+class PartKeywords(_Part, _Recipe, total=False):
     """Every keyword of a part of a load that is made of requests."""

@@ -13,7 +13,7 @@ from pytest_fileperf.plan.mix import Mix
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.requests import Requests
 from pytest_fileperf.plan.stream import Stream
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, steps_of
 from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
 from pytest_fileperf.plugin.failures import line_of
 from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
@@ -179,6 +179,8 @@ class Measuring:
 
 def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
     """Returns what does not go together with what is loaded."""
+    if settings.capacity and work is not None and steps_of(work):
+        return ("steps: a search for the capacity has loads of many rates, so steps have no figures: leave them out",)
     if isinstance(work, Stream) and work.lasts_ns is not None and work.lasts_ns >= settings.timeout_ns:
         lasts, timeout = format_duration(work.lasts_ns), format_duration(settings.timeout_ns)
         return (f"listen_for is {lasts}, and what takes longer than timeout, {timeout}, has failed: raise the timeout",)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.mix import Mix, Part
+from pytest_fileperf.plan.mix import Mix, Part, why_no_name
 from pytest_fileperf.plan.stream import Stream
 from pytest_fileperf.plugin.arguments import VerbCall, journey_from, request_from
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
@@ -27,7 +26,6 @@ PART_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name != "min_capa
 """The keys of the marker that a part may have of its own. A capacity is a whole load's."""
 _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
-_NO_NAME = re.compile(r"[#\x00-\x1f]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +83,8 @@ part = _PartVerbs()
 def _checked(call: VerbCall, name: object) -> PartOfLoad:
     """Returns the part; `mix_from` tells what is wrong with it."""
     problems = list(call.problems)
-    if name is not None and (not isinstance(name, str) or not name.strip() or _NO_NAME.search(name)):
-        problems.append(f"name: {name!r} is not a name: write a text on one line, without #")
+    if name is not None and (problem := why_no_name(name)):
+        problems.append(f"name: {problem}")
         name = None
     if others := [key for key in call.keys if key not in PART_KEYS]:
         problems.append(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Part,
         RequestKeywords,
         RequestsKeywords,
+        RunKeywords,
         StreamKeywords,
     )
     from pytest_fileperf.plugin.measuring import Measuring
@@ -90,15 +91,16 @@ class _Verbs(ABC, Generic[_Found]):
         __tracebackhide__ = True
         return self._measure(stream_from(url, arguments))
 
-    def run(self, journey: Journey, **keys: Unpack[MarkerKeys]) -> _Found:
+    def run(self, journey: Journey, **arguments: Unpack[RunKeywords]) -> _Found:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
 
         One call is one sample, and an exception is a failure. A second argument gets what `setup` returned. The
-        keywords are the marker's keys: `MarkerKeys` describes each. The journey runs in the load generator's event
-        loop, not in that of an async test.
+        keywords are the marker's keys, and `steps`: what is asked of parts of the journey such as `async with
+        client.step("login"):`. `RunKeywords` describes each. The journey runs in the load generator's event loop, not
+        in that of an async test.
         """
         __tracebackhide__ = True
-        return self._measure(journey_from(journey, keys))
+        return self._measure(journey_from(journey, arguments))
 
     def requests(self, given: ManyRequests, **arguments: Unpack[RequestsKeywords]) -> _Found:
         """Measures many requests in one load: a list of them, or the path of a file of them.

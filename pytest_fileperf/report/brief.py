@@ -31,6 +31,7 @@ from pytest_fileperf.report.details import (
     Why,
     busy_text,
     is_notable,
+    iterations_text,
     reasons,
     saturated_text,
     traced_text,
@@ -179,6 +180,8 @@ def _notes(result: Result) -> list[str]:
         found.append(text)
     if text := saturated_text(result):
         found.append(text)
+    if text := iterations_text(result):
+        found.append(text)
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
     if result.standing not in _WELL and (text := str(result.background or "")):
         found.append(text)
@@ -197,7 +200,7 @@ def _says_stored(code: str) -> bool:
 def _is_limited_elsewhere(result: Result) -> bool:
     """Returns whether something else than the server, or the load as it was asked for, set the pace."""
     run = result.measurement
-    if result.smoke or result.capacity or result.test.part:
+    if result.smoke or result.capacity or result.test.own:
         return False
     return not (run.saturated or not run.requests or not is_notable(run.limit))
 
@@ -244,7 +247,7 @@ def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: 
 
 def _busy(results: Sequence[Result]) -> str:
     """Returns the sentence about a busy machine, by the test that it hit most; empty where it was quiet."""
-    hit = [result for result in results if busy_text(result) and not result.test.part]
+    hit = [result for result in results if busy_text(result) and not result.test.own]
     if not hit:
         return ""
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))

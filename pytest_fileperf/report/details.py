@@ -9,28 +9,28 @@ from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
+from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
-from pytest_fileperf.report.generators import generator_figures, generator_rows, saturated_share
+from pytest_fileperf.report.generators import saturated_share
 from pytest_fileperf.report.reasons import sentence
-from pytest_fileperf.report.text import Style, amount, exact, flow, pad, paint, plain, quantity
+from pytest_fileperf.report.text import Style, exact, plain, quantity
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count, format_duration, format_share
 
 __all__ = (
     "INDENT",
     "NOTABLE",
-    "SPREAD",
     "STYLES",
     "Why",
     "busy_text",
-    "event_texts",
-    "figure_lines",
+    "could_show",
+    "has_more_http",
     "is_notable",
+    "iterations_text",
     "limit_text",
     "noise_texts",
     "notes",
@@ -38,7 +38,6 @@ __all__ = (
     "reasons",
     "saturated_text",
     "setting",
-    "spread",
     "traced_text",
     "word_of",
 )
@@ -58,8 +57,6 @@ INDENT = 2
 """Cells before a line that stands under a row."""
 NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
-SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-"""The figures shown of a latency."""
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 
 
@@ -87,7 +84,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
         text = f"{', '.join(metrics)}: {reason}"
-        unsaid = [_could_show(member) for member in members if _detectable_unsaid(member)]
+        unsaid = [could_show(member) for member in members if _detectable_unsaid(member)]
         if unsaid:
             text += f" ({', '.join(unsaid)})"
         found.append(Why(outcome, text, metrics))
@@ -165,6 +162,8 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(capacity)
     if saturated := saturated_text(result):
         found.append(saturated)
+    if iterations := iterations_text(result):
+        found.append(iterations)
     if result.lost:
         found.append(f"a part of the load is missing: {plain(result.lost)}")
     found += (*result.server_notes, *result.load_notes)
@@ -217,6 +216,21 @@ def busy_text(result: Result) -> str:
     return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
 
 
+def has_more_http(run: Measurement) -> bool:
+    """Returns whether there were more HTTP requests than what was counted, as in journeys."""
+    return run.http_requests > run.requests + run.errors
+
+
+def iterations_text(result: Result) -> str:
+    """Returns how requests/s counts where iterations, as of a journey, make several HTTP requests; else empty."""
+    run = result.measurement
+    if result.smoke or result.test.step or not has_more_http(run):
+        return ""
+    rate, http_rate = (quantity(value, Unit.PER_SECOND) for value in (run.rps, run.http_rps))
+    iterations = format_count(run.requests + run.errors, "iteration")
+    return f"requests/s counts iterations: {iterations}, {rate}, made {run.http_requests:,} HTTP requests, {http_rate}"
+
+
 def is_notable(limit: Limit) -> bool:
     """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace.
 
@@ -225,155 +239,8 @@ def is_notable(limit: Limit) -> bool:
     return limit.kind not in _EXPECTED_LIMITS
 
 
-def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:
-    """Returns every figure of the measurement: a titled row for each subject, without the `said` parts of its setting.
-
-    The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
-    """
-    run = result.measurement
-    rows = (
-        ("work", [result.work, *(text for text in setting(result) if text not in said)]),
-        ("requests", _requests(run)),
-        ("duration", _duration(run)),
-        ("latency", [*_spread_texts(run.latency), *_within(run.latency)]),
-        ("service", _spread_texts(run.service) if run.service.count else []),
-        ("send delay", _send_delay(run)),
-        ("ttfb", _spread_texts(run.ttfb)),
-        ("events", [f"{run.events.count:,} in all", *event_texts(run)] if run.events.count else []),
-        ("first event", _spread_texts(run.events.first) if run.events.first.count else []),
-        ("event gap", _spread_texts(run.events.gap) if run.events.gap.count else []),
-        ("bytes", _bytes(run)),
-        ("answers", _answers(run)),
-        ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
-        ("server", [] if result.test.part else _server(run)),
-        ("generator", [] if result.test.part else generator_figures(run.client)),
-        *([] if result.test.part else generator_rows(run)),
-        ("run", _run(result)),
-        ("limited by", [] if result.smoke or result.test.part else [str(run.limit)]),
-        ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
-        ("gate", [_could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
-    )
-    size = max(len(title) for title, texts in rows if texts)
-    lines = []
-    for title, texts in rows:
-        pieces = [(plain(text), Style.NONE) for text in texts]
-        head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=colour)
-        hanging = INDENT + size + 2
-        body = flow(pieces, width=width, indent=hanging, hanging=hanging)
-        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
-    return lines
-
-
-def _spread_texts(latency: LatencySummary) -> list[str]:
-    if latency.count == 0:
-        return ["no successful request"]
-    return [f"{name} {amount(seconds, Unit.SECONDS)}" for name, seconds in spread(latency).items()]
-
-
-def event_texts(run: Measurement) -> list[str]:
-    """Returns the rate of the events of streams, when the first ones came, and the gaps; nothing without events."""
-    events = run.events
-    if not events.count:
-        return []
-    times = (("first event", events.first), ("gap", events.gap))
-    return [
-        f"{quantity(events.rate, Unit.PER_SECOND).removesuffix('/s')} events/s",
-        *(
-            f"{name} p50 {quantity(of.p50, Unit.SECONDS)}, p99 {quantity(of.p99, Unit.SECONDS)}"
-            for name, of in times
-            if of.count
-        ),
-    ]
-
-
-def spread(latency: LatencySummary) -> dict[str, float]:
-    """Returns the seconds of each of `SPREAD`."""
-    return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
-
-
-def _within(latency: LatencySummary) -> list[str]:
-    return [f"{latency.within_one_stdev * 100:.0f} % within one stdev of the mean"] if latency.count > 1 else []
-
-
-def _requests(run: Measurement) -> list[str]:
-    """Returns how many requests were due, at which rate, and how many good answers came per second."""
-    if run.due is None:
-        return []
-    due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
-    if run.open_loop and run.due_rate is not None:
-        due.append(f"rate {quantity(run.due_rate, Unit.PER_SECOND)}")
-    if run.done_rate is not None:
-        due.append(f"throughput {quantity(run.done_rate, Unit.PER_SECOND)}")
-    return due
-
-
-def _duration(run: Measurement) -> list[str]:
-    if run.due is None:
-        return []
-    parts = (("attack", run.attack), ("wait", run.wait))
-    return [
-        f"{quantity(run.elapsed, Unit.SECONDS)} in all",
-        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in parts if run.attack),
-    ]
-
-
-def _send_delay(run: Measurement) -> list[str]:
-    if not run.open_loop:
-        return []
-    delay = run.send_delay
-    named = (("p50", delay.p50), ("p99", delay.p99), ("max", delay.max)) if delay.count else ()
-    return [
-        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in named),
-        f"{run.late:,} sent late (more than {format_duration(LATE_NS)})",
-        f"{run.dropped:,} dropped",
-    ]
-
-
-def _bytes(run: Measurement) -> list[str]:
-    sent, received = run.bytes_sent, run.bytes_received
-    mean = (f"{amount(value / max(1, run.requests), Unit.BYTES)}" for value in (sent, received))
-    return [
-        f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
-        f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
-        f"in all {amount(sent, Unit.BYTES)} and {amount(received, Unit.BYTES)}",
-        f"a request {' and '.join(mean)}",
-    ]
-
-
-def _answers(run: Measurement) -> list[str]:
-    ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else format_share(run.success_ratio)
-    statuses = [f"status {status} × {count:,}" for status, count in run.statuses.items()]
-    return [f"{run.requests:,} good ({ratio})", *statuses]
-
-
-def _server(run: Measurement) -> list[str]:
-    use = run.server
-    texts = []
-    if use.cpu_per_request is not None:
-        texts.append(f"CPU {quantity(use.cpu_per_request, Unit.SECONDS)}/request")
-    if use.cpu_share is not None:
-        texts.append(f"{use.cpu_share:.2f} cores busy")
-    if len(use.worker_cpu_shares) > 1:
-        busiest, *_, idlest = use.worker_cpu_shares
-        texts.append(
-            f"its {len(use.worker_cpu_shares)} workers {busiest * 100:.0f} % to {idlest * 100:.0f} % of a core"
-        )
-    if use.peak_rss is not None:
-        texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
-    return texts or ["CPU and memory not measured"]
-
-
-def _run(result: Result) -> list[str]:
-    run, recording = result.measurement, result.recording
-    return [
-        format_count(run.connections, "connection"),
-        format_count(len(recording.boots), "boot"),
-        f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
-        *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
-    ]
-
-
-def _could_show(comparison: MetricComparison) -> str:
+def could_show(comparison: MetricComparison) -> str:
+    """Returns how small a worsening a comparison could have seen."""
     assert comparison.detectable is not None
     return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
 

@@ -24,7 +24,8 @@ Series have a list a column, a list of plain values is on one line.
         value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
     results[]         one for each measurement, in the order they were made
       test            nodeid, module, name, line (of its function), params (as far as the id tells them), group, label,
-                      part (of the load; else empty: the result of a load with parts is followed by one for each)
+                      part (of the load), step (of a journey): else empty. The result of a load with parts, or with
+                      steps, is followed by one for each
       work, server, load   in words
       identity        the same as values: what must be equal for two results to be comparable. Of requests and commands
                       it has names and digests, which are those of the module's baselines, else of this file
@@ -35,6 +36,7 @@ Series have a list a column, a list of plain values is on one line.
       limit           what limited the run: kind (server CPU, thread pool, …, unclear), evidence (in words)
       summary         figures over all rounds:
         rps, requests, errors, success_ratio, duration, connections
+        http_requests, http_rps     those that were answered, well or not; rps and requests count iterations of journeys
         open_loop     requests were due at given times, whatever the server did; latencies then count from there
         due           how many were due; null in a closed loop for a time
         attack, wait  from the first to the last request due, or in a closed loop the rounds; then to the last answer
@@ -58,7 +60,7 @@ Series have a list a column, a list of plain values is on one line.
                       was in flight at the end, in a rate of open loops only),
                       duration, requests, failed, rps, typical_rps (by the median time in which as many answers
                       came as there are connections; null out of turns), events (null without streams), p50, p99,
-                      mean, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
+                      mean, http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
                       worker_pids (those that answer)
@@ -127,7 +129,8 @@ from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Me
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.report.capacity import capacity_json
-from pytest_fileperf.report.details import notes, spread
+from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.record import SCHEMA, record_to_json
 from pytest_fileperf.report.series import leads_series, samples_series
@@ -172,7 +175,7 @@ def _result(result: Result) -> dict[str, object]:
     service, explanation = recording.service(), result.explanation
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
-        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part"),
+        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part", "step"),
         **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written", "not_stored"),
         "engine": {"name": recording.engine, "reason": recording.why_engine},
         "limit": named(measurement.limit, "kind", "evidence"),
@@ -218,6 +221,7 @@ def _noise(floor: NoiseFloor) -> dict[str, object]:
 def _summary(run: Measurement) -> dict[str, object]:
     return {
         **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
+        **named(run, "http_requests", "http_rps"),
         **named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
         **named(run, "cut_off", "out_of_step", "closed_unsaid"),
         **named(run, "bytes_sent_per_second", "bytes_received_per_second"),
@@ -245,7 +249,7 @@ def _latency(summary: LatencySummary) -> dict[str, float] | None:
 def _round(round_: Round) -> dict[str, object]:
     return {
         **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "events"),
-        **named(round_, "bytes_sent", "bytes_received"),
+        **named(round_, "http_requests", "bytes_sent", "bytes_received"),
         "duration": round_.duration_ns / 1e9,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,

@@ -34,7 +34,6 @@ from pytest_fileperf.report.comparisons import (
 )
 from pytest_fileperf.report.counts import summary_line
 from pytest_fileperf.report.details import (
-    event_texts,
     limit_text,
     noise_texts,
     notes,
@@ -44,6 +43,7 @@ from pytest_fileperf.report.details import (
     word_of,
 )
 from pytest_fileperf.report.failed import first_line, where_failed
+from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.remarks import limiting_text

@@ -15,11 +15,11 @@ from pytest_fileperf.report.details import (
     NOTABLE,
     STYLES,
     Why,
-    event_texts,
     limit_text,
     noise_texts,
     other_kinds,
 )
+from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity, shorten, words
 from pytest_fileperf.units import format_share

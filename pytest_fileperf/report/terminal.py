@@ -21,7 +21,8 @@ from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.brief import brief_report
 from pytest_fileperf.report.comparisons import compared
 from pytest_fileperf.report.counts import summary_pieces
-from pytest_fileperf.report.details import Why, figure_lines, notes, reasons, setting
+from pytest_fileperf.report.details import Why, notes, reasons, setting
+from pytest_fileperf.report.figures import figure_lines
 from pytest_fileperf.report.ranking_table import group_lines, member_names
 from pytest_fileperf.report.remarks import (
     failure_lines,

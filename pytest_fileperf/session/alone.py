@@ -22,7 +22,8 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import Load, RateSearch, search_alone
-from pytest_fileperf.session.loading import Run, Tell, Teller, of_part, recording_of
+from pytest_fileperf.session.loading import Record, Run, Tell, Teller, recording_of
+from pytest_fileperf.session.parts import part_results
 from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -31,16 +32,11 @@ from pytest_fileperf.session.setting_up import Steps, setup_identity, work_on
 __all__ = (
     "After",
     "Kept",
-    "Record",
     "identity_of",
     "judged_by_limits",
     "measure_alone",
     "once",
-    "part_results",
-    "with_parts",
 )
-
-Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,33 +107,6 @@ def _measured(
         explanation=None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request),
     )
     return Measured(result=result, log=boots.log, files=server.files)
-
-
-def part_results(task: Task, whole: Result, runs: Sequence[Run], record: Record) -> tuple[Result, ...]:
-    """Returns what the runs show of each part of the load, without a verdict. What limited it is known of all only."""
-    found = []
-    for part in task.parts:
-        recording = record([of_part(run, part.test.part) for run in runs])
-        of_whole = {name: getattr(whole.measurement, name) for name in ("client", "limit", "saturated", "busy")}
-        found.append(
-            replace(
-                whole,
-                test=part.test,
-                work=part.work.name,
-                identity={**whole.identity, "part": part.test.part},
-                recording=recording,
-                measurement=replace(measurement_of(recording), **of_whole),
-                verdict=Verdict(),
-                explanation=None,
-            )
-        )
-    return tuple(found)
-
-
-def with_parts(whole: Result, parts: Sequence[Result]) -> Result:
-    """Returns the result of a whole load, whose figures have those of its parts."""
-    own = {part.test.part: part.measurement for part in parts}
-    return replace(whole, measurement=replace(whole.measurement, parts=own))
 
 
 def judged_by_limits(task: Task, result: Result) -> Result:

@@ -33,9 +33,9 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.alone import part_results
 from pytest_fileperf.session.capacity import BothSearches
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, of_part, recording_of
+from pytest_fileperf.session.parts import part_recording, part_results
 from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.profiling import Looked, explain_growth
@@ -70,15 +70,15 @@ class Comparison:
             else BothSearches(plan.capacity, pinned=plan.server.cores is not None, chance=rig.chance)
         )
         self._pairs: list[Pair] = []
-        self._part_pairs: dict[str, list[Pair]] = {part.test.part: [] for part in task.parts}
-        """Of each part of the load."""
+        self._part_pairs: dict[str, list[Pair]] = {part.test.own: [] for part in task.parts}
+        """Of each part of the load, and of each step that was asked for."""
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
         self.base_files: tuple[str, ...] = ()
         """Where the base loaded its modules from, once there is a result."""
         self.parts: tuple[Result, ...] = ()
-        """Of each part of the load, once there is a result."""
+        """Of each part of the load and each step, once there is a result."""
         self.base_alone: Recording | None = None
         """What the last boot of the base shows when it is loaded alone, where that is planned."""
         self._works: BothWorks = (task.work, task.work)
@@ -177,9 +177,9 @@ class Comparison:
             runs = self._loaded_in_turn(self._plan.turn, number, servers)
         for side in Side:
             self._runs[side].extend(runs[side])
-        for part, pairs in self._part_pairs.items():
-            base, now = ([of_part(run, part) for run in own] for own in runs)
-            pairs.append(self._pair_of(base, now))
+        for part in self._task.parts:
+            base, now = ([of_part(run, part.test.part, part.test.step) for run in own] for own in runs)
+            self._part_pairs[part.test.own].append(self._pair_of(base, now))
         return self._pair_of(*runs)
 
     def _pair_of(self, base: Sequence[Run], now: Sequence[Run]) -> Pair:
@@ -243,9 +243,9 @@ class Comparison:
         self.parts = tuple(
             replace(
                 part,
-                verdict=Verdict(comparisons=found.get(name := part.test.part, ())),
-                base=self._recording([of_part(run, name) for run in base]),
-                pairs=tuple(pairs[name]),
+                verdict=Verdict(comparisons=found.get(part.test.own, ())),
+                base=part_recording(part.test, base, self._recording),
+                pairs=tuple(pairs.get(part.test.own, ())),
                 noise=(),
             )
             for part in parts
@@ -333,7 +333,7 @@ class _Gates:
 
     def __init__(self, task: Task, plan: ComparisonPlan) -> None:
         tolerances = {"": plan.tolerances}
-        tolerances |= {part.test.part: gate_tolerances(part.settings) for part in task.parts if part.settings.gate}
+        tolerances |= {part.test.own: gate_tolerances(part.settings) for part in task.parts if part.settings.gate}
         self._open = {
             name: Sequential(own, alpha=plan.alpha, limit_s=plan.max_duration_ns / 1e9, to_the_end=plan.to_the_end)
             for name, own in tolerances.items()

@@ -14,7 +14,7 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.recording import Boot, Recording, Round
+from pytest_fileperf.measure.recording import Boot, Recording, Round, without_samples
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.split import split
@@ -27,7 +27,19 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("BothServers", "BothWorks", "Cores", "Loader", "Loads", "Run", "Tell", "Teller", "of_part", "recording_of")
+__all__ = (
+    "BothServers",
+    "BothWorks",
+    "Cores",
+    "Loader",
+    "Loads",
+    "Record",
+    "Run",
+    "Tell",
+    "Teller",
+    "of_part",
+    "recording_of",
+)
 
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
@@ -43,6 +55,10 @@ class Run:
 
     result: RunResult
     boot: Boot
+
+
+Record: TypeAlias = Callable[[Sequence[Run]], Recording]
+"""Makes a recording of runs."""
 
 
 class Loads(Protocol):
@@ -192,12 +208,19 @@ class Loader:
         )
 
 
-def of_part(run: Run, part: str) -> Run:
-    """Returns what a run shows of one part of its load: its rounds, without what is the whole load's alone."""
-    rounds = dict(run.result.parts)[part]
-    due = None if run.result.due is None else sum(round_.requests + round_.failed for round_ in rounds)
+def of_part(run: Run, part: str, step: str = "") -> Run:
+    """Returns what a run shows of one part of its load, or of a step: its rounds, without what is the whole load's."""
+    if step:
+        steps = {(of, name): rounds for of, name, rounds in run.result.steps}
+        rounds = steps.get((part, step)) or tuple(map(without_samples, run.result.rounds))
+    else:
+        rounds = dict(run.result.parts)[part]
+    # A step is never due: it begins when its journey comes to it.
+    counted = run.result.due is not None and not step
+    due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
     boot = replace(run.boot, peak_rss_bytes=None, samples=(), first=EMPTY, leads=None, thread_pools=())
-    return Run(result=replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=()), boot=boot)
+    result = replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=(), steps=())
+    return Run(result=result, boot=boot)
 
 
 def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:

@@ -94,10 +94,7 @@ class OtherVersion:
                 comparisons = tuple(map(unless_saturated, comparisons))
             return replace(result, verdict=Verdict(comparisons=comparisons, against=self.base.title))
 
-        parts = tuple(
-            judged(result, gate_tolerances(part.settings))
-            for part, result in zip(task.parts, measured.parts, strict=True)
-        )
+        parts = tuple(judged(part, gate_tolerances(task.of(part.test).settings)) for part in measured.parts)
         return replace(measured, result=judged(measured.result, self.plan.tolerances), parts=parts)
 
     def in_turn(self, task: Task, rig: Rig) -> Measured | Absent:
@@ -114,10 +111,9 @@ class OtherVersion:
             rig.progress.done()
         if isinstance(found, Absent):
             return found
-        parts = zip(task.parts, comparison.parts, strict=True)
         return Measured(
             result=self._with_verdict(task, found),
-            parts=tuple(self._with_verdict(part, result) for part, result in parts),
+            parts=tuple(self._with_verdict(task.of(part.test), part) for part in comparison.parts),
             files=comparison.base_files,
             base_alone=comparison.base_alone,
         )
@@ -133,8 +129,7 @@ class OtherVersion:
         """Returns what the gates have found, as far as both sides can be trusted."""
         found = result.verdict.comparisons
         if result.base is not None:
-            allowed = task.settings.limits.get("max_error_rate", 0.0)
-            found = unless_base_failed(found, result.base, allowed=allowed, title=self.base.title)
+            found = unless_base_failed(found, result.base, allowed=task.allowed_errors, title=self.base.title)
         if result.measurement.saturated:
             found = tuple(map(unless_saturated, found))
         self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))

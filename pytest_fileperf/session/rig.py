@@ -12,7 +12,9 @@ from time import monotonic
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.work import Work, parts_of
+from pytest_fileperf.plan.mix import Part
+from pytest_fileperf.plan.step import Step
+from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import prepare
@@ -72,20 +74,45 @@ class Task:
 
     @property
     def parts(self) -> tuple[Task, ...]:
-        """What is judged of each part of the load by itself, in place of the whole."""
-        return tuple(
-            Task(
-                work=part.work,
-                settings=replace(self.settings, gate=part.gate, tolerances=part.tolerances, limits=part.limits),
-                said=self.said,
-                test=replace(self.test, nodeid=f"{self.test.nodeid}#{part.name}", part=part.name, group=None),
-            )
-            for part in parts_of(self.work)
+        """What is judged by itself, in place of the whole: each part of the load, and each step that was asked for."""
+        parts = [self._of(part.work, part, part.name) for part in parts_of(self.work)]
+        steps = [self._of(journey, step, part, step.name) for part, journey, step in steps_of(self.work)]
+        return (*parts, *steps)
+
+    def of(self, test: TestId) -> Task:
+        """Returns the task of a result: this one, that of a part or step, or that of a step that nobody asked for."""
+        if not test.own:
+            return self
+        return next(
+            (part for part in self.parts if part.test.own == test.own), self.of_step(part=test.part, name=test.step)
+        )
+
+    def of_step(self, *, part: str, name: str) -> Task:
+        """Returns the task of a step that nobody asked for: it has figures, and nothing judges them."""
+        return self._of(self.work, Step(name=name), part, name)
+
+    def _of(self, work: Work, judged: Part | Step, part: str, step: str = "") -> Task:
+        test = replace(self.test, part=part, step=step, group=None)
+        return Task(
+            work=work,
+            settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
+            said=self.said,
+            test=replace(test, nodeid=f"{test.nodeid}#{test.own}"),
         )
 
     @property
+    def title(self) -> str:
+        """What is measured: `GET /`, or `step login of visit`."""
+        return f"step {self.test.step} of {self.work.name}" if self.test.step else self.work.name
+
+    @property
+    def allowed_errors(self) -> float:
+        """The share of requests that may fail. Of a step it is what was asked for: its journey fails with it."""
+        return self.settings.limits.get("max_error_rate", 1.0 if self.test.step else 0.0)
+
+    @property
     def gates(self) -> int:
-        """How many metrics are compared, of the whole and of all parts."""
+        """How many metrics are compared, of the whole and of all parts and steps."""
         return len(self.settings.gate) + sum(len(part.settings.gate) for part in self.parts)
 
 
@@ -96,7 +123,7 @@ class Measured:
     result: Result
     """Its verdict lacks the limits."""
     parts: tuple[Result, ...] = ()
-    """Of each part of the load; their verdicts lack the limits too."""
+    """Of each part of the load, and of each step that was measured; their verdicts lack the limits too."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     files: tuple[str, ...] = ()

@@ -33,11 +33,12 @@ from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.details import is_notable
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
-from pytest_fileperf.session.alone import judged_by_limits, with_parts
+from pytest_fileperf.session.alone import judged_by_limits
 from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.generators import with_generators
+from pytest_fileperf.session.parts import with_parts
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -176,7 +177,7 @@ class Session:
         reference = self._reference(task)
         measured = reference.measure(task, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
-        parts = map(self._judged, task.parts, measured.parts)
+        parts = (self._judged(task.of(part.test), part) for part in measured.parts)
         whole = with_parts(self._judged(task, measured.result), measured.parts)
         results = (self._suspecting(measured, whole), *parts)
         place = len(self.results)
@@ -302,9 +303,9 @@ class Session:
         """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
         __tracebackhide__ = True
         errors: list[PerformanceError] = []
-        for own, result in zip((task, *task.parts), results, strict=True):
+        for result in results:
             try:
-                self._raise_for(own, measured, result)
+                self._raise_for(task.of(result.test), measured, result)
             except PerformanceError as error:
                 errors.append(error)
         errors.sort(key=lambda error: _GRAVITY.index(type(error)))
@@ -315,7 +316,7 @@ class Session:
         """Raises what fails the test by one of its results, if anything does."""
         __tracebackhide__ = True
         absent, title = measured.absent, task.test.title
-        allowed = task.settings.limits.get("max_error_rate", 0.0)
+        allowed = task.allowed_errors
         hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
         further, limit = task.test.further, result.measurement.limit
         raise_for_failed_requests(result.measurement, allowed, further=further, log=measured.log, hint=hint)

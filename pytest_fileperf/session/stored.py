@@ -104,13 +104,16 @@ class StoredBaseline:
         if kept.never_fit or (kept.unfit and self.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             return _keeping_nothing(results, f"{kept.unfit} is no baseline{anyway}")
+        anew_of = {part.test.own: part for part in kept_parts}
         if rig.source is not None and not rig.source.is_as_it_was():
             return _keeping_nothing(results, "the code changed while it was measured, so run it again")
         return (
             self._kept(result, kept, rig, with_code=True),
             *(
-                self._kept(part, kept_part, rig, with_code=False) if part.verdict.comparisons else Kept(result=part)
-                for part, kept_part in zip(parts, kept_parts, strict=True)
+                self._kept(part, anew_of[part.test.own], rig, with_code=False)
+                if part.verdict.comparisons and part.test.own in anew_of
+                else Kept(result=part)
+                for part in parts
             ),
         )
 
@@ -185,7 +188,7 @@ class StoredBaseline:
         return replace(
             measured,
             result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
-            parts=tuple(map(self._same_part, task.parts, measured.parts)),
+            parts=tuple(self._same_part(task.of(part.test), part) for part in measured.parts),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
@@ -241,8 +244,9 @@ class StoredBaseline:
     def _judged_by_figures(self, task: Task, measured: Measured, said: str, *, no_code: str = "") -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
         parts = tuple(
-            self._with_figures(part, result, self._found_of(part), "", no_code=no_code)
-            for part, result in zip(task.parts, measured.parts, strict=True)
+            self._with_figures(of, part, self._found_of(of), "", no_code=no_code)
+            for part in measured.parts
+            for of in [task.of(part.test)]
         )
         whole = self._with_figures(task, measured.result, self.found, said, no_code=no_code)
         return replace(measured, result=whole, parts=parts)

@@ -14,8 +14,8 @@ from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.measure.busy import busy_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.session.alone import Kept, Record, measure_alone
-from pytest_fileperf.session.loading import Run
+from pytest_fileperf.session.alone import Kept, measure_alone
+from pytest_fileperf.session.loading import Record, Run
 from pytest_fileperf.session.planning import AlonePlan
 from pytest_fileperf.session.rig import Measured, Rig, Task
 

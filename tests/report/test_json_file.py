@@ -99,8 +99,8 @@ def test_a_result_in_full() -> None:
     assert [boot.pop(name) for name in ("p50", "p99")] == pytest.approx([0.007475, 0.00995], rel=1e-3)
     assert round_ == {
         "boot": 0, "index": 0, "phase": "round", "duration": 0.5, "requests": 100, "failed": 14, "rps": 200.0,
-        "typical_rps": None, "events": None, "bytes_sent": 26_214_400, "bytes_received": 19_000, "server_cpu": 0.045,
-        "generator_cpu": 0.305,
+        "typical_rps": None, "events": None, "http_requests": 100, "bytes_sent": 26_214_400, "bytes_received": 19_000,
+        "server_cpu": 0.045, "generator_cpu": 0.305,
     }  # fmt: skip
     assert entry == {
         "test": {
@@ -111,6 +111,7 @@ def test_a_result_in_full() -> None:
             "group": None,
             "label": None,
             "part": "",
+            "step": "",
             "line": None,
         },
         "work": "POST /upload",
@@ -130,6 +131,8 @@ def test_a_result_in_full() -> None:
             "success_ratio": 100 / 114,
             "duration": 0.5,
             "connections": 32,
+            "http_requests": 100,
+            "http_rps": 200.0,
             "open_loop": False,
             "due": None,
             "attack": 0.0,

@@ -21,7 +21,8 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.split import generators_used
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.report.details import figure_lines, notes
+from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.figures import figure_lines
 from pytest_fileperf.report.short_summary import undecided_texts
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell

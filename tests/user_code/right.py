@@ -26,6 +26,7 @@ from pytest_fileperf import (
     Payload,
     RequestKeywords,
     RunningServer,
+    StepKeywords,
     Url,
     Uvicorn,
     __version__,
@@ -61,6 +62,13 @@ async def thoughtful(client: Client) -> None:
 async def thoughtful_with(client: Client, ids: list[str]) -> None:
     await client.pause(exponential("1s"))
     await client.get(f"/items/{ids[0]}")
+
+
+async def stepping(client: Client) -> None:
+    async with client.step("login"):
+        (await client.post("/login")).raise_for_status()
+        async with client.step("token"):
+            await client.pause("1ms")
 
 
 def fill_plainly(client: httpx.Client) -> list[str]:
@@ -129,6 +137,7 @@ def mixes(fileperf: FilePerf) -> None:
     upload: PartOfLoad = part.post("/", content=payload("1KiB", unique=True), name="upload", max_p99="80ms", gate="p50")
     files = part.get("/files/{id}", feed=["a"], tolerance={"p50": "5%"})
     fileperf.mix({upload: 1, files: 2.5, part.run(journey, name="walk"): 1, journey: 3}, rate=10, duration="2s")
+    fileperf.mix({part.run(stepping, steps={"login": {"gate": "p50", "tolerance": "5%"}}, gate=False): 1})
     fileperf.mix({part.delete("/a"): 1, part.put("/a"): 1, part.patch("/a"): 1, part.request("HEAD", "/"): 1})
 
 
@@ -180,10 +189,16 @@ def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey)
     fileperf.run(journey, connections=20, max_p99="1s", gate=("rps",))
     fileperf.run(thoughtful, pause="1s")
+    asked: dict[str, StepKeywords] = {"login": {"max_p99": "50ms", "max_error_rate": "1%"}, "token": {}}
+    fileperf.run(stepping, steps=asked, rate=10)
     fileperf.run(thoughtful_with, setup=fill, pause=0.5)
     fileperf.get("/", pause=exponential("1s"))
     fileperf.get("/", pause=uniform("0.5s", "2s"), requests=10)
     fileperf.run(functools.partial(sized, size=5), rate=10)
+
+
+def figures_of_steps(result: Measurement) -> float:
+    return result.steps["login"].latency.p50 + result.parts["visit"].steps["login"].rps + result.http_rps
 
 
 def wrapped(fileperf: FilePerf, **keywords: Unpack[RequestKeywords]) -> Measurement:

@@ -24,10 +24,13 @@ from pytest_fileperf.plugin.keywords import (
     MarkerKeys,
     PartKeywords,
     RequestKeywords,
+    RunKeywords,
+    StepKeywords,
     StreamKeywords,
 )
 from pytest_fileperf.plugin.measuring import Measuring
 from pytest_fileperf.plugin.parts import PART_KEYS
+from pytest_fileperf.plugin.steps import STEP_KEYS
 from pytest_fileperf.plugin.streaming import STREAM_ARGUMENTS
 from pytest_fileperf.plugin.verbs import AsyncCapacityVerbs, AsyncFilePerf, CapacityVerbs, FilePerf
 from pytest_fileperf.settings.capacity import for_capacity, for_one_load
@@ -81,6 +84,11 @@ def test_keywords_of_the_marker_are_the_keys_that_it_takes() -> None:
     assert MarkerKeys.__optional_keys__ == frozenset(KEYS)
 
 
+def test_keywords_of_a_journey_are_those_of_the_marker_and_its_steps() -> None:
+    assert RunKeywords.__optional_keys__ == {"steps", *KEYS}
+    assert StepKeywords.__optional_keys__ == {*STEP_KEYS}
+
+
 def test_keywords_of_a_request_are_those_that_verbs_take() -> None:
     assert RequestKeywords.__required_keys__ == frozenset()
     assert RequestKeywords.__optional_keys__ == frozenset((*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *KEYS))
@@ -96,14 +104,14 @@ def test_keywords_of_a_stream_are_those_that_it_takes() -> None:
 def test_verbs_have_their_keywords(fixture: type[object], verb: str) -> None:
     *_, last = inspect.signature(getattr(fixture, verb)).parameters.values()
     assert last.kind is inspect.Parameter.VAR_KEYWORD
-    own = {"run": "MarkerKeys", "stream": "StreamKeywords"}
+    own = {"run": "RunKeywords", "stream": "StreamKeywords"}
     assert last.annotation == f"Unpack[{own.get(verb, 'RequestKeywords')}]"
     assert last.annotation[7:-1] in (getattr(fixture, verb).__doc__ or "")
 
 
 def test_keywords_of_a_part_are_those_of_a_request_and_what_judges_it() -> None:
     own = {"name", *PART_KEYS}
-    assert JourneyPartKeywords.__optional_keys__ == own
+    assert JourneyPartKeywords.__optional_keys__ == own | {"steps"}
     assert PartKeywords.__optional_keys__ == own | {*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING}
 
 
@@ -115,7 +123,7 @@ def test_every_keyword_is_described_below_it() -> None:
             for field, below in zip(block.body, [*block.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                     described.add(ast.unparse(field.target))
-    assert described == StreamKeywords.__optional_keys__ | {"name"}
+    assert described == StreamKeywords.__optional_keys__ | {"name", "steps"}
 
 
 def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: OnlyChecks, tmp_path: Path) -> None:

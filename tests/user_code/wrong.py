@@ -19,6 +19,11 @@ async def without_client() -> None:
     return None
 
 
+async def plain_steps(client: httpx.AsyncClient) -> None:
+    async with client.step("login"):  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        await client.get("/")
+
+
 def plain(client: httpx.AsyncClient) -> None:
     client.build_request("GET", "/")
 
@@ -80,6 +85,10 @@ def capacities(fileperf: FilePerf) -> None:
 def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey(httpx.AsyncClient()))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.run(without_client)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.run(journey, steps=["login"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fileperf.run(journey, steps={"login": {"max_p98": 1}})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
+    fileperf.run(journey, steps={"login": {"max_rss": 1}})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
+    fileperf.get("/", steps={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     fileperf.run(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

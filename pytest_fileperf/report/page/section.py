@@ -10,14 +10,12 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.report.details import (
-    SPREAD,
-    figure_lines,
     noise_texts,
     notes,
     reasons,
     setting,
-    spread,
 )
+from pytest_fileperf.report.figures import SPREAD, figure_lines, spread
 from pytest_fileperf.report.generators import generator_texts
 from pytest_fileperf.report.page.causes import explanation, failed_requests
 from pytest_fileperf.report.page.drawing import Chart
@@ -48,7 +46,7 @@ def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Mark
         "article",
         element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
         element("p", "; ".join((plain(result.work), *setting(result))), class_="quiet"),
-        Markup("") if result.smoke or result.test.part else _limiting(result.measurement.limit),
+        Markup("") if result.smoke or result.test.own else _limiting(result.measurement.limit),
         gate_table(result),
         limit_list(result),
         _sentences(result),

@@ -1,0 +1,42 @@
+"""The answers that came while something ran: a journey, a step of it, or a request that is not replayed."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+
+import httpx
+
+__all__ = ("Answers",)
+
+
+class Answers:
+    """What came back, and when the first of it did."""
+
+    __slots__ = ("_responses", "first_ns", "first_paused_ns", "status")
+
+    def __init__(self) -> None:
+        self._responses: list[httpx.Response] = []
+        self.status: int | None = None
+        """The status of the last answer, or the first status from 500 on."""
+        self.first_ns: int | None = None
+        """When the first answer's head was there."""
+        self.first_paused_ns = 0
+        """How long there were pauses until then."""
+
+    def take(self, response: httpx.Response, paused_ns: int) -> None:
+        """Takes an answer whose head is there, and how long there were pauses before it."""
+        if self.first_ns is None:
+            self.first_ns, self.first_paused_ns = monotonic_ns(), paused_ns
+        if self.status is None or self.status < 500:
+            self.status = response.status_code
+        self._responses.append(response)
+
+    @property
+    def count(self) -> int:
+        """How many came."""
+        return len(self._responses)
+
+    def bytes_both_ways(self) -> tuple[int, int]:
+        """Returns the length of all bodies sent, and of those received."""
+        sent = sum(int(response.request.headers.get("Content-Length", 0)) for response in self._responses)
+        return sent, sum(response.num_bytes_downloaded for response in self._responses)

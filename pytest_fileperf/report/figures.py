@@ -1,0 +1,175 @@
+"""Every figure of a measurement, as the terminal shows them with `-v` and the HTML report below its charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_fileperf.judge.result import Result
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.measure.recording import LATE_NS
+from pytest_fileperf.report.details import INDENT, could_show, has_more_http, limit_text, setting
+from pytest_fileperf.report.generators import generator_figures, generator_rows
+from pytest_fileperf.report.text import Style, amount, flow, pad, paint, plain, quantity
+from pytest_fileperf.units import format_count, format_duration, format_share
+
+__all__ = ("SPREAD", "event_texts", "figure_lines", "spread")
+
+SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+"""The figures shown of a latency."""
+
+
+def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:
+    """Returns every figure of the measurement: a titled row for each subject, without the `said` parts of its setting.
+
+    The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
+    """
+    run = result.measurement
+    rows = (
+        ("work", [result.work, *(text for text in setting(result) if text not in said)]),
+        ("requests", _requests(run)),
+        ("duration", _duration(run)),
+        ("latency", [*_spread_texts(run.latency), *_within(run.latency)]),
+        ("service", _spread_texts(run.service) if run.service.count else []),
+        ("send delay", [] if result.test.step else _send_delay(run)),
+        ("ttfb", _spread_texts(run.ttfb)),
+        ("events", [f"{run.events.count:,} in all", *event_texts(run)] if run.events.count else []),
+        ("first event", _spread_texts(run.events.first) if run.events.first.count else []),
+        ("event gap", _spread_texts(run.events.gap) if run.events.gap.count else []),
+        ("bytes", _bytes(run)),
+        ("HTTP", _http(run)),
+        ("answers", _answers(run)),
+        ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
+        ("server", [] if result.test.own else _server(run)),
+        ("generator", [] if result.test.own else generator_figures(run.client)),
+        *([] if result.test.own else generator_rows(run)),
+        ("run", _run(result)),
+        ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
+        ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
+        ("gate", [could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
+    )
+    size = max(len(title) for title, texts in rows if texts)
+    lines = []
+    for title, texts in rows:
+        pieces = [(plain(text), Style.NONE) for text in texts]
+        head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=colour)
+        hanging = INDENT + size + 2
+        body = flow(pieces, width=width, indent=hanging, hanging=hanging)
+        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
+    return lines
+
+
+def _spread_texts(latency: LatencySummary) -> list[str]:
+    if latency.count == 0:
+        return ["no successful request"]
+    return [f"{name} {amount(seconds, Unit.SECONDS)}" for name, seconds in spread(latency).items()]
+
+
+def event_texts(run: Measurement) -> list[str]:
+    """Returns the rate of the events of streams, when the first ones came, and the gaps; nothing without events."""
+    events = run.events
+    if not events.count:
+        return []
+    times = (("first event", events.first), ("gap", events.gap))
+    return [
+        f"{quantity(events.rate, Unit.PER_SECOND).removesuffix('/s')} events/s",
+        *(
+            f"{name} p50 {quantity(of.p50, Unit.SECONDS)}, p99 {quantity(of.p99, Unit.SECONDS)}"
+            for name, of in times
+            if of.count
+        ),
+    ]
+
+
+def spread(latency: LatencySummary) -> dict[str, float]:
+    """Returns the seconds of each of `SPREAD`."""
+    return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
+
+
+def _within(latency: LatencySummary) -> list[str]:
+    return [f"{latency.within_one_stdev * 100:.0f} % within one stdev of the mean"] if latency.count > 1 else []
+
+
+def _requests(run: Measurement) -> list[str]:
+    """Returns how many requests were due, at which rate, and how many good answers came per second."""
+    if run.due is None:
+        return []
+    due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
+    if run.open_loop and run.due_rate is not None:
+        due.append(f"rate {quantity(run.due_rate, Unit.PER_SECOND)}")
+    if run.done_rate is not None:
+        due.append(f"throughput {quantity(run.done_rate, Unit.PER_SECOND)}")
+    return due
+
+
+def _duration(run: Measurement) -> list[str]:
+    if run.due is None:
+        return []
+    parts = (("attack", run.attack), ("wait", run.wait))
+    return [
+        f"{quantity(run.elapsed, Unit.SECONDS)} in all",
+        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in parts if run.attack),
+    ]
+
+
+def _send_delay(run: Measurement) -> list[str]:
+    if not run.open_loop:
+        return []
+    delay = run.send_delay
+    named = (("p50", delay.p50), ("p99", delay.p99), ("max", delay.max)) if delay.count else ()
+    return [
+        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in named),
+        f"{run.late:,} sent late (more than {format_duration(LATE_NS)})",
+        f"{run.dropped:,} dropped",
+    ]
+
+
+def _bytes(run: Measurement) -> list[str]:
+    sent, received = run.bytes_sent, run.bytes_received
+    mean = (f"{amount(value / max(1, run.requests), Unit.BYTES)}" for value in (sent, received))
+    return [
+        f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
+        f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
+        f"in all {amount(sent, Unit.BYTES)} and {amount(received, Unit.BYTES)}",
+        f"a request {' and '.join(mean)}",
+    ]
+
+
+def _answers(run: Measurement) -> list[str]:
+    ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else format_share(run.success_ratio)
+    statuses = [f"status {status} × {count:,}" for status, count in run.statuses.items()]
+    return [f"{run.requests:,} good ({ratio})", *statuses]
+
+
+def _http(run: Measurement) -> list[str]:
+    """Returns how many HTTP requests there were, where they are more than what was counted."""
+    if not has_more_http(run):
+        return []
+    return [f"{run.http_requests:,} HTTP requests", f"{quantity(run.http_rps, Unit.PER_SECOND)}"]
+
+
+def _server(run: Measurement) -> list[str]:
+    use = run.server
+    texts = []
+    if use.cpu_per_request is not None:
+        texts.append(f"CPU {quantity(use.cpu_per_request, Unit.SECONDS)}/request")
+    if use.cpu_share is not None:
+        texts.append(f"{use.cpu_share:.2f} cores busy")
+    if len(use.worker_cpu_shares) > 1:
+        busiest, *_, idlest = use.worker_cpu_shares
+        texts.append(
+            f"its {len(use.worker_cpu_shares)} workers {busiest * 100:.0f} % to {idlest * 100:.0f} % of a core"
+        )
+    if use.peak_rss is not None:
+        texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
+    return texts or ["CPU and memory not measured"]
+
+
+def _run(result: Result) -> list[str]:
+    run, recording = result.measurement, result.recording
+    return [
+        format_count(run.connections, "connection"),
+        format_count(len(recording.boots), "boot"),
+        f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
+        *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
+    ]
