@@ -154,9 +154,10 @@ def reported(directory: Path, *options: str) -> tuple[int, list[dict[str, Any]]]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf", *options]
     command.append(f"--fileperf-json={report}")
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    if not report.exists():
-        sys.exit(f"{directory}: no report\n{done.stdout}\n{done.stderr}")
-    return done.returncode, json.loads(report.read_text(encoding="utf-8"))["results"]
+    results = json.loads(report.read_text(encoding="utf-8"))["results"] if report.exists() else []
+    if not results:
+        sys.exit(f"{directory}: nothing was compared\n{done.stdout}\n{done.stderr}")
+    return done.returncode, results
 
 
 @contextmanager
