@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 from math import sqrt
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ("crowding", "instants", "place_of", "spread_seed")
 
@@ -28,6 +30,8 @@ _NEARLY_BUSY = 1.05
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
     """Returns the instants of a Poisson process, in order, in nanoseconds; `rate` is requests per second."""
+    import numpy as np
+
     chance = np.random.default_rng(seed)
     count = chance.poisson(rate * duration_ns / _SECOND_NS)
     # Given how many there are, they are anywhere, each for itself.
@@ -39,6 +43,8 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
     Requests that are due before `from_ns` are in the queue, but not in the mean. 0.0 where there are none.
     """
+    import numpy as np
+
     before_ns = service_ns * np.arange(due_ns.size)
     waits_ns = (np.maximum.accumulate(due_ns - before_ns) + before_ns - due_ns)[due_ns >= from_ns]
     return float(waits_ns.mean()) if waits_ns.size else 0.0
