@@ -42,8 +42,9 @@ def _require_texts(column: Sequence[object], what: str) -> None:
     """Raises PlanError for a value that would be sent as Python shows it."""
     if any(issubclass(kind, _NO_TEXT) for kind in set(map(type, column))):
         place, value = next((place, value) for place, value in enumerate(column) if isinstance(value, _NO_TEXT))
+        kind = "None" if value is None else type(value).__name__
         raise PlanError(
-            f"{what} {place} cannot be sent: {value!r:.80} is no text. Give a text or a number, or let it be a value "
+            f"{what} {place} cannot be sent: {kind} is no text. Give a text or a number, or let it be a value "
             "of json by itself, as in json={'x': '{id}'}"
         )
 
@@ -51,7 +52,7 @@ def _require_texts(column: Sequence[object], what: str) -> None:
 def _header(value: object) -> bytes:
     text = str(value)
     if found := _NO_HEADER.search(text):
-        raise ValueError(f"{value!r} has {found[0]!r}, a character that a header cannot have")
+        raise ValueError(f"it has {found[0]!r}, a character that a header cannot have")
     return text.encode()
 
 

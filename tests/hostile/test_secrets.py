@@ -59,6 +59,8 @@ FAILING = {
     "no_path": 'get("http://user:" + secret("login") + "@127.0.0.1/?t=" + secret("no-path"))',
     "no_form": 'post("/?t=" + secret("no-form"), data=secret("raw-form"))',
     "no_feed": 'get("/{id}?t=" + secret("no-feed"))',
+    "bad_row": 'get("/{t}", feed=["a", [secret("bad-row")]])',
+    "bad_cell": 'get("/", feed=[secret("bad-cell") + chr(10)], headers={"X": "{t}"})',
     "bad_header": 'get("/", headers={"X": Held()})',
     "bad_target": 'requests("bad.txt")',
     "no_program": 'get("/", server=Command(["nowhere", "--key", secret("no-program"), "{port}"]))',

@@ -167,14 +167,14 @@ def test_recipes_take_turns_and_share_their_bodies() -> None:
 @pytest.mark.parametrize(
     "operation, value, problem",
     [
-        (recipe(headers={"X": "{id}"}), "ä", r"feed: 'id' of row 1 cannot be sent: 'ä' has 'ä', a character that a"),
-        (recipe(headers={"X": "{id}"}), "a\r\nb", r"'a\\r\\nb' has '\\r', a character that a header cannot have"),
+        (recipe(headers={"X": "{id}"}), "ä", r"feed: 'id' of row 1 cannot be sent: it has 'ä', a character that a"),
+        (recipe(headers={"X": "{id}"}), "a\r\nb", r"it has '\\r', a character that a header cannot have"),
         (recipe(headers={"X": "{id}"}), "\x00", r"has '\\x00', a character"),
         (recipe(files={"f": ("n", payload(9), "a{id}")}), "\n", r"has '\\n', a character"),
         (recipe(json={"x": "{id}"}), float("nan"), "'id' of row 1 cannot be sent"),
         (recipe(json={"x": "{id}"}), object(), "'id' of row 1 cannot be sent"),
-        (recipe(json={"x": "a{id}"}), ["b"], r"'id' of row 1 cannot be sent: \['b'\] is no text"),
-        (recipe("GET", "/{id}"), {"b": 1}, r"'id' of row 1 cannot be sent: \{'b': 1\} is no text"),
+        (recipe(json={"x": "a{id}"}), ["b"], "'id' of row 1 cannot be sent: list is no text"),
+        (recipe("GET", "/{id}"), {"b": 1}, "'id' of row 1 cannot be sent: dict is no text"),
         (recipe("GET", "/", params={"a": "{id}"}), None, "'id' of row 1 cannot be sent: None is no text"),
         (recipe("GET", "/{id}/x"), "", "'id' of row 1 cannot be sent: '' would make the path begin with two slashes"),
         (recipe("GET", "{id}{id}"), "//", "'id' of row 1 cannot be sent: '//' would make the path begin"),
