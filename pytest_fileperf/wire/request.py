@@ -30,6 +30,7 @@ _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
 """Up to this size head and body are joined, so that a small request is one `send`."""
 _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET = re.compile(rb"[\x21-\x7e]+")
 _BLOCK_BYTES = 256 * 1024
 
 
@@ -76,9 +77,10 @@ class WireRequest:
 def head_of(request: httpx.Request) -> bytes:
     """Returns the request line and headers; raises httpx.LocalProtocolError where they cannot be put on the wire."""
     method = request.method.encode("ascii", "replace")
-    target = request.url.raw_path
+    target = request.extensions.get("target", request.url.raw_path)
+    target = target.encode() if isinstance(target, str) else bytes(target)
     lines = [method + b" " + target + b" HTTP/1.1"]
-    if not _TOKEN.fullmatch(method) or not target or b" " in target:
+    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
         raise httpx.LocalProtocolError(f"Illegal request line {lines[0]!r}")
     for name, value in request.headers.raw:
         if not _TOKEN.fullmatch(name):

@@ -55,6 +55,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._context: ssl.SSLContext | None = None
         self._max_connections = max_connections
         self._places: asyncio.Semaphore | None = None
+        self._under_way = 0
+        """Places that are taken."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
@@ -115,11 +117,18 @@ class LoadTransport(httpx.AsyncBaseTransport):
     def release_place(self) -> None:
         """Lets another request have its turn."""
         if self._places is not None:
+            self._under_way -= 1
             self._places.release()
 
     def _enter_loop(self) -> None:
         """Forgets connections of an earlier event loop: they cannot be used in this one."""
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                "LoadTransport needs an event loop of asyncio or uvloop, and none is running: "
+                "under trio use httpx's own transport, httpx.AsyncHTTPTransport()"
+            ) from None
         if loop is self._loop:
             return
         if not hasattr(loop, "add_reader") or type(loop).__name__ == "ProactorEventLoop":
@@ -132,6 +141,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._open.clear()
         self._free.clear()
         self._loop = loop
+        self._under_way = 0
         self._places = asyncio.Semaphore(self._max_connections) if self._max_connections is not None else None
 
     async def _take_place(self, timeout_s: float | None) -> None:
@@ -142,6 +152,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
                 await self._places.acquire()
         except TimeoutError as error:
             raise httpx.PoolTimeout(f"no free connection within {timeout_s} s") from error
+        self._under_way += 1
 
     def _free_connection(self, origin: Origin) -> Connection | None:
         """Returns the most recently used free connection that is still good."""
@@ -160,11 +171,22 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(
                 f"{origin.host} is not this machine: load only goes to 127.0.0.0/8, ::1 or localhost"
             )
+        self._make_room()
         sock = await open_socket(origin, uds=self._uds, tls=self._tls, timeout_s=timeout_s)
         assert self._loop is not None
         connection = Connection(self._loop, sock, self._scratch)
         self._open.add(connection)
         return connection
+
+    def _make_room(self) -> None:
+        """Closes idle connections to other origins, where there would be more than `max_connections` with a new one."""
+        if self._max_connections is None:
+            return
+        idle = [(free, connection) for free in self._free.values() for connection in free]
+        for free, connection in idle[: max(0, len(idle) + self._under_way - self._max_connections)]:
+            free.remove(connection)
+            self._open.discard(connection)
+            connection.close()
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:

@@ -489,6 +489,11 @@ async def _cancel_one_who_waits(client: httpx.AsyncClient, server: ScriptedServe
     return [seen(response), await observe(client, Ask())]
 
 
+async def _two_names_in_turn(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
+    names = ("127.0.0.1", "localhost", "127.0.0.1")
+    return [await observe(client, Ask(path=f"http://{name}:{server.port}/")) for name in names]
+
+
 PLACES = (
     Case(
         name="errors give their place back",
@@ -497,6 +502,15 @@ PLACES = (
         expect=(BROKEN, httpx.ReadTimeout, httpx.ReadError, Answer(200, b"hello")),
         served=(1, 1, 1, 1),
         max_connections=1,
+    ),
+    Case(
+        name="connections to two origins are no more than one together",
+        scripts=((Request(), Send(HELLO)) * 3,),
+        act=_two_names_in_turn,
+        expect=(Answer(200, b"hello"),) * 3,
+        served=(1, 1, 1),
+        max_connections=1,
+        same_bytes=False,
     ),
     Case(
         name="a refused connection gives its place back",

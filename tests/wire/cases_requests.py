@@ -264,6 +264,26 @@ ON_TOP = (
         served=(2,),
     ),
     Case(
+        name="target of its own",
+        scripts=((Request(), Send(HELLO)) * 2,),
+        asks=(
+            Ask(method="OPTIONS", more={"extensions": {"target": b"*"}}),
+            Ask(more={"extensions": {"target": "/a%2Fb?c"}}),
+        ),
+        expect=(OK, OK),
+        served=(2,),
+        request=b"OPTIONS * HTTP/1.1\r\n",
+    ),
+    *(
+        Case(
+            name=f"target with {bad!a}",
+            scripts=((),),
+            asks=(Ask(more={"extensions": {"target": b"/a" + bad}}),),
+            expect=(httpx.LocalProtocolError,),
+        )
+        for bad in (b"\r\nX: y", b" b", b"\xff")
+    ),
+    Case(
         name="event hooks",
         scripts=((Request(), Send(HELLO)),),
         act=_hooks,
