@@ -36,7 +36,7 @@ from pytest_fileperf.wire.transport import LoadTransport
 
 LIMIT_S = 10
 """An answer that takes longer hangs."""
-REPORT_EVERY = 20_000
+REPORT_EVERY = 1000
 LARGEST_EVENT = 100 * 1024
 """As httpx's own transport sets it."""
 LARGE = bytes(range(256)) * 800
