@@ -174,8 +174,12 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
-    """Reports how far the run is, a few times a second; the listener may end it by raising."""
+    """Reports how far the run has come, a few times a second; the listener may end it by raising.
+
+    It says nothing at first: a message would delay requests that are due at once.
+    """
     while True:
+        await asyncio.sleep(_PROGRESS_S)
         last = recorder.last_round
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
         moment = RunProgress(
@@ -191,4 +195,3 @@ async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Cal
         except Exception as error:  # the listener's own: the run raises it
             load.abort(error)
             return
-        await asyncio.sleep(_PROGRESS_S)

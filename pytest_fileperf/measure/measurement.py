@@ -114,8 +114,9 @@ class Measurement:
     """One run: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second of the rounds; of an open loop, of `elapsed`. A run of a journey, an iteration,
-    counts as one request: `http_rps` counts those that it makes."""
+    """Successful requests per second of the rounds; of an open loop, of the rounds and the wait for what was under way
+    at their end, while `done_rate` is per second of attack and wait. A run of a journey, an iteration, counts as one
+    request: `http_rps` counts those that it makes."""
     requests: int
     """Successful requests, with those that were answered after the last round. Of a journey its iterations."""
     errors: int

@@ -231,7 +231,7 @@ def test_large_bodies_are_sent_to_both(urls: tuple[str, str]) -> None:
 
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
     told: list[RunProgress] = []
-    alternated(urls, planned=plan(Side.BASE, Side.NOW, Side.BASE, turn_ms=150), tell=told.append)
+    alternated(urls, planned=plan(Side.BASE, Side.NOW, Side.BASE, warmup_ms=800, turn_ms=150), tell=told.append)
 
     assert (told[0].phase, told[0].requests) == ("warm-up", 0)
     assert [phase for phase, _ in groupby(moment.phase for moment in told)] in (

@@ -321,6 +321,18 @@ def test_uploads_arrive_whole_from_memory_and_from_files(tmp_path: Path) -> None
         assert sum(r.bytes_sent for r in result.rounds) == 4 * content.size_bytes
 
 
+def test_no_progress_is_told_while_a_burst_is_sent() -> None:
+    """A message would delay requests that are due at once."""
+    told: list[RunProgress] = []
+
+    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        writer.write(answer(b"hello"))
+
+    run(slow, plan=counted(4, connections=4), tell=told.append)
+    assert told[0].elapsed_ns > 200 * MS
+
+
 def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
     async def slow(number: int, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.01)
