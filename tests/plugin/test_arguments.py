@@ -314,7 +314,7 @@ def test_a_journey_that_was_already_called_is_told() -> None:
 
 def test_a_journey_takes_no_request_arguments() -> None:
     (problem,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
-    assert problem.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are connections, ")
+    assert problem.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are steps, connections, ")
 
 
 def test_a_feed_makes_many_requests() -> None:

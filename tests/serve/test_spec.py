@@ -68,7 +68,7 @@ REFUSED = {
     "http://10.0.0.1:8000": ["load only goes to this machine"],
     "http://example.com": ["load only goes to this machine"],
     "http://127.0.0.1.example.com": ["load only goes to this machine"],
-    "http://localhost@example.com": ["http://localhost@example.com"],
+    "http://localhost@example.com": ["@example.com", "no user name"],
     "http://": ["http://127.0.0.1:8000"],
     "http://127.0.0.1:0": ["0 is no port"],
     "http://127.0.0.1:99999": ["http://127.0.0.1:99999"],

@@ -95,7 +95,7 @@ def test_a_smoke_run_judges_no_limits(tmp_path: Path) -> None:
 
 
 def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / Environment.current().profile).symlink_to(tmp_path / "missing" / "directory")
+    (tmp_path / Environment.current().profile).symlink_to("/proc/nowhere")  # nobody can make it
     with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         session.measure(GET, QUICK, TEST)
         with pytest.raises(BaselineError, match="cannot be written"):
