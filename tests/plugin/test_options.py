@@ -92,7 +92,7 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
         [
             "*settings: Settings(connections=7, requests=None, burst=None, rate=None, ramp=None, *"
             "duration_ns=3000000000, rounds=6, max_duration_ns=120000000000, *warmup_ns=0, "
-            "timeout_ns=9000000000, boots=2, app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
+            "timeout_ns=9000000000, boots=2, *app='a:b', server=InProcess(), limits={'max_error_rate': 0.0}, "
             "tolerances={'rps': 0.03}, *gate=('rps',), group=None, label=None, setup=None, teardown=None)",
             f"invocation: False None True None None None {pytester.path / 'kept'}",
         ]
@@ -125,7 +125,7 @@ def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None
     result.stdout.fnmatch_lines(
         [
             "*connections=3, *duration_ns=2000000000, rounds=4, max_duration_ns=9000000000, *warmup_ns=1000000000, "
-            "timeout_ns=5000000000, boots=2, app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
+            "timeout_ns=5000000000, boots=2, *app='a:b', server=Uvicorn(workers=2, loop='asyncio'*",
             f"invocation: False passed True {path / 'out' / 'x.json'} {path / 'out' / 'x.html'}  {path / 'here'}",
         ]
     )

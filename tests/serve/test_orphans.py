@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -22,14 +24,13 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
 PROGRAM = ("{python}", str(Path(__file__).with_name("program.py")), "--port={port}")
 STARTER = """
-import sys, time
+import pickle, sys, time
 from contextlib import ExitStack, closing
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.pool import ServerPool
-from pytest_fileperf.serve.spec import Command, Gunicorn, Uvicorn
 with ExitStack() as pools:
-    for spec, app in {servers}:
+    for spec, app in pickle.loads({servers!r}):
         server = pools.enter_context(closing(ServerPool())).any_boot(spec, app_spec(app), None)
         print(*server.pids, flush=True)
     print("up", flush=True)
@@ -50,9 +51,22 @@ class Run:
         return [pid for server in self.servers for pid in server]
 
 
+def starting(*servers: tuple[ServerSpec, str]) -> str:
+    """Returns a program that boots these servers; as a pickle, since a `repr` hides what may be secret."""
+    return STARTER.format(sys_path=sys.path, servers=pickle.dumps(servers))
+
+
+def starter_lines(stdout: IO[str]) -> Iterator[str]:
+    for line in stdout:
+        if line == "up\n":
+            return
+        yield line
+    pytest.fail("the program that starts servers has ended")
+
+
 @contextmanager
 def running(scratch: Path, *specs: ServerSpec, app: str = "serve.apps:app") -> Iterator[Run]:
-    code = STARTER.format(sys_path=sys.path, servers=[(spec, app) for spec in specs])
+    code = starting(*((spec, app) for spec in specs))
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -63,7 +77,7 @@ def running(scratch: Path, *specs: ServerSpec, app: str = "serve.apps:app") -> I
     ) as starter:
         assert starter.stdout is not None
         try:
-            lines = list(iter(starter.stdout.readline, "up\n"))
+            lines = list(starter_lines(starter.stdout))
             yield Run(starter, [[int(pid) for pid in line.split()] for line in lines])
         finally:
             starter.kill()
@@ -130,7 +144,7 @@ def test_a_terminal_s_signal_reaches_the_test_run_which_ends_its_servers(
 
 @pytest.mark.parametrize("spec", [Uvicorn(workers=2), Gunicorn(workers=2)])
 def test_a_run_interrupted_while_a_server_starts_leaves_nothing_behind(spec: ServerSpec, tmp_path: Path) -> None:
-    code = STARTER.format(sys_path=sys.path, servers=[(spec, "serve.apps:hanging_lifespan")])
+    code = starting((spec, "serve.apps:hanging_lifespan"))
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)}
     ) as starter:
@@ -148,7 +162,7 @@ def test_a_run_that_ends_while_it_builds_leaves_nothing_behind(
 ) -> None:
     told = tmp_path / "pid"
     build = ("{python}", "-c", f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
-    code = STARTER.format(sys_path=sys.path, servers=[(Command(PROGRAM, build=build), "serve.apps:app")])
+    code = starting((Command(PROGRAM, build=build), "serve.apps:app"))
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)}
     ) as starter:
