@@ -160,7 +160,7 @@ class ReplaySlot:
                 connection.first_byte_ns,
                 connection.ended_ns,
                 connection.status,
-                max(0, self._request.body_bytes - connection.unsent_bytes),
+                self._request.body_bytes if not connection.unsent_bytes else self._taken_bytes(connection),
                 connection.body_bytes,
                 self._due_ns,
             )
@@ -174,6 +174,9 @@ class ReplaySlot:
             self._note_breach(connection)
         self._load.next(self)
         return problem is None
+
+    def _taken_bytes(self, connection: Connection) -> int:
+        return max(0, self._request.body_bytes - connection.unsent_bytes)
 
     def _note_breach(self, connection: Connection) -> None:
         breach, connection.breach = connection.breach, None

@@ -192,7 +192,8 @@ class Connection:
         except httpx.RemoteProtocolError as error:
             self.fail(error)
             return
-        if self.busy and (code := self._getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+        # A next request, sent in here, has no first byte yet: only an incomplete answer is worth asking the kernel.
+        if self.first_byte_ns and self.busy and (code := self._getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
             self._error_code = code
             self._read_to_the_end()
         elif not self._plain and not self.closed and self._sock.pending():  # type: ignore[attr-defined]
