@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -20,6 +21,8 @@ def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
             assert not running.is_set()
             running.set()
             done.append(number)
+            while number == 0 and not turns.notes:
+                time.sleep(0.001)  # until another one has looked, and waits
             running.clear()
 
     with ThreadPoolExecutor(5) as pool:
