@@ -74,7 +74,8 @@ FITS = 0.6
 """A load may be this much shorter than it should be, to fit into the time that is left."""
 
 _DEVIATIONS_90 = 1.8
-"""More than the 1.64 of a normal distribution: of simulated searches 92 to 99 % then hold the truth, and 70 % of a server with a heavy tail."""
+"""More than the 1.64 of a normal distribution: of simulated searches 92 to 99 % then hold the truth, and 70 % of those
+of a server with a heavy tail."""
 _STEP = 0.006
 _SLOPES = np.array([4.0, 8, 16, 28, 48, 84, 150, 300, 600])
 _SLOPE_WEIGHTS = np.array([0.08, 0.25, 0.7, 1, 1, 1, 1, 1, 1])
