@@ -54,11 +54,13 @@ class Generators:
         """With `coverage`, what traces the test run may trace them too."""
         self._new = partial(Generator, coverage=coverage)
         self._generators = [self._new()]
+        self._used = 1
+        """How many of them make the load, or have made the last one; the others are idle."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of those that run."""
-        return tuple(pid for generator in self._generators if (pid := generator.pid) is not None)
+        """The process ids of those that make the load, or have made the last one, and run."""
+        return tuple(pid for generator in self._generators[: self._used] if (pid := generator.pid) is not None)
 
     @property
     def tracer(self) -> str:
@@ -84,7 +86,7 @@ class Generators:
 
         Each of them has a core of its own where there are enough `cores`; else they share these.
         """
-        count = generators_used(plan)
+        count = self._used = generators_used(plan)
         if count == 1:
             made = self._generators[0].run(works, plan, targets, pids=pids, cores=cores, progress=progress, check=check)
             return MadeLoad(results=made, lost={})

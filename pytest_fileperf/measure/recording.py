@@ -230,13 +230,18 @@ class Boot:
     def and_then(self, later: Boot) -> Boot:
         """Returns what is known of this boot after a further run on it."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
-        lost = {own.number: own.lost for own in self.generators}
         return replace(
-            later,
+            later.with_lost(self),
             peak_rss_bytes=max(peaks, default=None),
             samples=self.samples + later.samples,
             first=Histogram.merged((self.first, later.first)),
-            generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in later.generators),
+        )
+
+    def with_lost(self, earlier: Boot) -> Boot:
+        """Returns it with the generators that another run on this boot has lost."""
+        lost = {own.number: own.lost for own in earlier.generators}
+        return replace(
+            self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
         )
 
 

@@ -140,6 +140,8 @@ class RateSearch:
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
         boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
+        for run in self._runs:  # the search went by all loads, also by those whose figures are not kept
+            boots[run.boot.index] = boots[run.boot.index].with_lost(run.boot)
         with_capacity = (
             replace(boot, capacity=BootCapacity(rate=math.exp(known[index]), variance=variance))
             if index in known

@@ -181,6 +181,16 @@ def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: p
     assert sum(round_.requests for round_ in made.results[0].rounds)
 
 
+def test_those_that_are_idle_are_none_of_a_load(shared: Generators, url: str) -> None:
+    load(shared, url)
+    assert shared.pids == tuple(shared.pid(number) for number in (1, 2, 3))
+    during: list[tuple[int, ...]] = []
+    load(shared, url, replace(PLAN, generators=1), tell=lambda _: during.append(shared.pids))
+
+    assert {shared.pids, *during} == {(shared.pid(1),)}
+    assert shared.pid(3) is not None  # it waits for the next load that wants it
+
+
 class Deadly:
     """Ends the process that it is brought to."""
 

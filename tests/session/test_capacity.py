@@ -14,6 +14,7 @@ from pytest_fileperf.errors import LimitExceededError, PerformanceError
 from pytest_fileperf.judge.result import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.capacity import CapacityEnd
+from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.load import LoadPlan
@@ -140,6 +141,31 @@ def test_a_generator_that_is_used_up_is_not_taken_for_the_server(tmp_path: Path)
     assert result.capacity.rate < 650
     assert result.standing in (Standing.SATURATED, Standing.NEW)
     assert result.verdict.saturated
+
+
+class LosesOnce(Queues):
+    """Two generators make the loads; the first one that breaks the limit loses one of them."""
+
+    lost = False
+
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
+        run = super().make(work, plan, index, server, cores, tell)
+        latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
+        breaks = plan.seed is not None and latency.percentile_ns(99) > 100 * MS
+        why, self.lost = ("'s process is gone", True) if breaks and not self.lost else ("", self.lost)
+        own = (GeneratorProcess(number=number, of=2, connections=1, lost=why * (number == 2)) for number in (1, 2))
+        return replace(run, boot=replace(run.boot, generators=tuple(own)))
+
+
+def test_a_load_that_lost_a_generator_is_told_although_its_figures_are_not_kept(tmp_path: Path) -> None:
+    rig, _, _ = rig_of(host := Host(now=FIVE_MS))
+    search = LosesOnce(host.clock)
+    with Session(SessionOptions(baselines=tmp_path), replace(rig, loads=search)) as session:
+        session.capacity(GET, settings(), TEST)
+        (result,) = session.results
+    assert search.lost
+    assert result.lost == "generator 2 of 2's process is gone"
+    assert result.standing is Standing.INCONCLUSIVE
 
 
 def test_where_no_rate_holds_the_limits_are_broken(tmp_path: Path) -> None:
