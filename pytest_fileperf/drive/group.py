@@ -162,7 +162,8 @@ class _Together:
             self._check()
             self._give_up(patience_s, deadline)
         if not self._results:
-            raise GeneratorError(f"all {len(self._generators)} load generators were lost; {self._said()}")
+            tail = self._generators[min(self._lost)].log_tail()
+            raise GeneratorError(f"all {len(self._generators)} load generators were lost: {self._said()}{tail}")
         each = [
             merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
             for place in range(len(orders[0].targets))
@@ -218,7 +219,7 @@ class _Together:
         self._told.pop(number, None)
         self._lost[number] = what
         if not self._begun:
-            raise GeneratorError(f"before the load began, {self._said()}")
+            raise GeneratorError(f"before the load began, {self._said()}{self._generators[number].log_tail()}")
         self._generators[number].kill()
 
     def _said(self) -> str:

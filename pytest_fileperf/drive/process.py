@@ -192,7 +192,7 @@ class Generator:
                 check()
                 if monotonic() > deadline:
                     raise GeneratorError(
-                        f"the load generator did not end within {patience_s:.0f} s{self._log_tail()}"
+                        f"the load generator did not end within {patience_s:.0f} s{self.log_tail()}"
                     ) from None
                 continue
             if isinstance(message, RunProgress):
@@ -205,7 +205,7 @@ class Generator:
 
     def death(self) -> str:
         """Returns how it ended, with the last lines of its log."""
-        return f"the load generator{self.ended()}{self._log_tail()}"
+        return f"the load generator{self.ended()}{self.log_tail()}"
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
@@ -216,7 +216,8 @@ class Generator:
             return " sent something that is no message"
         return "'s process is gone" if code is None else f"'s process ended with {exit_text(code)}"
 
-    def _log_tail(self) -> str:
+    def log_tail(self) -> str:
+        """Returns the last lines of its log, each on a line of its own; empty where there are none."""
         if self._log is None:
             return ""
         self._log.seek(0)

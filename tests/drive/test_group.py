@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -192,10 +193,10 @@ def test_those_that_are_idle_are_none_of_a_load(shared: Generators, url: str) ->
 
 
 class Deadly:
-    """Ends the process that it is brought to."""
+    """Ends the process that it is brought to, which says why."""
 
-    def __reduce__(self) -> tuple[object, tuple[int]]:
-        return os._exit, (3,)
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("import os; os.write(2, b'no licence'); os._exit(3)",)
 
 
 def test_nothing_is_kept_of_a_load_that_did_not_begin(shared: Generators, url: str) -> None:
@@ -203,8 +204,10 @@ def test_nothing_is_kept_of_a_load_that_did_not_begin(shared: Generators, url: s
         """Is never called."""
 
     work = Journey(name="any", function=journey, value=Deadly(), has_value=True)
-    with pytest.raises(GeneratorError, match=r"before the load began, generator \d of 3's process ended with exit"):
+    with pytest.raises(GeneratorError) as caught:
         load(shared, url, work=work)
+    lost = r"before the load began, generator \d of 3's process ended with exit code 3\n  \| no licence"
+    assert re.fullmatch(lost, str(caught.value))
     assert shared.pids == ()
 
 
