@@ -1,6 +1,6 @@
 """Searches for capacities that are known, again and again, and counts how near the searches come.
 
-    python benchmarks/capacities.py --results FILE [--searches 10] [--minutes 60]
+    python benchmarks/capacities.py --results FILE [--cases queue,threads] [--searches 10] [--minutes 60]
     python benchmarks/capacities.py --results FILE --table
 
 Four servers take turns. `queue` answers one request after the other, 5 ms each: theory (M/D/1) says at which rate 1 %
@@ -71,6 +71,7 @@ def main() -> None:
     """Makes the searches that are missing, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--cases", default=",".join(CASES), help="servers to search, of several: %(default)s")
     parser.add_argument("--searches", type=int, default=10, help="searches for each server")
     parser.add_argument("--minutes", type=float, default=120.0, help="stop after so long")
     parser.add_argument("--table", action="store_true", help="print what is in the results, and search for nothing")
@@ -80,7 +81,7 @@ def main() -> None:
     ends_s = time.monotonic() + 60 * arguments.minutes
     while not arguments.table and time.monotonic() < ends_s:
         rows = read(results)
-        counts = {name: sum(row["case"] == name for row in rows) for name in CASES}
+        counts = {name: sum(row["case"] == name for row in rows) for name in arguments.cases.split(",")}
         name = min(counts, key=counts.__getitem__)
         if counts[name] >= arguments.searches:
             break
