@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from importlib.metadata import version
 
 import httpx
 import pytest
@@ -16,6 +17,13 @@ from pytest_fileperf.wire.transport import LoadTransport
 pytestmark = pytest.mark.anyio
 
 CASES: tuple[Case, ...] = cases_responses.CASES + cases_connections.CASES + cases_requests.CASES
+
+
+MENDED_SINCE = {
+    "chunk that begins its line end wrongly": ("h11", (0, 16)),
+    "HEAD with a length of 21 digits": ("h11", (0, 16)),
+} | {case.name: ("uvloop", (0, 22)) for case in CASES if case.name.endswith("and a reset at once")}
+"""Where httpx's own transport does otherwise on older versions of what it is built on: there only ours is looked at."""
 
 
 def theirs(*, uds: str | None, verify: ssl.SSLContext | bool, max_connections: int | None) -> httpx.AsyncBaseTransport:
@@ -41,6 +49,10 @@ def certificates() -> Certificates:
 async def test_case(case: Case, certificates: Certificates) -> None:
     if case.over == "ipv6" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
+    if _is_older(*MENDED_SINCE.get(case.name, ("h11", (0,)))):
+        outcome = await run_case(case, ours, certificates)
+        assert _all_match(outcome.answers, case.expect), f"ours gave {outcome.answers}"
+        return
     reference = await run_case(case, theirs, certificates)
     assert _all_match(reference.answers, case.expect), f"httpx's own transport gave {reference.answers}"
     assert case.served in (None, reference.served), "httpx's own transport"
@@ -65,6 +77,10 @@ async def test_case(case: Case, certificates: Certificates) -> None:
 
 def _all_match(answers: tuple[Seen | str, ...], expect: tuple[Expected, ...]) -> bool:
     return len(answers) == len(expect) and all(map(matches, answers, expect))
+
+
+def _is_older(distribution: str, than: tuple[int, ...]) -> bool:
+    return tuple(int(number) for number in version(distribution).split(".")[: len(than)]) < than
 
 
 def _has_ipv6() -> bool:
