@@ -37,8 +37,8 @@ _MOST_VALUES = 50
 _MOST_RECIPES = 20
 """More of them have one digest, for the same reason."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
-_URL = re.compile(r"https?://[^\s'\"<>]+")
-_LOGIN = re.compile(r"(?<=://)[^/?#@]*@")
+_URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
