@@ -78,7 +78,7 @@ async def run_alternating(
             due=None,
             leads=None,
             first=load.recorder.first_latencies(),
-            paused_ns=load.recorder.paused_ns,
+            uncounted_ns=load.recorder.uncounted_ns,
             parts=load.recorder.parts(),
             last_end_ns=load.recorder.last_end_ns,
             ends=tuple(load.recorder.ends),

@@ -12,7 +12,7 @@ __all__ = ("Answers",)
 class Answers:
     """What came back, and when the first of it did."""
 
-    __slots__ = ("_responses", "first_ns", "first_paused_ns", "status")
+    __slots__ = ("_responses", "first_ns", "first_uncounted_ns", "status")
 
     def __init__(self) -> None:
         self._responses: list[httpx.Response] = []
@@ -20,13 +20,13 @@ class Answers:
         """The status of the last answer, or the first status from 500 on."""
         self.first_ns: int | None = None
         """When the first answer's head was there."""
-        self.first_paused_ns = 0
-        """How long there were pauses until then."""
+        self.first_uncounted_ns = 0
+        """What of the time until then does not count."""
 
-    def take(self, response: httpx.Response, paused_ns: int) -> None:
-        """Takes an answer whose head is there, and how long there were pauses before it."""
+    def take(self, response: httpx.Response, uncounted_ns: int) -> None:
+        """Takes an answer whose head is there, and how much of the time before it does not count."""
         if self.first_ns is None:
-            self.first_ns, self.first_paused_ns = monotonic_ns(), paused_ns
+            self.first_ns, self.first_uncounted_ns = monotonic_ns(), uncounted_ns
         if self.status is None or self.status < 500:
             self.status = response.status_code
         self._responses.append(response)

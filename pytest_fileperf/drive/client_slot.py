@@ -67,8 +67,8 @@ class ClientSlot:
         self._started_ns: int | None = None
         self._due_ns: int | None = None
         self._expired = False
-        self._paused_before_ns = 0
-        """How long the client had paused before this call."""
+        self._uncounted_before_ns = 0
+        """What of the client's time did not count before this call."""
         client.goes(self._walk, tally.step)
         client.event_hooks["response"].append(self._on_response)
 
@@ -79,11 +79,11 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run())
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant; its pauses do not count, up to as long a time."""
+        """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time."""
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
-        paused_ns = min(self._client.paused_ns - self._paused_before_ns, self._load.timeout_ns)
-        if self._started_ns + paused_ns < started_before_ns:
+        uncounted_ns = min(self._client.uncounted_ns - self._uncounted_before_ns, self._load.timeout_ns)
+        if self._started_ns + uncounted_ns < started_before_ns:
             self._expired = True
             self._walk.expires()
             self._task.cancel()
@@ -99,14 +99,14 @@ class ClientSlot:
         await self._client.aclose()
 
     async def _on_response(self, response: httpx.Response) -> None:
-        self._sent.answers.take(response, self._client.paused_ns)
+        self._sent.answers.take(response, self._client.uncounted_ns)
         answered(response)
 
     async def _run(self) -> None:
         sent = self._sent = Sent(self._tally, self._due_ns)
         self._walk.begin(self._due_ns)
         self._expired = False
-        self._paused_before_ns = self._client.paused_ns
+        self._uncounted_before_ns = self._client.uncounted_ns
         started_ns = self._started_ns = monotonic_ns()
         refused = False
         try:
@@ -140,24 +140,24 @@ class ClientSlot:
             self._unsent_before = self._wire.unsent_bytes
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
-        paused_ns = self._client.paused_ns - self._paused_before_ns
+        uncounted_ns = self._client.uncounted_ns - self._uncounted_before_ns
         answers, ended_ns, problem = sent.answers, monotonic_ns(), sent.problem
         if problem is None and self._unchecked and (answers.status or 0) >= 500:
             problem = f"status {answers.status}", f"answer {answers.status}"
-        if problem is None and ended_ns - started_ns - paused_ns > self._load.timeout_ns:
+        if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
             sent.tally.failure(*problem, ended_ns, answers.status, due_ns=self._due_ns)
             return
         first_ns = answers.first_ns or ended_ns
-        if paused_ns:
-            sent.tally.pause(paused_ns)
-            first_ns -= answers.first_paused_ns - self._paused_before_ns if answers.first_ns else paused_ns
+        if uncounted_ns:
+            sent.tally.uncounted(uncounted_ns)
+            first_ns -= answers.first_uncounted_ns - self._uncounted_before_ns if answers.first_ns else uncounted_ns
             if self._due_ns is None:
                 # As if it had begun later, so that it still ends when it did.
-                started_ns, first_ns = started_ns + paused_ns, first_ns + paused_ns
+                started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
             else:
-                ended_ns -= paused_ns  # it was due when it was
+                ended_ns -= uncounted_ns  # it was due when it was
         bytes_sent, bytes_received = answers.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))

@@ -34,7 +34,7 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
         due=sum(dues) if dues else None,
         leads=merged_leads([result.leads for result in results if result.leads is not None], span_ns=span_ns),
         first=Histogram.merged(result.first for result in results),
-        paused_ns=sum(result.paused_ns for result in results),
+        uncounted_ns=sum(result.uncounted_ns for result in results),
         parts=tuple((name, tuple(replace(own, generators=()) for own in of)) for name, of in rounds.items()),
         attack=attack,
         last_end_ns=last_end_ns,

@@ -58,8 +58,8 @@ class RunResult:
     """Open loop only."""
     first: Histogram
     """See `Boot`."""
-    paused_ns: int = 0
-    """How long its journeys paused in all."""
+    uncounted_ns: int = 0
+    """What of the time of its journeys did not count, such as pauses."""
     parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
     """The rounds of each part by its name; none for a load without parts."""
     steps: tuple[tuple[str, str, tuple[Round, ...]], ...] = ()
@@ -127,7 +127,7 @@ async def run_load(
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
         leads=recorder.lead_times(),
         first=recorder.first_latencies(),
-        paused_ns=recorder.paused_ns,
+        uncounted_ns=recorder.uncounted_ns,
         parts=recorder.parts(),
         attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
         last_end_ns=recorder.last_end_ns,

@@ -9,7 +9,7 @@ A request belongs to the innermost step of its task, and to every step that one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic_ns
@@ -21,55 +21,97 @@ from pytest_fileperf.drive.answers import Answers
 from pytest_fileperf.drive.failures import kind_of
 from pytest_fileperf.measure.tally import Tally
 
-__all__ = ("Pausing", "Step", "Walk", "answered", "pausing_in")
+__all__ = ("Step", "Uncounted", "Walk", "answered", "calling_in", "on_the_way_in", "pausing_in")
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
 """The step that a task is in: tasks that begin within a step are in it, too."""
 
 
-class Pausing:
-    """How long something has paused. Several tasks that pause at once count once."""
+class Uncounted:
+    """How long nothing went on that counts: a pause, or work of the client while no request of it was on its way.
 
-    __slots__ = ("_ended_ns", "_open", "_since_ns")
+    On a core that was idle before, httpx takes up to a millisecond to make a request and to take its answer: without
+    this, a server would seem slower to a journey than to a replayed request. What several tasks do at once counts once.
+    """
+
+    __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
 
     def __init__(self) -> None:
-        self._open = 0
-        """Pauses that go on."""
+        self._pauses = self._calls = self._on_the_way = 0
+        """Those that go on."""
+        self._goes_on = False
         self._since_ns = 0
         self._ended_ns = 0
 
-    def begin(self) -> None:
-        """Takes the beginning of a pause."""
-        if not self._open:
-            self._since_ns = monotonic_ns()
-        self._open += 1
+    def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
+        """Takes how many more pauses, calls of the client, or requests that are on their way, there are since `at_ns`.
 
-    def end(self) -> None:
-        """Takes the end of one."""
-        self._open -= 1
-        if not self._open:
-            self._ended_ns += monotonic_ns() - self._since_ns
+        Without it, since now.
+        """
+        self._pauses += pauses
+        self._calls += calls
+        self._on_the_way += on_the_way
+        goes_on = self._pauses > 0 or (self._calls > 0 and not self._on_the_way)
+        if goes_on is self._goes_on:
+            return
+        self._goes_on = goes_on
+        now_ns = monotonic_ns() if at_ns is None else at_ns
+        if goes_on:
+            self._since_ns = now_ns
+        else:
+            self._ended_ns += now_ns - self._since_ns
 
     @property
     def total_ns(self) -> int:
-        """How long it has paused, the pause that goes on among them."""
-        return self._ended_ns + (monotonic_ns() - self._since_ns if self._open else 0)
+        """How long it was, what goes on among it."""
+        return self._ended_ns + (monotonic_ns() - self._since_ns if self._goes_on else 0)
 
 
 @contextmanager
-def pausing_in(whole: Pausing) -> Iterator[None]:
+def pausing_in(whole: Uncounted) -> Iterator[None]:
     """Lets a journey pause, and each step that the task is in."""
-    pauses, step = [whole], _NOW.get()
-    while step is not None:
-        pauses.append(step.pausing)
-        step = step.outer
-    for pausing in pauses:
-        pausing.begin()
+    concerned = _concerned(whole)
+    for uncounted in concerned:
+        uncounted.change(pauses=1)
     try:
         yield
     finally:
-        for pausing in pauses:
-            pausing.end()
+        for uncounted in concerned:
+            uncounted.change(pauses=-1)
+
+
+@contextmanager
+def calling_in(whole: Uncounted) -> Iterator[None]:
+    """Lets the client of a journey work, for each step that the task is in, too."""
+    concerned = _concerned(whole)
+    for uncounted in concerned:
+        uncounted.change(calls=1)
+    try:
+        yield
+    finally:
+        for uncounted in concerned:
+            uncounted.change(calls=-1)
+
+
+def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
+    """Notes that a request of this task is on its way; returns what notes until when it was."""
+    concerned = _concerned(whole)
+    for uncounted in concerned:
+        uncounted.change(on_the_way=1)
+
+    def ended(at_ns: int) -> None:
+        for uncounted in concerned:
+            uncounted.change(on_the_way=-1, at_ns=at_ns)
+
+    return ended
+
+
+def _concerned(whole: Uncounted) -> list[Uncounted]:
+    found, step = [whole], _NOW.get()
+    while step is not None:
+        found.append(step.uncounted)
+        step = step.outer
+    return found
 
 
 class Walk:
@@ -103,7 +145,7 @@ class Walk:
 class Step:
     """One time that a user goes through a step; a context manager."""
 
-    __slots__ = ("_answers", "_is_over", "_started_ns", "_tally", "_walk", "outer", "pausing")
+    __slots__ = ("_answers", "_is_over", "_started_ns", "_tally", "_walk", "outer", "uncounted")
 
     def __init__(self, walk: Walk, tally: Tally | None) -> None:
         """Without a `tally` nothing is measured."""
@@ -112,7 +154,7 @@ class Step:
         self._answers = Answers()
         self._started_ns = 0
         self._is_over = False
-        self.pausing = Pausing()
+        self.uncounted = Uncounted()
         self.outer: Step | None = None
         """The step that it is in."""
 
@@ -143,7 +185,7 @@ class Step:
     def take(self, response: httpx.Response) -> None:
         """Takes an answer to a request that was made in it."""
         if not self._is_over:
-            self._answers.take(response, self.pausing.total_ns)
+            self._answers.take(response, self.uncounted.total_ns)
 
     def _problem(self, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
         """Returns kind and example of its failure; None where it went well, and where the load ends."""
@@ -154,17 +196,19 @@ class Step:
         if (self._answers.status or 0) >= 500:
             return f"status {self._answers.status}", f"answer {self._answers.status}"
         limit_ns = self._walk.timeout_ns
-        if limit_ns is not None and ended_ns - self._started_ns - self.pausing.total_ns > limit_ns:
+        if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.total_ns > limit_ns:
             return "timeout", self._walk.too_late
         return None
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
-        answers, paused_ns = self._answers, self.pausing.total_ns
-        first_ns = ended_ns - paused_ns if answers.first_ns is None else answers.first_ns - answers.first_paused_ns
+        answers, uncounted_ns = self._answers, self.uncounted.total_ns
+        first_ns = (
+            ended_ns - uncounted_ns if answers.first_ns is None else answers.first_ns - answers.first_uncounted_ns
+        )
         # As if it had begun later, so that it still ends when it did.
-        started_ns = self._started_ns + paused_ns
+        started_ns = self._started_ns + uncounted_ns
         status, (sent, received) = answers.status or 0, answers.bytes_both_ways()
-        tally.success(started_ns, first_ns + paused_ns, ended_ns, status, sent, received)
+        tally.success(started_ns, first_ns + uncounted_ns, ended_ns, status, sent, received)
 
 
 def answered(response: httpx.Response) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
-from pytest_fileperf.drive.steps import Pausing, Step, Walk, pausing_in
+import httpx
+
+from pytest_fileperf.drive.steps import Step, Uncounted, Walk, calling_in, on_the_way_in, pausing_in
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.mix import why_no_name
 from pytest_fileperf.plan.pause import Pause, parse_pause
@@ -24,12 +27,14 @@ class Client(LoadClient):
     def __init__(self, *, number: int = 0, **options: Any) -> None:
         """`number` is that of the user among all; it makes the user's chance."""
         super().__init__(**options)
+        self._uncounted = Uncounted()
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
         """What it sends over; None where the app is in this process."""
+        if self.wire is not None:
+            self.wire.under_way = partial(on_the_way_in, self._uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
-        self._pausing = Pausing()
         self._walk = Walk()
         self._tally_of: Callable[[str], Tally] | None = None
         self._tallies: dict[str, Tally | None] = {}
@@ -50,7 +55,7 @@ class Client(LoadClient):
         chance = self._chances.get(pause)
         if chance is None:
             chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
-        with pausing_in(self._pausing):
+        with pausing_in(self._uncounted):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -66,7 +71,20 @@ class Client(LoadClient):
             self._tallies[name] = None if self._tally_of is None else self._tally_of(name)
         return Step(self._walk, self._tallies[name])
 
+    def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
+        """Builds the request as httpx does; the work counts in no figure."""
+        with self._calling():
+            return super().build_request(method, url, **arguments)
+
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Sends the request as httpx does; what counts is the time that it is on its way."""
+        with self._calling():
+            return await super().send(request, **options)
+
     @property
-    def paused_ns(self) -> int:
-        """How long it has paused since it was made, the pause that goes on among them."""
-        return self._pausing.total_ns
+    def uncounted_ns(self) -> int:
+        """How long nothing went on since it was made that counts in a figure, what goes on among it."""
+        return self._uncounted.total_ns
+
+    def _calling(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.wire is None else calling_in(self._uncounted)

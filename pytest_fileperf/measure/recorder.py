@@ -83,8 +83,8 @@ class Recorder:
         """Open loop: requests that were due since the warm-up, dropped ones too."""
         self.first_due_ns = self.last_due_ns = 0
         """Open loop: when the first and the last of them were due."""
-        self.paused_ns = 0
-        """How long journeys paused in all; that is in none of their durations."""
+        self.uncounted_ns = 0
+        """What of the time of journeys did not count, such as pauses; that is in none of their durations."""
         self.last_end_ns = 0
         """When the last request ended, well or not."""
 

@@ -26,8 +26,8 @@ class Clock(Protocol):
     """How long the requests took that were sent before any answer had come."""
     leads: Leads
     last_end_ns: int
-    paused_ns: int
-    """How long journeys paused in all."""
+    uncounted_ns: int
+    """What of the time of journeys did not count, such as pauses, in all."""
     index: int
     failed: int
     """Failed requests since the warm-up ended."""
@@ -61,7 +61,7 @@ class StepClock:
         """Before everything, so that no step is among the first requests."""
         self.first, self.leads = clock.first, clock.leads
         self.paces = clock.paces
-        self.last_end_ns = self.paused_ns = self.failed = 0
+        self.last_end_ns = self.uncounted_ns = self.failed = 0
 
     @property
     def boundary_ns(self) -> int:
@@ -215,9 +215,9 @@ class Tally:
         """Returns the tally of a step of its journeys."""
         return self._clock.step(self.name, name)
 
-    def pause(self, paused_ns: int) -> None:
-        """Takes how long a journey paused; that is in none of its durations."""
-        self._clock.paused_ns += paused_ns
+    def uncounted(self, uncounted_ns: int) -> None:
+        """Takes what of a journey's time does not count, such as pauses; that is in none of its durations."""
+        self._clock.uncounted_ns += uncounted_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
         """Takes the first event of a stream; its time counts from where the stream's latency does."""

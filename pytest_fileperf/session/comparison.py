@@ -355,7 +355,7 @@ class _Gates:
 def _median_ns(runs: Sequence[Run]) -> int:
     """Returns how long a request typically takes, pauses of a journey among it; 0 where there were none."""
     latency = Histogram.merged(round_.latency for run in runs for round_ in run.result.rounds)
-    return latency.percentile_ns(50) + sum(run.result.paused_ns for run in runs) // max(1, latency.count)
+    return latency.percentile_ns(50) + sum(run.result.uncounted_ns for run in runs) // max(1, latency.count)
 
 
 def _pair_side(runs: Sequence[Run]) -> PairSide:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from time import monotonic_ns
 
 import httpx
@@ -63,23 +63,31 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._open: set[Connection] = set()
         self.breaches: Counter[Breach] = Counter()
         """What servers did to its connections without saying so."""
+        self.under_way: Callable[[], Callable[[int], None]] | None = None
+        """Hears when a request goes on its way; what it returns hears when the answer had ended, or would not come."""
         self.unsent_bytes = 0
         """What was left to send of requests when their answers were there."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends the request and returns the response when its head has arrived."""
         self._enter_loop()
-        origin = _origin(request)
+        origin, compiled = _origin(request), compile_request(request)
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
-        await self._take_place(timeout.get("pool"))
+        ended = None if self.under_way is None else self.under_way()
         try:
-            connection = self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
+            connection = await self._connection(origin, timeout)
         except BaseException:
-            self.release_place()
+            if ended is not None:
+                ended(monotonic_ns())
             raise
-        exchange = _Exchange(self, origin, connection, timeout.get("read"))
+        exchange = _Exchange(self, origin, connection, timeout.get("read"), ended)
         try:
-            await self._send(request, connection, exchange, timeout.get("write"))
+            if compiled is None:
+                await self._send_stream(request, connection, exchange, timeout.get("write"))
+            else:
+                connection.start(compiled, exchange)
+                if connection.sending:
+                    await connection.drained(timeout.get("write"))
             head = await exchange.head()
         except BaseException:
             exchange.close()
@@ -154,6 +162,15 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise httpx.PoolTimeout(f"no free connection within {timeout_s} s") from error
         self._under_way += 1
 
+    async def _connection(self, origin: Origin, timeout: Mapping[str, float | None]) -> Connection:
+        """Returns a free connection, or a new one, once there is a place for it."""
+        await self._take_place(timeout.get("pool"))
+        try:
+            return self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
+        except BaseException:
+            self.release_place()
+            raise
+
     def _free_connection(self, origin: Origin) -> Connection | None:
         """Returns the most recently used free connection that is still good."""
         free = self._free.get(origin)
@@ -197,17 +214,6 @@ class LoadTransport(httpx.AsyncBaseTransport):
                 self._context.set_alpn_protocols(["http/1.1"])
         return self._context
 
-    async def _send(
-        self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
-    ) -> None:
-        compiled = compile_request(request)
-        if compiled is None:
-            await self._send_stream(request, connection, exchange, timeout_s)
-            return
-        connection.start(compiled, exchange)
-        if connection.sending:
-            await connection.drained(timeout_s)
-
     async def _send_stream(
         self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
     ) -> None:
@@ -238,12 +244,18 @@ class _Exchange(httpx.AsyncByteStream):
     """One request under way: hears of the answer from the connection, and is the response's stream."""
 
     def __init__(
-        self, transport: LoadTransport, origin: Origin, connection: Connection, read_timeout_s: float | None
+        self,
+        transport: LoadTransport,
+        origin: Origin,
+        connection: Connection,
+        read_timeout_s: float | None,
+        ended: Callable[[int], None] | None,
     ) -> None:
         self._transport = transport
         self._origin = origin
         self._connection: Connection | None = connection
         self._timeout_s = read_timeout_s
+        self._ended = ended
         self._head: ResponseHead | None = None
         self._blocks: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -319,6 +331,8 @@ class _Exchange(httpx.AsyncByteStream):
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            if self._ended is not None:
+                self._ended(connection.ended_ns if self._complete else monotonic_ns())
             self._transport.release(self._origin, connection)
 
     async def _wait(self) -> None:

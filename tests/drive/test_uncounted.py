@@ -1,0 +1,98 @@
+"""What of a journey's time is in its latency and in those of its steps: not what the client itself does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+
+import httpx
+import pytest
+from drive.scripted import answer
+from drive.test_run import counted, run, totals
+from drive.test_steps import latency
+
+from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.user import Client
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.plan.operation import Journey
+
+SERVER_S, CLIENT_S = 0.03, 0.1
+
+
+class Working(httpx.Auth):
+    """Keeps the client busy before each request is sent, and after its answer came."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        time.sleep(CLIENT_S)
+        yield request
+        time.sleep(CLIENT_S)
+
+
+async def slow(number: int, writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(SERVER_S)
+    writer.write(answer(b"hello"))
+
+
+def whole(result: RunResult) -> Histogram:
+    return Histogram.merged(round_.latency for round_ in result.rounds)
+
+
+async def visit(client: Client) -> None:
+    async with client.step("login"):
+        await client.get("/", auth=Working())
+        async with client.stream("GET", "/", auth=Working()) as response:
+            await response.aread()
+
+
+async def side_by_side(client: Client) -> None:
+    async with client.step("login"):
+        await asyncio.gather(client.get("/"), client.get("/", auth=Working()))
+
+
+async def own_work(client: Client) -> None:
+    async with client.step("login"):
+        await client.get("/")
+        time.sleep(CLIENT_S)  # noqa: ASYNC251 - work, not waiting
+
+
+def test_what_the_client_does_is_in_no_latency() -> None:
+    result = run(slow, Journey(name="visit", function=visit), counted(2))
+    assert totals(result) == (2, {})
+    assert result.uncounted_ns >= 2 * 4 * CLIENT_S * 1e9
+    for seen in (whole(result), latency(result, "login")):
+        assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < 4 * CLIENT_S * 1e9
+    assert all(round_.ttfb.max_ns <= round_.latency.max_ns for round_ in result.rounds)
+
+
+def test_what_it_does_while_a_request_is_on_its_way_is_in_the_latency() -> None:
+    result = run(slow, Journey(name="side_by_side", function=side_by_side), counted(2))
+    assert totals(result) == (2, {})
+    for seen in (whole(result), latency(result, "login")):
+        assert seen.min_ns >= CLIENT_S * 0.98e9
+
+
+def test_what_the_code_of_the_journey_does_is_in_the_latency() -> None:
+    result = run(slow, Journey(name="own_work", function=own_work), counted(2))
+    for seen in (whole(result), latency(result, "login")):
+        assert seen.min_ns >= (SERVER_S + CLIENT_S) * 0.98e9
+
+
+@pytest.mark.parametrize("fails", ["connect", "read", "cancelled"])
+def test_a_request_that_fails_is_on_its_way_no_longer(fails: str) -> None:
+    async def refusing(number: int, writer: asyncio.StreamWriter) -> None:
+        if fails == "cancelled":
+            await asyncio.sleep(10)
+        writer.close()
+
+    async def broken(client: Client) -> None:
+        with pytest.raises((httpx.TransportError, TimeoutError)):
+            async with asyncio.timeout(0.05):
+                await client.get("http://127.0.0.1:1/" if fails == "connect" else "/")
+        async with client.step("after"):
+            with pytest.raises(httpx.UnsupportedProtocol):
+                await client.get("ftp://127.0.0.1/", auth=Working())
+
+    result = run(refusing, Journey(name="broken", function=broken), counted(1))
+    assert totals(result) == (1, {})
+    assert result.uncounted_ns >= CLIENT_S * 0.98e9
