@@ -43,6 +43,7 @@ class ReplaySlot:
         "_excerpt",
         "_expect",
         "_good_head",
+        "_is_good",
         "_load",
         "_opening",
         "_request",
@@ -71,6 +72,8 @@ class ReplaySlot:
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
+        self._is_good = False
+        """Whether the head of this answer says that the whole of it is as good as an earlier one."""
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
         self._seen_body = False
@@ -124,7 +127,9 @@ class ReplaySlot:
     def on_head(self, head: ResponseHead) -> bool:
         """Takes the head; asks for the body where it must be hashed or shown."""
         if head is self._good_head:
+            self._is_good = head.body >= 0 and not self._request.is_head
             return False
+        self._is_good = False
         self._excerpt.clear()
         if self._digest is not None:
             self._digest = hashlib.sha256()
@@ -150,7 +155,7 @@ class ReplaySlot:
         assert connection is not None
         self._used_ns = connection.ended_ns
         problem = None
-        if not repeated:
+        if not (repeated or self._is_good):
             digest = "" if self._digest is None else self._digest.hexdigest()
             problem = problem_of(self._expect, connection.status, connection.body_bytes, digest)
         too_late = connection.ended_ns - connection.started_ns > self._load.timeout_ns
@@ -222,4 +227,4 @@ class VaryingSlot(ReplaySlot):
             if aim.expect is not self._expect:
                 self._expect, self._good_head = aim.expect, None
                 self._digest = hashlib.sha256() if aim.expect.sha256 else None
-        super().start(due_ns)
+        ReplaySlot.start(self, due_ns)

@@ -86,14 +86,9 @@ class Connection:
         self._head: ResponseHead | None = None
         self._heads = HeadReader(scratch.heads)
         self._chunks: ChunkedReader | None = None
-        self._left = 0
+        self._left = self._body = 0
         self._discard = True
-        self._body = 0
-        self._method_is_head = False
-        self._last = False
-        self._streaming = False
-        self._paused = False
-        self.closed = False
+        self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
         self.started_ns = 0
         """When the first byte of the current request was written; this and the next two on the monotonic clock."""
         self.first_byte_ns = 0
@@ -251,8 +246,20 @@ class Connection:
         if not self.first_byte_ns:
             self.first_byte_ns = self.ended_ns
         found = self._heads.feed(self._scratch.buffer, received)
-        if found is not None:
-            self._begin_body(*found)
+        if found is None:
+            return
+        head, rest = found
+        if head.body != len(rest) or self._method_is_head:
+            self._begin_body(head, rest)
+            return
+        # What was read is all of the answer, as of most short ones.
+        exchange = self._exchange
+        assert exchange is not None
+        self._head = head
+        self._body = self.body_bytes = head.body
+        if exchange.on_head(head) and rest:
+            exchange.on_body(rest)
+        self._end()
 
     def _begin_body(self, head: ResponseHead, rest: memoryview) -> None:
         self._head = head
@@ -260,16 +267,11 @@ class Connection:
         self._discard = not self._exchange.on_head(head)
         length = 0 if self._method_is_head else head.body
         self._body = length
-        if length >= 0:
-            self._chunks = None
-            self._left = length
-            if length == 0:
-                self._end(leftover=len(rest))
-            elif rest:
-                self._take_body(rest)
-            return
+        self._left = max(0, length)
         self._chunks = ChunkedReader() if length == CHUNKED else None
-        if rest:
+        if length == 0:
+            self._end(leftover=len(rest))
+        elif rest:
             self._take_body(rest)
 
     def _take_body(self, data: memoryview) -> None:
@@ -321,7 +323,8 @@ class Connection:
         assert exchange is not None
         assert head is not None
         self._exchange = None
-        self.resume()
+        if self._paused:
+            self.resume()
         if self._sender.unfinished:
             self.unsent_bytes = self._sender.unsent_bytes
         if self._streaming or self.unsent_bytes:
