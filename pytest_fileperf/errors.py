@@ -29,6 +29,7 @@ A class builds its message from facts: what happened, where, and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -56,7 +57,15 @@ __all__ = (
     "ServerStartError",
     "SetupError",
     "log_block",
+    "log_line",
 )
+
+_LONGEST_LINE = 500
+"""Characters of a line of a log that are shown."""
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|disk is full|\bENOSPC\b", re.IGNORECASE)
+"""How programs say that there is no more room, as Python, SQLite and Node do."""
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""What a program writes to colour its output, or to move the cursor."""
 
 
 class FilePerfError(Exception):
@@ -207,7 +216,18 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns the lines as an indented block for the end of a message; empty for none."""
+    """Returns the lines as an indented block for the end of a message; empty for none.
+
+    Before it a sentence says that a disk is full, where one of the lines does.
+    """
     if not lines:
         return ""
-    return "\nlast lines of its log:\n" + "\n".join(f"  | {line}" for line in lines)
+    full = "\na disk that it writes to is full, as its log says: make room there" * any(map(_FULL.search, lines))
+    return f"{full}\nlast lines of its log:\n" + "\n".join(f"  | {log_line(line)}" for line in lines)
+
+
+def log_line(line: str) -> str:
+    """Returns the line as it is shown: cut where it is long, without what colours, moves or turns text around it."""
+    text = _ANSI.sub("", line).expandtabs()
+    cut = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import stat
 import sys
 import tempfile
@@ -20,10 +21,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ("MAKE_ROOM", "locked", "put_text", "write_text")
+__all__ = ("MAKE_ROOM", "full_disk", "locked", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
+_LEAST_FREE_BYTES = 64 << 10
+"""Less is no room: programs write in larger pieces."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a file system that has no more room, for anybody or for this user."""
 _READER_S = 10.0
@@ -54,6 +57,16 @@ def put_text(path: Path, text: str) -> None:
         if not stat.S_ISREG(there.st_mode):
             return _write_through(path, data, waits=stat.S_ISFIFO(there.st_mode))
     return _replace(Path(os.path.realpath(path)), data)
+
+
+def full_disk() -> str:
+    """Returns a sentence about a disk without room, of the temporary directory or the working directory; or nothing."""
+    for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "make room there")):
+        with suppress(OSError):
+            free_bytes = shutil.disk_usage(place).free
+            if free_bytes < _LEAST_FREE_BYTES:
+                return f"the disk of {place} is full, {free_bytes:,} bytes are left: {advice}"
+    return ""
 
 
 def write_text(path: Path, text: str) -> None:

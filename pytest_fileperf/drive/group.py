@@ -159,6 +159,8 @@ class _Together:
         while self._waited_for:
             with suppress(queue.Empty):
                 self._read(*self._messages.get(timeout=CHECK_S))
+            for generator in self._generators.values():
+                generator.shorten_log()
             self._check()
             self._give_up(patience_s, deadline)
         if not self._results:

@@ -19,11 +19,12 @@ from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write
 from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.errors import GeneratorError, log_block
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
+from pytest_fileperf.serve.log_file import LogFile
 from pytest_fileperf.serve.tracers import tracer_in, untraced
 from pytest_fileperf.units import exit_text
 
@@ -34,7 +35,6 @@ CHECK_S = 0.25
 _GRACE_S = 30.0
 """A generator is ended when it says nothing for this long after the end of its run and every time limit."""
 _END_S = 5.0
-_LOG_LINES = 30
 
 
 def longest_s(plan: LoadPlan | Alternation) -> float:
@@ -60,7 +60,7 @@ class Generator:
         self._process: subprocess.Popen[bytes] | None = None
         self._mailbox = _Mailbox(put=lambda _: None)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._log: IO[bytes] | None = None
+        self._log: LogFile | None = None
 
     @property
     def pid(self) -> int | None:
@@ -142,9 +142,7 @@ class Generator:
                 process.kill()
                 process.wait()
             process.stdout.close()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        self._log = None
         if self._directory is not None:
             self._directory.cleanup()
             self._directory = None
@@ -156,20 +154,22 @@ class Generator:
         self.close()
         try:
             self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
-            self._log = (Path(self._directory.name) / "generator.log").open("w+b")
+            self._log = LogFile(Path(self._directory.name) / "generator.log")
+            output = self._log.open()
         except OSError as error:
             raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
         env = _environment(coverage=self._coverage)
         self.tracer = tracer_in(env)
-        process = subprocess.Popen(
-            # -P: the directory that the tests run in may hold modules named as those of the standard library.
-            [sys.executable, "-P", "-m", "pytest_fileperf.drive.generator"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=env,
-            start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
-        )
+        with output:
+            process = subprocess.Popen(
+                # -P: the directory that the tests run in may hold modules named as those of the standard library.
+                [sys.executable, "-P", "-m", "pytest_fileperf.drive.generator"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=env,
+                start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
+            )
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
@@ -195,6 +195,8 @@ class Generator:
                         f"the load generator did not end within {patience_s:.0f} s{self.log_tail()}"
                     ) from None
                 continue
+            finally:
+                self.shorten_log()
             if isinstance(message, RunProgress):
                 progress(message)
                 check()
@@ -217,12 +219,13 @@ class Generator:
         return "'s process is gone" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
-        """Returns the last lines of its log, each on a line of its own; empty where there are none."""
-        if self._log is None:
-            return ""
-        self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-        return "\n" + "\n".join(f"  | {line}" for line in lines) if lines else ""
+        """Returns the last lines of its log, as the end of a message; empty where there are none."""
+        return "" if self._log is None else log_block(self._log.lines())
+
+    def shorten_log(self) -> None:
+        """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
+        if self._log is not None:
+            self._log.shorten()
 
 
 def _environment(*, coverage: bool) -> dict[str, str]:

@@ -75,4 +75,5 @@ def _wait(process: ServerProcess, timeout_s: float) -> int | None:
     returncode = None
     while returncode is None and time.monotonic() < deadline_s:
         returncode = process.ended(wait_s=_POLL_S)
+        process.shorten_log()
     return returncode

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_fileperf.errors import log_line
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imported import Imported, import_in
 from pytest_fileperf.serve.job import Job, lend_package
@@ -60,7 +61,8 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         while (returncode := process.ended(wait_s=_POLL_S)) is None:
             if time.monotonic() > deadline_s:
                 return Imported(problem=f"it took longer than {timeout_s:g} s")
-        return import_in(directory) or Imported(problem=f"it {exit_text(returncode)}: {' '.join(process.log[-1:])}")
+        last = " ".join(map(log_line, process.log[-1:]))
+        return import_in(directory) or Imported(problem=f"it {exit_text(returncode)}: {last}")
     except OSError as error:
         return Imported(problem=str(error))
     finally:

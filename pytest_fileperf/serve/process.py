@@ -22,6 +22,7 @@ import psutil
 
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
 from pytest_fileperf.files import MAKE_ROOM
+from pytest_fileperf.serve.log_file import LogFile
 from pytest_fileperf.serve.process_tree import collect, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
@@ -51,8 +52,6 @@ _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
 _ENDING_S = 1.0
 """A process that has ended can be collected a moment later, and so can the supervisor above it."""
-_LOG_TAIL_BYTES = 64 << 10
-_LOG_TAIL_LINES = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +68,7 @@ class ServerProcess:
 
     def __init__(self) -> None:
         self._directory: Path | None = None
+        self._log: LogFile | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_s: float | None = None
         """When it was first asked to end. Several that are asked together wait together."""
@@ -80,7 +80,8 @@ class ServerProcess:
 
     def start(self, invocation: Invocation) -> None:
         """Starts the process and returns at once. Raises OSError."""
-        with _log_path(self.directory).open("ab") as log:
+        self._log = LogFile(self.directory / "log.txt")
+        with self._log.open() as log:
             self._process = _spawn(invocation, log.fileno())
 
     @property
@@ -98,7 +99,12 @@ class ServerProcess:
     @property
     def log(self) -> tuple[str, ...]:
         """The last lines of what it wrote to standard output and error; empty when the run directory is gone."""
-        return () if self._directory is None else _tail(_log_path(self._directory))
+        return () if self._log is None else self._log.lines()
+
+    def shorten_log(self) -> None:
+        """Keeps what it writes from filling the disk; to be called now and then while it runs."""
+        if self._log is not None:
+            self._log.shorten()
 
     def tree(self) -> tuple[psutil.Process, ...]:
         """Returns the live process tree, this process first."""
@@ -163,7 +169,8 @@ class RunningProcess(RunningServer):
         return self._process.log
 
     def _check_ended(self, *, is_ending: bool) -> None:
-        """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so."""
+        """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
+        self._process.shorten_log()
         returncode = self._process.ended(wait_s=_ENDING_S if is_ending else 0)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
@@ -251,6 +258,7 @@ class ProcessLaunch:
             if running is not None:
                 self._patience_s = spec.stop_timeout_s
                 return running
+            self._process.shorten_log()
             time.sleep(_POLL_S)
         raise ServerStartError(self._program.why_late(self._process), log=self._process.log)
 
@@ -279,20 +287,6 @@ def staged(command: Sequence[str], *, cores: frozenset[int] | None, stabilise: b
     listed = ",".join(map(str, sorted(cores))) if cores else "-"
     stage = (sys.executable, "-I", "-S", str(STAGES / "stage1.py"), listed, "FIX" if stabilise else "KEEP")
     return (*stage, *command)
-
-
-def _log_path(directory: Path) -> Path:
-    return directory / "log.txt"
-
-
-def _tail(path: Path) -> tuple[str, ...]:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _LOG_TAIL_BYTES))
-            return tuple(log.read().decode("utf-8", "replace").splitlines()[-_LOG_TAIL_LINES:])
-    except FileNotFoundError:
-        return ()
 
 
 def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:

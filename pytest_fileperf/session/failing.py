@@ -12,6 +12,7 @@ from pytest_fileperf.errors import (
     RequestsFailedError,
     log_block,
 )
+from pytest_fileperf.files import full_disk
 from pytest_fileperf.judge.verdict import Outcome, Verdict
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.report.reasons import SATURATED
@@ -83,12 +84,13 @@ def raise_for_failed_requests(
 ) -> None:
     """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
 
-    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may.
+    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may. A disk that is
+    full is named.
     """
     requests, errors = measurement.requests, measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
         head, gap, rest = failures_text(measurement.failures, requests=requests, allowed=max_error_rate).partition(
             "\n\n"
         )
-        shown_hint = f"\n{hint}" if hint else ""
-        raise RequestsFailedError(_named(head, further) + gap + rest + shown_hint + log_block(log))
+        hints = "".join(f"\n{said}" for said in (hint, full_disk()) if said)
+        raise RequestsFailedError(_named(head, further) + gap + rest + hints + log_block(log))

@@ -206,7 +206,8 @@ def test_nothing_is_kept_of_a_load_that_did_not_begin(shared: Generators, url: s
     work = Journey(name="any", function=journey, value=Deadly(), has_value=True)
     with pytest.raises(GeneratorError) as caught:
         load(shared, url, work=work)
-    lost = r"before the load began, generator \d of 3's process ended with exit code 3\n  \| no licence"
+    ended = r"before the load began, generator \d of 3's process ended with exit code 3"
+    lost = ended + r"\nlast lines of its log:\n  \| no licence"
     assert re.fullmatch(lost, str(caught.value))
     assert shared.pids == ()
 

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -116,13 +117,19 @@ def test_a_journey_of_the_test_module_travels_by_value(shared: Generator, url: s
     assert sum(r.requests for r in result.rounds) == 10
 
 
-def test_what_a_journey_prints_does_not_disturb(shared: Generator, url: str) -> None:
+def test_what_a_journey_prints_does_not_disturb_and_fills_no_disk(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     async def chatty(client: httpx.AsyncClient) -> None:
-        print("hello " * 1000)
-        sys.stdout.flush()
+        os.write(1, b"hello " * 1_000_000)
         await client.get("/")
 
-    assert sum(r.requests for r in run(shared, url, Journey(name="chatty", function=chatty)).rounds) == 10
+    with closing(Generator()) as generator:
+        assert sum(r.requests for r in run(generator, url, Journey(name="chatty", function=chatty)).rounds) == 10
+        (log,) = tmp_path.glob("fileperf-*/generator.log")
+        assert log.stat().st_size < 20_000_000  # of 60 MB
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing is pinned here")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -304,3 +307,11 @@ def test_many_kinds_are_cut_short() -> None:
 def test_as_many_failures_as_allowed_do_not_fail(requests: int, failed: int, allowed: float) -> None:
     failures = (replace(TIMEOUTS, count=failed),) if failed else ()
     assert error_of(lambda: raise_for_failed_requests(run_of(requests, *failures), allowed)) is None
+
+
+def test_a_disk_without_room_is_named_also_where_no_log_could_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "full" not in failed_message(run_of(0, TIMEOUTS))
+    full = SimpleNamespace(free=512)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: full)
+    said = f"the disk of {tempfile.gettempdir()} is full, 512 bytes are left: make room in the temporary directory, or"
+    assert failed_message(run_of(0, TIMEOUTS)).splitlines()[-1].startswith(said)

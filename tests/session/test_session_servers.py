@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,17 +66,31 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     assert 0 <= measurement.busy.server < 1
 
 
-def test_the_servers_log_says_why_it_answered_500(tmp_path: Path) -> None:
-    (tmp_path / "broken_app.py").write_text(
-        "async def app(scope, receive, send):\n    raise KeyError('which column')\n", encoding="utf-8"
-    )
-    settings = Settings(
-        app="broken_app:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0, gate=("rps",)
-    )
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        Session(SessionOptions(baselines=tmp_path), Rig()) as session,
-    ):
-        patch.syspath_prepend(tmp_path)
-        with pytest.raises(RequestsFailedError, match=r"(?s)status 500.*last lines of its log:.*which column"):
+_FLOODING = """
+import os
+from pathlib import Path
+
+async def app(scope, receive, send):
+    os.write(1, b"x" * (4 << 20) + b"\\n")
+    Path("/dev/full").write_text("an upload")
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_the_servers_log_says_why_it_answered_500_and_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flooding_app.py").write_text(_FLOODING, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = Settings(app="flooding_app:app", boots=1, connections=1, requests=8, gate=("rps",))
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+        with pytest.raises(RequestsFailedError) as raised:
             session.measure(GET, settings, TEST)
+        (log,) = tmp_path.glob("fileperf-*/log.txt")
+        assert log.stat().st_size < 20 << 20  # of 32 MiB
+
+    said = str(raised.value)
+    assert "a disk that it writes to is full, as its log says: make room there" in said
+    assert "[Errno 28] No space left on device" in said.partition("last lines of its log:")[2]
+    assert len(said) < 40_000

@@ -1,0 +1,81 @@
+"""The log of a process does not grow without end, and its last lines are there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_fileperf.errors import ServerDiedError
+from pytest_fileperf.serve import log_file
+from pytest_fileperf.serve.log_file import LogFile
+
+LIMIT = 100_000
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogFile:
+    monkeypatch.setattr(log_file, "LONGEST_BYTES", LIMIT)
+    return LogFile(tmp_path / "log.txt")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows lets no file be shortened that others write to")
+def test_a_long_log_is_emptied_and_its_last_lines_stay(log: LogFile, tmp_path: Path) -> None:
+    with log.open() as writer:
+        for number in range(20):
+            writer.write(b"%d %s\n" % (number, b"x" * 10_000))
+        writer.flush()
+        log.shorten()
+        assert (tmp_path / "log.txt").stat().st_size == 0
+        assert log.lines()[-1].startswith("19 ")
+
+        writer.write(b"after it\n")
+        writer.flush()
+        log.shorten()
+        assert (tmp_path / "log.txt").read_bytes() == b"after it\n"
+        assert [line[:8] for line in log.lines()[-2:]] == ["19 " + "x" * 5, "after it"]
+
+
+def test_a_short_log_stays_as_it_is(log: LogFile, tmp_path: Path) -> None:
+    assert log.lines() == ()
+    log.shorten()
+    with log.open() as writer:
+        writer.write(b"one\ntwo\n")
+    log.shorten()
+    assert (tmp_path / "log.txt").read_bytes() == b"one\ntwo\n"
+    assert log.lines() == ("one", "two")
+
+
+def test_only_the_end_is_read(log: LogFile) -> None:
+    with log.open() as writer:
+        writer.write(b"\n".join(b"%d" % number for number in range(1000)))
+    assert log.lines() == tuple(map(str, range(960, 1000)))
+
+
+def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:
+    log = ["\x1b[31mred\x1b[0m", "turned \u202e round\x07\x9b2J", "a\ttab", "x" * 10_000]
+    shown = str(ServerDiedError("it ended", log=log)).splitlines()
+    assert shown[:5] == [
+        "it ended",
+        "last lines of its log:",
+        "  | red",
+        "  | turned \N{REPLACEMENT CHARACTER} round" + 2 * "\N{REPLACEMENT CHARACTER}" + "2J",
+        "  | a       tab",
+    ]
+    assert shown[5] == f"  | {'x' * 499}…"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 28] No space left on device: 'a'",
+        "sqlite3.OperationalError: database or disk is full",
+        "Error: ENOSPC: no space left on device, write",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_that_a_log_tells_of_is_named(line: str) -> None:
+    said = "a disk that it writes to is full, as its log says: make room there"
+    assert str(ServerDiedError("it ended", log=["Traceback", line])).splitlines()[1] == said
+    assert said not in str(ServerDiedError("it ended", log=["Traceback", "OSError: [Errno 5] Input/output error"]))
