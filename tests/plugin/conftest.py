@@ -11,6 +11,10 @@ from apps import SOURCE
 from plugin.projects import TESTS
 from versions.repositories import Repo
 
+from pytest_fileperf.session.planning import Pace
+from pytest_fileperf.session.rig import Rig
+
+MS = 1_000_000
 APP = f"""{SOURCE}
 import os
 
@@ -44,6 +48,15 @@ for _name in (
 ):
     importlib.import_module(_name)  # pytester forgets what a run imports, and numpy cannot be imported twice
 
+PACE = Pace(
+    first_pair_ns=300 * MS,
+    pair_ns=600 * MS,
+    warmup_ns=50 * MS,
+    probe_ns=50 * MS,
+    limiting_ns=200 * MS,
+    profile_ns=600 * MS,
+)
+"""Of comparisons: what tests make slower takes many times as long, and shows in few turns."""
 OTHERS = ("asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly", "timeout", "xdist")
 
 Run = Callable[..., pytest.RunResult]
@@ -82,6 +95,7 @@ def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in this process."""
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setitem(Rig.__init__.__kwdefaults__, "pace", PACE)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
         return pytester.runpytest_inprocess(*_arguments(arguments, plugins))

@@ -48,7 +48,7 @@ def refused(result: pytest.RunResult) -> str:
 def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
     repo.write("test_it.py", MIX.format(gate="rps"))
     repo.commit()
-    make_slower(repo, 0.1, "/second")
+    make_slower(repo, 0.05, "/second")
     head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
 
     result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT, UNTIL_IT_SHOWS)
