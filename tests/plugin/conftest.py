@@ -95,7 +95,7 @@ def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in this process."""
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setitem(Rig.__init__.__kwdefaults__, "pace", PACE)
+    monkeypatch.setattr(Rig.__init__, "__kwdefaults__", {**(Rig.__init__.__kwdefaults__ or {}), "pace": PACE})
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
         return pytester.runpytest_inprocess(*_arguments(arguments, plugins))
