@@ -33,6 +33,7 @@ from typing import cast
 from gate import read
 from scipy.special import chdtri
 
+from pytest_fileperf import scratch
 from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
 from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -40,7 +41,7 @@ from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.external import UrlLaunch
-from pytest_fileperf.serve.process import STAGES
+from pytest_fileperf.serve.process import supervised
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
 from pytest_fileperf.session.loading import Loader, Run
@@ -175,10 +176,11 @@ def booted(app: str, name: str, number: int, core: int) -> Iterator[str]:
         env |= stabilising_env(number)
     program = ("-c", NUMBERED) if variant.numbered else ("-m", "uvicorn")
     serve = (*program, app, f"--port={port}", "--log-level=warning", "--no-access-log")
-    stage = (sys.executable, "-I", "-S", str(STAGES / "stage1.py"), str(core), "FIX" if variant.addresses else "KEEP")
     with ExitStack() as stack:
+        directory = scratch.make("boot")
+        stack.callback(scratch.remove, directory)
         process = subprocess.Popen(
-            [*stage, sys.executable, "-P", *serve],
+            supervised((sys.executable, "-P", *serve), directory, cores=frozenset({core}), stabilise=variant.addresses),
             env=env,
             preexec_fn=forbid_huge_pages if variant.no_huge_pages else None,
             start_new_session=True,

@@ -1,4 +1,4 @@
-"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes. Locks for processes."""
+"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ import os
 import select
 import shutil
 import stat
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.scratch import beside
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
-__all__ = ("MAKE_ROOM", "full_disk", "locked", "put_text", "write_text")
+__all__ = ("MAKE_ROOM", "full_disk", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
@@ -32,9 +26,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READER_S = 10.0
 """So long a pipe may be without a reader, or its reader may read nothing."""
 _PAUSE_S = 0.002
-"""Between two tries to open a pipe, or to lock: short, so that who waits gets its turn beside one who stores a lot."""
-_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
-"""Errors of a lock that somebody else has. With others the file system has no locks."""
+"""Between two tries to open a pipe."""
 _STREAMS = (1, 2)
 """Standard output and standard error of this process."""
 
@@ -78,40 +70,11 @@ def write_text(path: Path, text: str) -> None:
         raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
 
 
-@contextmanager
-def locked(path: Path, *, within_s: float) -> Iterator[None]:
-    """Holds the lock of this file, which is made and stays, against other processes and threads.
-
-    The system gives it back when a process ends, however it does. Where the file system has no locks there is none.
-    Raises TimeoutError where somebody else holds it for longer than this, and OSError where the file cannot be made.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        until_s = time.monotonic() + within_s
-        while not _is_taken(file.fileno()):
-            if time.monotonic() > until_s:
-                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {within_s:g} s")
-            time.sleep(_PAUSE_S)
-        yield
-
-
-def _is_taken(descriptor: int) -> bool:
-    """Takes the lock, which ends when the file is closed; returns False where somebody else has it."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in _HELD
-    return True
-
-
 def _replace(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A directory of our own, as mkstemp's file would be readable for its owner alone; open() honours the umask.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fileperf-") as temporary:
-        fresh = Path(temporary) / "new"
+    with beside(path.parent) as temporary:
+        fresh = temporary / "new"
         with fresh.open("wb") as stream:
             stream.write(data)
             stream.flush()

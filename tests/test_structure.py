@@ -25,6 +25,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 STAGES = (
     "errors",
+    "supervisor",
+    "locks",
+    "scratch",
     "files",
     "units",
     "plan",

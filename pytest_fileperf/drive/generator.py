@@ -1,4 +1,4 @@
-"""The generator process, `python -m pytest_fileperf.drive.generator`: makes run after run until its input ends.
+"""The generator process, `python -m pytest_fileperf.drive`: makes run after run until its input ends.
 
 It has a process of its own so that its CPU time is its own, and so that nothing in the test process can delay it.
 """
@@ -44,6 +44,7 @@ def main() -> None:
     """Reads jobs from standard input and writes answers to standard output, until the input ends."""
     commands, answers = _take_pipes()
     jobs: queue.SimpleQueue[object] = queue.SimpleQueue()
+    write_message(answers, os.getpid())
     setup = read_message(commands)
     assert isinstance(setup, Setup)
     threading.Thread(target=_read_all, args=(commands, jobs, setup.scratch), daemon=True).start()
@@ -141,7 +142,3 @@ def _allow_files(connections: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise FileLimitError(connections=connections, limit=hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ import os
 import queue
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO
 
+from pytest_fileperf import scratch
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
 from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
@@ -25,6 +25,7 @@ from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.log_file import LogFile
+from pytest_fileperf.serve.process_tree import kill_group
 from pytest_fileperf.serve.tracers import tracer_in, untraced
 from pytest_fileperf.units import exit_text
 
@@ -47,6 +48,8 @@ class _Mailbox:
     """Takes the messages of one process."""
 
     put: Callable[[object], None]
+    pid: int | None = None
+    """The process; None until it has said so."""
 
 
 class Generator:
@@ -58,14 +61,15 @@ class Generator:
         self.tracer = ""
         """What traces it, such as `coverage`; empty for nothing."""
         self._process: subprocess.Popen[bytes] | None = None
+        """The generator, or the supervisor above it."""
         self._mailbox = _Mailbox(put=lambda _: None)
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
         self._log: LogFile | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id; None while it is not running."""
-        return None if self._process is None or self._process.poll() is not None else self._process.pid
+        return None if self._process is None or self._process.poll() is not None else self._mailbox.pid
 
     def run(
         self,
@@ -127,7 +131,7 @@ class Generator:
     def kill(self) -> None:
         """Ends it at once, whatever it does or does not do; the next run starts a new one."""
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
             self._process.wait()  # until then it would be taken for one that runs
 
     def close(self) -> None:
@@ -139,12 +143,12 @@ class Generator:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill(process)
                 process.wait()
             process.stdout.close()
         self._log = None
         if self._directory is not None:
-            self._directory.cleanup()
+            scratch.remove(self._directory)
             self._directory = None
 
     def _start(self) -> None:
@@ -153,8 +157,8 @@ class Generator:
             return
         self.close()
         try:
-            self._directory = tempfile.TemporaryDirectory(prefix="fileperf-", ignore_cleanup_errors=True)
-            self._log = LogFile(Path(self._directory.name) / "generator.log")
+            self._directory = scratch.make("generator")
+            self._log = LogFile(self._directory / "generator.log")
             output = self._log.open()
         except OSError as error:
             raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
@@ -163,7 +167,7 @@ class Generator:
         with output:
             process = subprocess.Popen(
                 # -P: the directory that the tests run in may hold modules named as those of the standard library.
-                [sys.executable, "-P", "-m", "pytest_fileperf.drive.generator"],
+                [sys.executable, "-P", "-m", "pytest_fileperf.drive", *scratch.supervising(self._directory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -173,7 +177,7 @@ class Generator:
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
-        self.send(Setup(path=tuple(sys.path), scratch=self._directory.name))
+        self.send(Setup(path=tuple(sys.path), scratch=str(self._directory)))
 
     def _await_answer(
         self,
@@ -228,6 +232,11 @@ class Generator:
             self._log.shorten()
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    kill_group(process.pid)
+    process.kill()
+
+
 def _environment(*, coverage: bool) -> dict[str, str]:
     """Returns the environment of the generator: this one, with this package importable, and untraced as servers are."""
     root = str(Path(__file__).parents[2])
@@ -240,5 +249,8 @@ def _listen(stdout: IO[bytes] | None, mailbox: _Mailbox) -> None:
     assert stdout is not None
     with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
         while (message := read_message(stdout)) is not None:
-            mailbox.put(message)
+            if isinstance(message, int):
+                mailbox.pid = message
+            else:
+                mailbox.put(message)
     mailbox.put(None)

@@ -34,12 +34,13 @@ from glob import escape
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.files import locked, put_text
+from pytest_fileperf.files import put_text
 from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.layout import laid_out
 from pytest_fileperf.judge.sealed import SALT, new_salt, of_earlier_schema, sealed
 from pytest_fileperf.judge.stored import mapping_in, text_in, whole_in
+from pytest_fileperf.locks import locked
 
 __all__ = ("LOCAL", "SCHEMA", "BaselineStore", "Entry", "Found", "keep_local")
 

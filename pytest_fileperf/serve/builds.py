@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from pytest_fileperf.errors import ServerStartError
-from pytest_fileperf.serve.command_invocation import supervised
+from pytest_fileperf.serve.command_invocation import invoked
 from pytest_fileperf.serve.names import has_names
 from pytest_fileperf.serve.process import ServerProcess, base_env
 from pytest_fileperf.serve.spec import Command
@@ -56,7 +56,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
         whole = code_tree.env(base_env(spec), given=given)
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
-        process.start(supervised(words, spec, run_directory=directory, env=env, code_tree=code_tree))
+        process.start(invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree))
         returncode = _wait(process, timeout_s)
         if returncode is None:
             return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=process.log)

@@ -16,7 +16,7 @@ import psutil
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.plan.hidden import digest
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command_invocation import code_places, require_difference, require_posix, supervised
+from pytest_fileperf.serve.command_invocation import code_places, invoked, require_difference, require_posix
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.names import env_filled, filled
 from pytest_fileperf.serve.process import (
@@ -83,7 +83,7 @@ class CommandProgram:
         self.builds.ensure(self.spec, self.code_tree)
         env = self._filled_env()
         require_difference(self.spec, env=env, code_tree=self.code_tree)
-        return supervised(
+        return invoked(
             [filled(word, boot=self.serial, port=self.port) for word in self.spec.command],
             self.spec,
             run_directory=run_directory,
@@ -160,17 +160,11 @@ class RunningCommand(RunningProcess):
         self._spec = spec
         self._port = port
         self.workers = spec.workers
-        self._program = next(iter(self.processes), None)
         self._workers: tuple[psutil.Process, ...] = ()
         self.url = f"http://{_HOST}:{port}"
         self.title = server_title(spec)
         held = [stabilised_in(pid) for pid in self.worker_pids]
         self.stabilised = tuple(name for name in STABILISERS if held and all(name in names for names in held))
-
-    @property
-    def processes(self) -> tuple[psutil.Process, ...]:
-        """The live processes of the program, without our supervisor above it."""
-        return tuple(process for process in self._process.tree() if process.pid != self._process.pid)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
@@ -190,7 +184,7 @@ class RunningCommand(RunningProcess):
 
     def check(self) -> None:
         """Raises ServerDiedError when the program has ended."""
-        self._check_ended(is_ending=self._program is None or not is_alive(self._program))
+        self._check_ended()
 
     def _find_workers(self) -> tuple[psutil.Process, ...]:
         tree = self.processes

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.names import PYTHON
-from pytest_fileperf.serve.process import STAGES, Invocation, staged
+from pytest_fileperf.serve.process import Invocation, supervised
 from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("code_places", "require_difference", "require_posix", "supervised")
+__all__ = ("code_places", "invoked", "require_difference", "require_posix")
 
 
 def require_posix() -> None:
@@ -26,7 +25,7 @@ def require_posix() -> None:
         )
 
 
-def supervised(
+def invoked(
     words: Sequence[str],
     spec: Command,
     *,
@@ -44,8 +43,7 @@ def supervised(
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = _working_directory(spec, code_tree)
     program = _find_program(words[0], directory, env.get("PATH"))
-    supervisor = (sys.executable, "-I", "-S", str(STAGES / "stage2_command.py"), str(run_directory))
-    command = staged((*supervisor, program, *words), cores=cores, stabilise=stabilise)
+    command = supervised(words, run_directory, program=program, cores=cores, stabilise=stabilise)
     return Invocation(command=command, env=env, cwd=directory)
 
 

@@ -9,7 +9,7 @@ from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.orphan_guard import follow_starter
+from pytest_fileperf.serve.orphan_guard import follow_supervisor
 from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
 
 __all__ = ("Application", "serve")
@@ -67,12 +67,8 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         super().__init__(age, ppid, sockets, app, *others)
 
     def init_process(self) -> None:
-        """Begins the life of the worker's process.
-
-        Each worker inherits the arbiter's standard input and guards against orphans. The arbiter has no guard of its
-        own: a thread does not go with `fork`, and a worker's guard ends the whole process group, the arbiter too.
-        """
-        follow_starter(self.app.start.run_directory, grace_s=ORPHAN_GRACE_S)
+        """Begins the life of the worker's process."""
+        follow_supervisor(grace_s=ORPHAN_GRACE_S)
         super().init_process()
 
     async def _serve(self) -> None:

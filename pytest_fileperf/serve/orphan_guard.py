@@ -1,7 +1,6 @@
-"""Ends a server process when the process that started it is gone, whatever ended that: a guard against orphans.
+"""Ends a server process from within when the process that started it is gone, where no supervisor does that outside.
 
 Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
-(Linux's PDEATHSIG is no help: it fires when the *thread* that started the child ends.)
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pytest_fileperf.supervisor import die_with_parent
+
 __all__ = ("follow_starter", "follow_supervisor")
 
 
 def follow_starter(run_directory: Path, *, grace_s: float) -> None:
-    """Ends this process group when standard input ends, and gives this process an empty one instead.
+    """Ends this process when standard input ends, and gives it an empty one instead: on Windows only.
 
-    It removes the run directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is killed.
+    It removes the run directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is ended.
     """
+    if os.name == "posix":
+        return
     pipe = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -36,7 +39,12 @@ def follow_starter(run_directory: Path, *, grace_s: float) -> None:
 
 
 def follow_supervisor(*, grace_s: float) -> None:
-    """Ends this process group when the supervisor that spawned it is gone; does nothing where there is none."""
+    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor.
+
+    Where the system does not do that, as Linux does, a thread ends the process group.
+    """
+    if die_with_parent():
+        return
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         _end_after(supervisor.join, grace_s)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,11 @@ from typing import Protocol
 
 import psutil
 
+from pytest_fileperf import scratch, supervisor
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.serve.log_file import LogFile
-from pytest_fileperf.serve.process_tree import collect, kill_all, kill_group, process_tree
+from pytest_fileperf.serve.process_tree import collect, is_alive, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
@@ -40,11 +40,12 @@ __all__ = (
     "ServerProcess",
     "base_env",
     "ended_early",
-    "staged",
+    "supervised",
 )
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
+_IS_SUPERVISED = os.name == "posix"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _STARTS_TRIED = 5
 _POLL_S = 0.01
@@ -64,7 +65,7 @@ class Invocation:
 
 
 class ServerProcess:
-    """A process with a run directory, a log, and an orphan guard on its standard input. Whoever starts it stops it."""
+    """A process with a run directory and a log, below a supervisor on POSIX. Whoever starts it stops it."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -75,7 +76,7 @@ class ServerProcess:
 
     def make_directory(self) -> Path:
         """Makes the run directory, where this process and the server's leave messages. Raises OSError."""
-        self._directory = Path(tempfile.mkdtemp(prefix="fileperf-"))
+        self._directory = scratch.make("server")
         return self._directory
 
     def start(self, invocation: Invocation) -> None:
@@ -92,11 +93,6 @@ class ServerProcess:
         return self._directory
 
     @property
-    def pid(self) -> int | None:
-        """The process id; None before the start."""
-        return None if self._process is None else self._process.pid
-
-    @property
     def log(self) -> tuple[str, ...]:
         """The last lines of what it wrote to standard output and error; empty when the run directory is gone."""
         return () if self._log is None else self._log.lines()
@@ -107,8 +103,11 @@ class ServerProcess:
             self._log.shorten()
 
     def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the live process tree, this process first."""
-        return () if self._process is None else process_tree(self._process.pid)
+        """Returns the live process tree, the program first: without our supervisor above it."""
+        if self._process is None:
+            return ()
+        top = self._process.pid
+        return tuple(one for one in process_tree(top) if not (_IS_SUPERVISED and one.pid == top))
 
     def ended(self, *, wait_s: float = 0) -> int | None:
         """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
@@ -134,7 +133,7 @@ class ServerProcess:
             if self._process is not None:
                 _close_input(self._process)
             if self._directory is not None:
-                shutil.rmtree(self._directory, ignore_errors=True)
+                scratch.remove(self._directory)
 
     def _end(self, process: subprocess.Popen[bytes], patience_s: float) -> None:
         tree = process_tree(process.pid)
@@ -157,6 +156,7 @@ class RunningProcess(RunningServer):
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
+        self._program = next(iter(self.processes), None)
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
@@ -168,9 +168,10 @@ class RunningProcess(RunningServer):
         """The last lines of what it wrote to standard output and error."""
         return self._process.log
 
-    def _check_ended(self, *, is_ending: bool) -> None:
+    def _check_ended(self) -> None:
         """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
         self._process.shorten_log()
+        is_ending = self._program is None or not is_alive(self._program)
         returncode = self._process.ended(wait_s=_ENDING_S if is_ending else 0)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
@@ -280,19 +281,32 @@ def base_env(spec: ProcessSpec, *, boot: int | None = None, coverage: bool = Fal
     return env | stabilising | dict(spec.env)
 
 
-def staged(command: Sequence[str], *, cores: frozenset[int] | None, stabilise: bool) -> tuple[str, ...]:
-    """Returns the command behind the stage that keeps it to its cores, fixes addresses and raises the file limit."""
-    if os.name != "posix":
+def supervised(
+    command: Sequence[str],
+    directory: Path,
+    *,
+    program: str | None = None,
+    cores: frozenset[int] | None = None,
+    stabilise: bool = False,
+) -> tuple[str, ...]:
+    """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
+
+    The directory is one that `scratch` has made; all others of this process are removed with it.
+    The command keeps to its cores, at fixed addresses where it is stabilised, and may open more files than usual. Its
+    first word is only its name where there is a path of the program. Windows has no supervisors.
+    """
+    if not _IS_SUPERVISED:
         return tuple(command)
     listed = ",".join(map(str, sorted(cores))) if cores else "-"
-    stage = (sys.executable, "-I", "-S", str(STAGES / "stage1.py"), listed, "FIX" if stabilise else "KEEP")
-    return (*stage, *command)
+    addresses = "FIX" if stabilise else "KEEP"
+    above = (sys.executable, "-I", "-S", supervisor.__file__, *scratch.supervising(directory), listed, addresses)
+    return (*above, program or command[0], *command)
 
 
 def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:
     """Starts it in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
 
-    Its standard input ends when this process does: the orphan guard waits for that.
+    Its standard input ends when this process does: on Windows the orphan guard waits for that.
     """
     if sys.platform == "win32":
         flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False

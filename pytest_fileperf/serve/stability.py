@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_fileperf.serve.stage1 import ADDR_NO_RANDOMIZE
+from pytest_fileperf.supervisor import ADDR_NO_RANDOMIZE
 
 __all__ = ("STABILISERS", "hash_seed", "held_by", "move_heap", "stabilised_in", "stabilised_now", "stabilising_env")
 

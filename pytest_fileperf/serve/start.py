@@ -22,8 +22,8 @@ from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.names import fill_environment
 from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
-from pytest_fileperf.serve.stage1 import allow_profilers
 from pytest_fileperf.serve.tracers import tracer_now
+from pytest_fileperf.supervisor import allow_profilers
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
@@ -33,6 +33,7 @@ _START_FAILED = 3
 BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
 ORPHAN_GRACE_S = 5.0
+"""How long a server may take to end on Windows, where no supervisor ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from pytest_fileperf.serve.process import (
     ServerProcess,
     base_env,
     ended_early,
-    staged,
+    supervised,
 )
 from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, reports_of
@@ -78,7 +78,7 @@ class AsgiProgram:
         env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
         env = self.code_tree.env(env, given=dict(self.spec.env))
         return Invocation(
-            command=staged(command, cores=self.cores, stabilise=self.spec.stabilise),
+            command=supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),
             env=env_filled(env, dict(self.spec.env), boot=self.serial),
             cwd=self.code_tree.cwd(),
         )
@@ -172,7 +172,7 @@ class RunningWorkers(RunningProcess):
     def check(self) -> None:
         """Raises ServerDiedError when it has ended, or when a worker has (the supervisor replaces it)."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
-        self._check_ended(is_ending=ended == [self._process.pid])
+        self._check_ended()
         if ended:
             raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)
 

@@ -11,18 +11,17 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.hidden import without_queries
 from pytest_fileperf.plan.loopback import url_problem
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Against", "Checkout", "parse_against", "remove_directory")
+__all__ = ("Against", "Checkout", "parse_against")
 
 _WHERE = "--fileperf-against"
 _PYTHON = "python:"
@@ -95,7 +94,7 @@ class Checkout:
         against = self._against
         if against.repository is None or against.commit is None:
             return against.code_tree
-        self._directory = Path(tempfile.mkdtemp(prefix="fileperf-base-")).resolve()
+        self._directory = scratch.make("base")
         tree = self._directory / against.repository.top.name  # some code cares what its directory is called
         try:
             empty = against.repository.copy(against.commit, tree, index=self._directory / ".index")
@@ -111,7 +110,7 @@ class Checkout:
     def close(self) -> None:
         """Removes the files. Can be repeated."""
         if self._directory is not None:
-            remove_directory(self._directory)
+            scratch.remove(self._directory)
             self._directory = None
 
 
@@ -250,16 +249,3 @@ def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, i
         raise PlanError(f"{python} did not say within {patience_s:g} s which Python it is") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
-
-
-def remove_directory(directory: Path) -> None:
-    """Removes a directory with everything in it, also what is read-only."""
-    for parent, directories, files in os.walk(directory):
-        for path in (
-            Path(parent),
-            *(Path(parent, name) for name in (*directories, *(files if os.name == "nt" else ()))),
-        ):
-            if not path.is_symlink():
-                with suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)

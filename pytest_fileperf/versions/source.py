@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.checkout import Against, Checkout, remove_directory
+from pytest_fileperf.versions.checkout import Against, Checkout
 from pytest_fileperf.versions.ignored import changed_since, share
 from pytest_fileperf.versions.lookup import candidates, is_whole, tree_of
 from pytest_fileperf.versions.needed import needed_among
@@ -264,10 +264,10 @@ class Source:
                 "give the baselines a directory of their own (`fileperf_baselines`)"
             )
         try:
-            directory = Path(tempfile.mkdtemp(prefix="fileperf-source-")).resolve()
+            directory = scratch.make("source")
         except OSError as error:
             return f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
-        self._open.callback(remove_directory, directory)
+        self._open.callback(scratch.remove, directory)
         top = repository.top.resolve()
         outputs = (path for path in self._outputs if not self._rootdir.resolve().is_relative_to(self._resolved(path)))
         return Snapshots(

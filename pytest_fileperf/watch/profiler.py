@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +23,9 @@ from typing import Self
 
 import psutil
 
-from pytest_fileperf.serve.process import staged
+from pytest_fileperf import scratch
+from pytest_fileperf.serve.process import supervised
+from pytest_fileperf.serve.process_tree import kill_group
 
 __all__ = (
     "MOST_PAUSED_THREADS",
@@ -161,7 +162,7 @@ class Profiler:
         elif os.getpid() in self._pids:
             reason = "the app runs in the test process, together with the load"
         else:
-            self._directory = directory = Path(tempfile.mkdtemp(prefix="fileperf-"))
+            self._directory = directory = scratch.make("profile")
             self._spies = tuple(_Spy(pid, directory, self._spy) for pid in self._pids)
             for spy in self._spies:
                 spy.start(self._command(self._spy.program, spy))
@@ -175,7 +176,8 @@ class Profiler:
         how = ("--rate", str(self._rate_hz), "--duration", str(duration_s))
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
         options = (*how, *(() if spy.pauses else ("--nonblocking",)), *form)
-        return staged((program, "record", "--pid", str(spy.pid), *options), cores=self._cores, stabilise=False)
+        assert self._directory is not None
+        return supervised((program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores)
 
     def _end(self) -> None:
         """Ends every py-spy and removes its files. Can be repeated."""
@@ -184,7 +186,7 @@ class Profiler:
         for spy in self._spies:
             spy.end()
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            scratch.remove(self._directory)
 
 
 class _Spy:
@@ -253,6 +255,7 @@ class _Spy:
         try:
             self._process.wait(self._limits.let_go_s if os.name == "posix" else 0.0)
         except subprocess.TimeoutExpired:
+            kill_group(self._process.pid)
             self._process.kill()
             self._process.wait()
             let_run(self.pid)

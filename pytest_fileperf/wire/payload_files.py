@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.plan.payload import Payload, gone
@@ -48,7 +51,8 @@ class PayloadFiles:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._parent = directory
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
+        self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
@@ -69,9 +73,8 @@ class PayloadFiles:
         for fd in {piece.fd for piece in pieces if isinstance(piece, FileSegment)}:
             os.close(fd)
         self._segments.clear()
-        if self._directory is not None:
-            self._directory.cleanup()
-            self._directory = None
+        self._remove()
+        self._directory = None
 
     def _without_end(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         """Returns what all of the unique payloads made of one have in common."""
@@ -102,8 +105,12 @@ class PayloadFiles:
 
     def _written(self, content: Payload) -> Path:
         if self._directory is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="fileperf-payload-", dir=self._parent)
-        path = Path(self._directory.name) / f"{len(self._segments)}.bin"
+            if self._parent is None:
+                self._directory = scratch.make("payloads")
+            else:
+                self._directory = Path(tempfile.mkdtemp(prefix="payloads-", dir=self._parent))
+            self._remove = weakref.finalize(self, scratch.remove, self._directory)
+        path = self._directory / f"{len(self._segments)}.bin"
         with path.open("wb") as file:
             for block in content.blocks():
                 file.write(block)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_what_a_journey_prints_does_not_disturb_and_fills_no_disk(
 
     with closing(Generator()) as generator:
         assert sum(r.requests for r in run(generator, url, Journey(name="chatty", function=chatty)).rounds) == 10
-        (log,) = tmp_path.glob("fileperf-*/generator.log")
+        (log,) = tmp_path.glob("fileperf-*/*/generator.log")
         assert log.stat().st_size < 20_000_000  # of 60 MB
 
 
@@ -245,21 +246,31 @@ def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("holds", [False, True], ids=["running", "holding Python's lock"])
+def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(
+    holds: bool, url: str, tmp_path: Path
+) -> None:
+    work = "Journey(name='hold', function=hold)" if holds else "Operation(method='GET', url='/')"
     script = f"""
-import os, signal
+import os, re, signal, threading, time
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.operation import Journey, Operation
 import psutil
+async def hold(client):
+    re.match("(a+)+$", "a" * 40 + "b")
 generator = Generator()
 plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
-def tell(progress):
-    print(psutil.Process().children()[0].pid, flush=True)
+def kill():
+    while generator.pid is None:
+        time.sleep(0.01)
+    time.sleep({1.5 if holds else 0.3})
+    print(generator.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-generator.run((Operation(method="GET", url="/"),), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
-              progress=tell, check=lambda: None)
+threading.Thread(target=kill).start()
+generator.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
+              progress=repr, check=lambda: None)
 """
     ran = subprocess.run(
         [sys.executable, "-c", script],
@@ -273,6 +284,9 @@ generator.run((Operation(method="GET", url="/"),), plan, (Target(boot=0, url={ur
     if psutil.pid_exists(orphan):
         with suppress(psutil.NoSuchProcess):
             psutil.Process(orphan).wait(10)
+    deadline = time.monotonic() + 5  # its supervisor removes the files
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
     assert not psutil.pid_exists(orphan)
     assert list(tmp_path.iterdir()) == []

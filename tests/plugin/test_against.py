@@ -206,7 +206,7 @@ def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -
 
     def has_begun() -> bool:
         if moment == "as soon as there are files":
-            return any((tmp_path / "temporary").glob("fileperf-base-*"))
+            return any((tmp_path / "temporary").glob("fileperf-*/base-*"))
         started = [child for child in family.children(recursive=True) if _is_generator(child)]
         return bool(started) and len(family.children(recursive=True)) > 2
 
@@ -227,5 +227,5 @@ def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -
 
 def _is_generator(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return "pytest_fileperf.drive.generator" in process.cmdline()
+        return "pytest_fileperf.drive" in process.cmdline()
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import ModuleType
@@ -42,14 +43,31 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
+def _detach() -> None:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp("sleep", ("sleep", "60"))
+        os._exit(0)
+    os.wait()
+
+
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """Answers with facts about its process; `/die` ends it without a word, `/compute` computes before."""
+    """Answers with facts about its process.
+
+    `/die` ends it without a word, `/compute` computes before, `/hold` holds Python's lock for ever, and `/detach`
+    leaves a process behind that is none of its children.
+    """
     if scope["type"] == "lifespan":
         return await _lifespan(receive, send)
     if scope["path"] == "/die":
         os.kill(os.getpid(), signal.SIGKILL)
     if scope["path"] == "/compute":
         sum(range(500_000))
+    if scope["path"] == "/hold":
+        re.match(r"(a+)+$", "a" * 40 + "b")
+    if scope["path"] == "/detach":
+        _detach()
     body = json.dumps(_facts()).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import httpx
 import psutil
 import pytest
 from serve.processes import linux, remaining_after
@@ -29,11 +31,13 @@ from contextlib import ExitStack, closing
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.pool import ServerPool
+urls = []
 with ExitStack() as pools:
     for spec, app in pickle.loads({servers!r}):
         server = pools.enter_context(closing(ServerPool())).any_boot(spec, app_spec(app), None)
         print(*server.pids, flush=True)
-    print("up", flush=True)
+        urls.append(server.url)
+    print("up", *urls, flush=True)
     time.sleep(60)
 """
 
@@ -45,6 +49,7 @@ class Run:
     starter: subprocess.Popen[str]
     servers: list[list[int]]
     """The processes of each, the first of them on top."""
+    urls: list[str]
 
     @property
     def pids(self) -> list[int]:
@@ -58,9 +63,9 @@ def starting(*servers: tuple[ServerSpec, str]) -> str:
 
 def starter_lines(stdout: IO[str]) -> Iterator[str]:
     for line in stdout:
-        if line == "up\n":
-            return
         yield line
+        if line.startswith("up"):
+            return
     pytest.fail("the program that starts servers has ended")
 
 
@@ -77,8 +82,8 @@ def running(scratch: Path, *specs: ServerSpec, app: str = "serve.apps:app") -> I
     ) as starter:
         assert starter.stdout is not None
         try:
-            lines = list(starter_lines(starter.stdout))
-            yield Run(starter, [[int(pid) for pid in line.split()] for line in lines])
+            *lines, urls = list(starter_lines(starter.stdout))
+            yield Run(starter, [[int(pid) for pid in line.split()] for line in lines], urls.split()[1:])
         finally:
             starter.kill()
 
@@ -90,7 +95,8 @@ def command(*arguments: str) -> Command:
 def test_a_killed_test_run_leaves_nothing_behind(tmp_path: Path) -> None:
     specs = (Uvicorn(), Uvicorn(workers=2), Gunicorn(workers=2), command("--workers=2"))
     with running(tmp_path, *specs) as run:
-        assert len(list(tmp_path.iterdir())) == len(specs)
+        (own,) = tmp_path.iterdir()
+        assert len(list(own.glob("server-*"))) == len(specs)
         run.starter.kill()
         assert remaining_after(5, run.pids) == []
         assert remaining_directories(tmp_path) == []
@@ -101,6 +107,34 @@ def test_a_killed_test_run_leaves_nothing_behind_that_ignores_the_request_to_end
         run.starter.kill()
         assert remaining_after(15, run.pids) == []
         assert remaining_directories(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
+def test_a_killed_test_run_leaves_nothing_behind_that_holds_python_s_lock(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with running(tmp_path, Uvicorn(), Uvicorn(workers=2), Gunicorn(workers=2)) as run:
+        used = [cpu_s(pids) for pids in run.servers]
+        with ExitStack() as requests:
+            for url in run.urls:
+                for _ in range(4):  # so that most workers get one
+                    requests.enter_context(asking(url, "/hold"))
+            wait_until(lambda: all(cpu_s(pids) > 0.5 + before for pids, before in zip(run.servers, used, strict=True)))
+            pids = [one.pid for one in psutil.Process(run.starter.pid).children(recursive=True)]
+            run.starter.send_signal(number)
+            assert remaining_after(5, pids) == []
+        assert remaining_directories(tmp_path) == []
+
+
+@linux
+def test_a_killed_test_run_leaves_nothing_behind_that_an_app_has_detached(tmp_path: Path) -> None:
+    with running(tmp_path, Uvicorn(), Uvicorn(workers=2), Gunicorn()) as run:
+        for url in run.urls:
+            httpx.get(url + "/detach", trust_env=False)
+        known = [one.pid for one in psutil.Process(run.starter.pid).children(recursive=True)]
+        assert len(known) == len(run.pids) + 2 * len(run.urls)  # our supervisors, and what is detached
+        run.starter.kill()
+        assert remaining_after(5, known) == []
 
 
 @linux
@@ -148,7 +182,7 @@ def test_a_run_interrupted_while_a_server_starts_leaves_nothing_behind(spec: Ser
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)}
     ) as starter:
-        while len(pids := [int(path.suffix[1:]) for path in tmp_path.glob("*/started.*")]) < 2:
+        while len(pids := [int(path.suffix[1:]) for path in tmp_path.glob("*/*/started.*")]) < 2:
             assert starter.poll() is None
         starter.send_signal(signal.SIGINT)
         starter.wait(10)
@@ -179,3 +213,28 @@ def remaining_directories(scratch: Path) -> list[Path]:
     while (left := list(scratch.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
+
+
+@contextmanager
+def asking(url: str, path: str) -> Iterator[None]:
+    """Sends a request, and waits for no answer."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        yield
+
+
+def cpu_s(pids: list[int]) -> float:
+    """Returns the CPU time that those of these processes have used that live: uvicorn replaces workers that hang."""
+    used_s = 0.0
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            used_s += sum(psutil.Process(pid).cpu_times()[:2])
+    return used_s
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

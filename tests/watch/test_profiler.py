@@ -167,7 +167,9 @@ def test_a_process_that_ends_while_it_is_sampled() -> None:
 def test_it_keeps_to_its_cores() -> None:
     core = min(os.sched_getaffinity(0))
     with busy() as pid, Profiler([pid], seconds=5, cores=frozenset({core})):
-        spied = [process for process in psutil.Process().children() if process.name().startswith("py-spy")]
+        spied = [
+            process for process in psutil.Process().children(recursive=True) if process.name().startswith("py-spy")
+        ]
         assert [process.cpu_affinity() for process in spied] == [[core]]
 
 

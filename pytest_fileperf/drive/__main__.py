@@ -1,0 +1,14 @@
+"""Starts a generator, `python -m pytest_fileperf.drive OWNER DIRECTORY`, below a supervisor that is forked off first.
+
+Nothing else is imported before that, so that the supervisor is small. The arguments are those of `supervisor`.
+"""
+
+import sys
+
+from pytest_fileperf.supervisor import supervise
+
+if __name__ == "__main__":
+    supervise(int(sys.argv[1]), sys.argv[2])
+    from pytest_fileperf.drive.generator import main
+
+    main()

@@ -1,0 +1,165 @@
+"""Directories that a test run needs for a while: marked as ours, and removed by the next run where this one is killed.
+
+    TMPDIR/fileperf-2x9a/         one for each test process that needs any
+        .pytest-fileperf          the mark, whose lock this process holds
+        server-k31b/  base-p0qe/  one for each use
+
+A supervisor removes the whole when the test process is gone. Where none is there for it, or it was stopped, the next
+run does: where nobody holds the lock, nobody is left who needs the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pytest_fileperf import supervisor
+from pytest_fileperf.locks import is_held, take
+
+__all__ = ("beside", "make", "remove", "remove_directory", "supervising")
+
+_PREFIX = "fileperf-"
+_BESIDE = ".fileperf-"
+_CONTENT = b"pytest-fileperf made this directory, and removes it\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """A marked directory that this process holds."""
+
+    path: Path
+    mark: IO[bytes]
+    """Open, and locked."""
+
+
+_tops: dict[tuple[int, str], _Top] = {}
+"""That of this process, for each TMPDIR: a fork has one of its own."""
+_guard = threading.Lock()
+
+
+def make(use: str) -> Path:
+    """Returns a new directory whose name begins with its use, for whoever asks to `remove`. Raises OSError."""
+    temporary = tempfile.gettempdir()
+    key = (os.getpid(), temporary)
+    with _guard:
+        top = _tops.get(key)
+        if top is not None and not top.path.exists():
+            top.mark.close()
+            top = None
+        if top is None:
+            _sweep(Path(temporary).resolve(), _PREFIX)
+            top = _tops[key] = _marked(Path(temporary).resolve(), _PREFIX)
+        return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
+
+
+def remove(directory: Path) -> None:
+    """Removes a directory that `make` has made, and what is around it with the last one. Can be repeated."""
+    remove_directory(directory)
+    with _guard:
+        for key, top in list(_tops.items()):
+            if key[0] == os.getpid() and top.path == directory.parent and _is_empty(top.path):
+                del _tops[key]
+                _discard(top)
+
+
+def supervising(directory: Path) -> tuple[str, str]:
+    """Returns the first arguments of a supervisor: this process, and what is to be removed when that is gone.
+
+    That is the marked directory around one that `make` has made.
+    """
+    assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
+    return str(os.getpid()), str(directory.parent)
+
+
+@contextmanager
+def beside(parent: Path) -> Iterator[Path]:
+    """Gives a new directory in this one, on the same file system, for the length of the block. Raises OSError."""
+    _sweep(parent, _BESIDE)
+    top = _marked(parent, _BESIDE)
+    try:
+        yield top.path
+    finally:
+        _discard(top)
+
+
+def remove_directory(directory: Path) -> None:
+    """Removes a directory with everything in it, also what is read-only."""
+    for parent, directories, files in os.walk(directory):
+        for path in (
+            Path(parent),
+            *(Path(parent, name) for name in (*directories, *(files if os.name == "nt" else ()))),
+        ):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _marked(parent: Path, prefix: str) -> _Top:
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        mark = (path / supervisor.MARK).open("xb")
+        take(mark.fileno())
+        mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
+        mark.flush()
+    except OSError:
+        remove_directory(path)
+        raise
+    return _Top(path, mark)
+
+
+def _discard(top: _Top) -> None:
+    top.mark.close()  # Windows does not remove a file that is open
+    remove_directory(top.path)
+
+
+def _is_empty(top: Path) -> bool:
+    try:
+        return os.listdir(top) == [supervisor.MARK]  # noqa: PTH208 # names
+    except OSError:
+        return True
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    """Removes what killed runs of this user have left there. What cannot be removed is no error."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                with suppress(OSError):
+                    _remove_left_over(Path(entry.path), entry.stat(follow_symlinks=False))
+
+
+def _remove_left_over(path: Path, about: os.stat_result) -> None:
+    if hasattr(os, "getuid") and about.st_uid != os.getuid():
+        return
+    with (path / supervisor.MARK).open("r+b") as mark:
+        if mark.read() != _CONTENT or is_held(mark.fileno()):
+            return
+    if not _resume_supervisors(path):
+        remove_directory(path)
+
+
+def _resume_supervisors(path: Path) -> bool:
+    """Lets supervisors go on that were stopped, which then end all below them; returns whether there are any.
+
+    They are known by the directory among their arguments.
+    """
+    if os.name != "posix":
+        return False
+    import psutil
+
+    found = False
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if {supervisor.__file__, str(path)} <= set(process.cmdline()):
+                os.killpg(os.getpgid(process.pid), signal.SIGCONT)
+                found = True
+    return found

@@ -1,0 +1,286 @@
+"""Runs a program below a process that does not let it outlive the test run: servers, generators, builds, profilers.
+
+Run as a script by `python -I -S`, on POSIX only: `supervisor.py OWNER DIRECTORY CORES KEEP|FIX PROGRAM NAME ARGUMENT…`,
+where OWNER is the process of the test run, DIRECTORY is removed when that is gone, CORES is a list like `0,2` or `-`,
+FIX switches address randomisation off, and NAME is what the program is told as its own name.
+
+    test run ── supervisor ── program ── whatever it starts
+
+The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It ends all that is below it when the program
+ends or the test run is gone. On Linux that is also what was detached, and what holds Python's lock or is stopped: no
+thread within the program could do that. What a container forbids is left out; a server reports what it really has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ("ADDR_NO_RANDOMIZE", "MARK", "allow_profilers", "die_with_parent", "main", "supervise")
+
+ADDR_NO_RANDOMIZE = 0x0040000
+"""From <sys/personality.h>."""
+MARK = ".pytest-fileperf"
+"""The file that marks a directory as ours."""
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = 2**64 - 1
+"""From <sys/prctl.h>."""
+_SIGKILL = 9
+OPEN_FILES = 65_536
+"""Connections and files that a server may need at once. The usual soft limit of 1,024 is there for `select`."""
+_STANDARD_INPUT = 0
+_GRACE_S = 3.0
+"""How long a program may take to end when the test run is gone."""
+_KILLED_S = 5.0
+_POLL_S = 0.05
+_LOOK_MS: int | None = 250
+"""How often it looks whether the test run is there, where the system does not tell."""
+_CANNOT_EXECUTE = 126
+"""What shells use."""
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the program below this process, which ends as it does; does not return."""
+    owner, directory, cores, addresses, program, *words = arguments
+    supervise(int(owner), directory)
+    try:
+        if cores != "-":
+            _keep_to(cores)
+        if addresses == "FIX":
+            _fix_addresses()
+        _allow_files()
+        allow_profilers()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
+        os.execv(program, words)  # noqa: S606 # becoming that program is the point
+    except OSError as error:
+        sys.stderr.write(f"cannot execute {program}: {error.strerror}\n")
+        sys.stderr.flush()
+    os._exit(_CANNOT_EXECUTE)
+
+
+def supervise(owner: int, directory: str) -> None:
+    """Forks: this process becomes the supervisor, and never returns; the call returns in its child.
+
+    It needs to be called before any thread is started. It does nothing on Windows.
+    """
+    if os.name != "posix":
+        return
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what the program leaves behind becomes our child, and not init's
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _begin(supervisor)
+        return
+    try:
+        _supervise(child, owner, directory)
+    finally:  # whatever happened, there must not be two of the program
+        os._exit(1)
+
+
+def die_with_parent() -> bool:
+    """Has the system kill this process when the thread that started it ends; returns whether it can, as Linux does.
+
+    So it is only for a child of a process whose main thread starts it, and stays.
+    """
+    return _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
+
+def _fix_addresses() -> None:
+    """Switches address randomisation off for what this process executes next, where that is allowed."""
+    try:
+        import ctypes
+
+        personality = ctypes.CDLL(None, use_errno=True).personality
+    except (ImportError, OSError, AttributeError):
+        return
+    personality.argtypes = [ctypes.c_ulong]
+    current = personality(0xFFFFFFFF)
+    if current != -1:
+        personality(current | ADDR_NO_RANDOMIZE)
+
+
+def allow_profilers() -> None:
+    """Lets a profiler of the same user read this process, where the system leaves that choice to it.
+
+    Yama's ptrace_scope=1 allows it to parents only, and a profiler is not the server's parent. It survives exec, and
+    does not reach children: each worker has to call this.
+    """
+    _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
+
+
+def _allow_files() -> None:
+    """Raises the limit of open files as far as allowed: servers drop connections above it silently."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError) as error:  # macOS has a lower one of its own
+        sys.stderr.write(f"cannot open more than {soft} files: {error}\n")
+
+
+def _keep_to(cores: str) -> None:
+    try:
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    except OSError as error:
+        sys.stderr.write(f"cannot keep to cores {cores}: {error}\n")
+
+
+def _begin(supervisor: int) -> None:
+    """Begins the life of the child: it dies with its supervisor, and has the usual signals."""
+    import signal
+
+    die_with_parent()  # the supervisor has one thread only
+    if os.getppid() != supervisor:
+        os._exit(_CANNOT_EXECUTE)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _supervise(child: int, owner: int, directory: str) -> None:
+    import signal
+
+    ended = _wait(child, owner)
+    if ended is None:
+        _end(child)
+    _kill_children()
+    if ended is not None:
+        _end_like(ended)
+    _remove(directory)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _remove(directory: str) -> None:
+    """Removes a marked directory; the mark goes last, as what stays without it would stay for ever."""
+    import pathlib
+    import shutil
+
+    mark = pathlib.Path(directory, MARK)
+    try:
+        if not mark.exists():
+            return
+        for path in mark.parent.iterdir():
+            if path != mark:
+                shutil.rmtree(path, ignore_errors=True)
+        if list(mark.parent.iterdir()) == [mark]:
+            shutil.rmtree(directory, ignore_errors=True)
+    except OSError:  # another supervisor removes it too
+        return
+
+
+def _wait(child: int, owner: int) -> int | None:
+    """Returns the wait status of the program once it has ended; None when the test run is gone before."""
+    import select
+    import signal
+
+    wakeup = _wake_on(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    poller = select.poll()
+    poller.register(wakeup, select.POLLIN)
+    pause_ms = _LOOK_MS
+    if hasattr(os, "pidfd_open"):  # Linux tells when a process ends
+        try:
+            poller.register(os.pidfd_open(owner), select.POLLIN)
+            pause_ms = None
+        except OSError:
+            pass
+    while True:
+        ended = _collect(child)
+        if ended is not None:
+            return ended
+        if os.getppid() != owner:
+            return None
+        if any(descriptor == wakeup for descriptor, _ in poller.poll(pause_ms)):
+            for number in set(os.read(wakeup, 1024)) - {signal.SIGCHLD}:
+                _send(child, number)
+
+
+def _wake_on(*signals: int) -> int:
+    """Returns a pipe from which the number of each of these signals can be read."""
+    import signal
+
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    return woken
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError as error:  # it may run as another user
+        sys.stderr.write(f"cannot send signal {number} to process {pid}: {error.strerror}\n")
+
+
+def _collect(child: int) -> int | None:
+    """Returns the wait status of the program, or None; also collects other children that have ended."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid in (0, child):
+                return status if pid else None
+    except ChildProcessError:
+        return None
+
+
+def _end(child: int) -> None:
+    import signal
+    import time
+
+    _send(child, signal.SIGTERM)
+    deadline_s = time.monotonic() + _GRACE_S
+    while _collect(child) is None and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+
+
+def _kill_children() -> None:
+    """Kills every process below this one, on Linux: when one ends, its children become ours."""
+    import time
+
+    deadline_s = time.monotonic() + _KILLED_S
+    while (children := _children()) and time.monotonic() < deadline_s:
+        for child in children:
+            _send(child, _SIGKILL)
+        _collect(0)
+        time.sleep(_POLL_S / 10)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 # pathlib is slow
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _end_like(status: int) -> None:
+    if os.WIFSIGNALED(status):
+        import resource
+        import signal
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _prctl(option: int, value: int) -> bool:
+    """Calls Linux's prctl; returns whether it did as told, which it does not on other systems."""
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError, TypeError):
+        return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,134 @@
+"""Directories that are needed for a while: nothing of them stays, also where their run was killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_fileperf import scratch, supervisor
+from pytest_fileperf.files import put_text
+
+pytestmark = pytest.mark.once
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from pytest_fileperf import scratch
+(scratch.make("base") / "app.py").write_text("x")
+with scratch.beside(Path({beside!r})) as directory:
+    (directory / "new").write_text("x")
+    os.kill(os.getpid(), signal.{signal})
+"""
+HOLDING = """
+import time
+from pytest_fileperf import scratch
+print(scratch.make("base"), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    return directory
+
+
+def test_directories_have_one_around_them_which_goes_with_the_last(temporary: Path) -> None:
+    first, second = scratch.make("server"), scratch.make("base")
+    assert first.parent == second.parent
+    assert list(temporary.iterdir()) == [first.parent]
+    assert first.name.startswith("server-")
+    (first / "read-only").mkdir(mode=0o500)
+    scratch.remove(first)
+    assert second.exists()
+    assert not first.exists()
+    scratch.remove(second)
+    scratch.remove(second)
+    assert list(temporary.iterdir()) == []
+
+
+def test_one_whose_surroundings_somebody_has_removed_is_made_anew(temporary: Path) -> None:
+    shutil.rmtree(scratch.make("base").parent)
+    again = scratch.make("base")
+    assert again.exists()
+    scratch.remove(again)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_the_next_run_removes_what_a_killed_one_has_left(name: str, temporary: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "baselines"
+    beside.mkdir()
+    code = KILLED.format(beside=str(beside), signal=name)
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=False, timeout=30)
+    assert done.returncode == -getattr(signal, name)
+    (left,) = temporary.iterdir()
+    assert [path.name[:10] for path in beside.iterdir()] == [".fileperf-"]
+    put_text(beside / "of-the-next.json", "{}")
+    assert [path.name for path in beside.iterdir()] == ["of-the-next.json"]
+    scratch.remove(scratch.make("base"))
+    assert not left.exists()
+
+
+def test_a_directory_that_only_has_such_a_name_stays(temporary: Path) -> None:
+    for name, content in (("fileperf-mine", None), ("fileperf-base-mine", b""), ("fileperf-other", b"of another")):
+        (temporary / name).mkdir()
+        if content is not None:
+            (temporary / name / supervisor.MARK).write_bytes(content)
+    scratch.remove(scratch.make("base"))
+    assert len(list(temporary.iterdir())) == 3
+
+
+def test_the_directory_of_a_run_that_lives_stays(temporary: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", HOLDING], env=env, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            its = Path(other.stdout.readline().strip())
+            own = scratch.make("base")
+            assert its.exists()
+            assert own.parent != its.parent
+            scratch.remove(own)
+        finally:
+            other.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_the_next_run_ends_a_server_that_was_stopped_with_its_supervisor(temporary: Path) -> None:
+    code = """
+import subprocess, sys, time
+from pytest_fileperf import scratch
+from pytest_fileperf.serve.process import supervised
+subprocess.Popen(supervised(("/bin/sleep", "60"), scratch.make("server")), start_new_session=True)
+time.sleep(60)
+"""
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", code], env=env) as owner:
+        try:
+            while not (below := psutil.Process(owner.pid).children(recursive=True))[1:] or below[1].name() != "sleep":
+                time.sleep(0.02)
+            os.killpg(below[0].pid, signal.SIGSTOP)
+        finally:
+            owner.kill()
+    (left,) = temporary.iterdir()
+    time.sleep(0.3)
+    assert [process.status() for process in below] == [psutil.STATUS_STOPPED] * 2
+    scratch.remove(scratch.make("server"))
+    _, alive = psutil.wait_procs(below, timeout=5)
+    assert alive == []
+    deadline = time.monotonic() + 5
+    while left.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left.exists()
