@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+import sys
 
 __all__ = (
     "exit_text",
@@ -43,6 +44,10 @@ _SIZE_UNITS_BYTES = {
     "GB": 1000**3,
     "GiB": 1 << 30,
 }
+_LONGEST_NS = 3_600_000_000_000_000_000
+"""A million hours: in 63 bits, as is every instant that is so far away."""
+_LARGEST_BYTES = (1 << 63) - 1
+"""No file can be larger."""
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*")
 
 
@@ -54,38 +59,46 @@ def _split(text: str) -> tuple[float, str] | None:
 def parse_duration_ns(value: str | float) -> int:
     """Returns nanoseconds for `"80ms"`, `"10s"`, `"2m"` or a number of seconds.
 
-    Raises ValueError for anything else, and for negative or infinite numbers.
+    Raises ValueError for anything else, for negative or infinite numbers, and for more than a million hours.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= value < math.inf:
             raise ValueError(f"{value!r} is not a duration: it must be finite and not negative")
-        return round(value * 1_000_000_000)
-    parts = _split(value) if isinstance(value, str) else None
-    if parts is None or parts[1] not in _DURATION_UNITS_NS:
-        raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
-    return round(parts[0] * _DURATION_UNITS_NS[parts[1]])
+        duration_ns = value * 1_000_000_000
+    else:
+        parts = _split(value) if isinstance(value, str) else None
+        if parts is None or parts[1] not in _DURATION_UNITS_NS:
+            raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
+        duration_ns = parts[0] * _DURATION_UNITS_NS[parts[1]]
+    if duration_ns > _LONGEST_NS:
+        raise ValueError(f"{value!r} is too long: a duration has at most 1,000,000 h")
+    return round(duration_ns)
 
 
 def parse_size_bytes(value: str | int) -> int:
     """Returns bytes for `"256KiB"`, `"100MB"` or a whole number of bytes; raises ValueError for anything else."""
+    size_bytes: float | None = None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    parts = _split(value) if isinstance(value, str) else None
-    if parts is None or parts[1] not in _SIZE_UNITS_BYTES or not (parts[0] * _SIZE_UNITS_BYTES[parts[1]]).is_integer():
+        size_bytes = value
+    elif (parts := _split(value) if isinstance(value, str) else None) and parts[1] in _SIZE_UNITS_BYTES:
+        size_bytes = parts[0] * _SIZE_UNITS_BYTES[parts[1]]
+    if size_bytes is not None and size_bytes > _LARGEST_BYTES:
+        raise ValueError(f"{value!r} is too large: no file can have so many bytes")
+    if size_bytes is None or round(size_bytes) != size_bytes:
         raise ValueError(f'{value!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB, as in "256KiB"')
-    return round(parts[0] * _SIZE_UNITS_BYTES[parts[1]])
+    return round(size_bytes)
 
 
 def parse_share(value: str | float) -> float:
     """Returns 0.05 for `"5%"` or `0.05`; raises ValueError for anything that is not a share of 0 or more."""
+    share: float | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value) and value >= 0:
-            return float(value)
-    else:
-        parts = _split(value) if isinstance(value, str) else None
-        if parts is not None and parts[1] in ("%", ""):
-            return parts[0] / 100 if parts[1] == "%" else parts[0]
-    raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+        share = value
+    elif (parts := _split(value) if isinstance(value, str) else None) and parts[1] in ("%", ""):
+        share = parts[0] / 100 if parts[1] == "%" else parts[0]
+    if share is None or not 0 <= share <= sys.float_info.max:
+        raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+    return float(share)
 
 
 def _three_digits(number: float) -> str:

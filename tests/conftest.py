@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve.processes import Boot, busy, launch
 
@@ -26,6 +26,10 @@ pytest_plugins = ["pytester", "marking"]
 settings.register_profile("steady", deadline=None, derandomize=True)
 # tox takes it where another environment tries all of them.
 settings.register_profile("few", settings.get_profile("steady"), max_examples=20)
+# By hand: others in every run.
+settings.register_profile(
+    "many", deadline=None, database=None, max_examples=100_000, suppress_health_check=list(HealthCheck)
+)
 settings.load_profile("steady")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: some send it.

@@ -53,6 +53,12 @@ def test_a_duration_is_finite_and_not_negative(value: float) -> None:
         parse_duration_ns(value)
 
 
+@pytest.mark.parametrize("value", ["9" * 400 + "s", "1000001h", 1e300, 10**400])
+def test_a_duration_is_no_longer_than_a_clock_counts(value: str | float) -> None:
+    with pytest.raises(ValueError, match=r"is too long: a duration has at most 1,000,000 h"):
+        parse_duration_ns(value)
+
+
 @pytest.mark.parametrize(
     "text,expected_bytes",
     [
@@ -81,6 +87,12 @@ def test_what_is_not_a_whole_size_is_refused_with_an_example(value: str | int) -
         parse_size_bytes(value)
 
 
+@pytest.mark.parametrize("value", ["9" * 400, "99999999999GiB", 10**400])
+def test_a_size_is_no_larger_than_a_file_can_be(value: str | int) -> None:
+    with pytest.raises(ValueError, match=r"is too large: no file can have so many bytes"):
+        parse_size_bytes(value)
+
+
 @pytest.mark.parametrize(
     "text,expected", [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), (0.05, 0.05), (0, 0.0), (1, 1.0)]
 )
@@ -88,7 +100,7 @@ def test_shares_are_read(text: str | float, expected: float) -> None:
     assert parse_share(text) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("value", ["5 percent", "-5%", "", "%", -0.1, float("nan"), True])
+@pytest.mark.parametrize("value", ["5 percent", "-5%", "", "%", "9" * 400, -0.1, 10**400, float("nan"), True])
 def test_what_is_not_a_share_is_refused_with_an_example(value: str | float) -> None:
     with pytest.raises(ValueError, match=r"is not a share: write .* as in \"5%\""):
         parse_share(value)

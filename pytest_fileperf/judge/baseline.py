@@ -121,7 +121,7 @@ class BaselineStore:
         with self._locked():
             stored = _read(path)
             salt = (stored.salt if stored else "") or new_salt()
-            tests = stored.sealed_tests(salt) if stored else {}
+            tests = _sealed_tests(path, stored, salt) if stored else {}
             tests[key] = sealed(entry_to_json(entry, summary_of), salt)
             content = {"environment": environment.to_json(), "module": module, "salt": salt, "schema": SCHEMA}
             _write(path, {**content, "tests": dict(sorted(tests.items()))})
@@ -171,7 +171,7 @@ class BaselineStore:
                     continue
                 if kept:
                     salt = stored.salt or new_salt()
-                    kept = {key: entry for key, entry in stored.sealed_tests(salt).items() if key in kept}
+                    kept = {key: entry for key, entry in _sealed_tests(path, stored, salt).items() if key in kept}
                     _write(path, {**stored.content, "salt": salt, "schema": SCHEMA, "tests": kept})
                 else:
                     _delete(path)
@@ -208,11 +208,15 @@ class _Stored:
     salt: str
     """Empty in files of earlier schemas."""
 
-    def sealed_tests(self, salt: str) -> dict[str, object]:
-        """Returns the entries without the values that earlier schemas have."""
-        if self.salt:
-            return dict(self.tests)
-        return {key: _sealed_entry(entry, salt) for key, entry in self.tests.items()}
+
+def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
+    """Returns the entries without the values that earlier schemas have."""
+    if stored.salt:
+        return dict(stored.tests)
+    try:
+        return {key: _sealed_entry(entry, salt) for key, entry in stored.tests.items()}
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
 
 
 def _sealed_entry(entry: object, salt: str) -> object:

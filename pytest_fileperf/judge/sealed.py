@@ -50,10 +50,16 @@ def is_digest(value: object) -> bool:
 
 
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
-    """Returns an identity as schemas 1 and 2 have it, with values in clear, as it would be made now."""
+    """Returns an identity as schemas 1 and 2 have it, with values in clear, as it would be made now.
+
+    Raises ValueError where it is not as they have it.
+    """
     found = dict(identity)
     if isinstance(work := found.get("work"), dict):
-        found["work"] = _work(work)
+        try:
+            found["work"] = _work(work)
+        except (AttributeError, TypeError, ValueError) as error:  # what a value that does not fit leads to
+            raise ValueError(f"identity.work is not as an earlier version has stored it: {error}") from error
     if isinstance(server := found.get("server"), dict) and isinstance(command := server.get("command"), str):
         found["server"] = {**server, "command": digest(command)}
     return found

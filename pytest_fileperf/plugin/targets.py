@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.hidden import distinct, shown_url
+from pytest_fileperf.plan.hidden import distinct, shown_url, without_queries
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.requests import Requests
@@ -146,8 +146,8 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
-        return _One(recipe=_plain(method), url=_path(url), name=name)
-    call = request_from(method, _path(url) if isinstance(url, str) else url, given)
+        return _One(recipe=_plain(method), url=_path(url, where), name=name)
+    call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
     if call.problems or call.keys or not isinstance(call.work, Operation):
         problems = call.problems or ("keys of a load belong to requests(…), and a feed to a verb",)
         raise PlanError(*(f"{where}: {problem}" for problem in problems))
@@ -155,7 +155,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
 
 
 def _split(operation: Operation, name: str) -> _One:
-    return _One(recipe=replace(operation, url=""), url=_path(operation.url), name=name)
+    return _One(recipe=replace(operation, url=""), url=operation.url, name=name)
 
 
 def _of_httpx(request: httpx.Request, where: str) -> _One:
@@ -172,11 +172,14 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
     return _One(recipe=operation, url=request.url.raw_path.decode("ascii"))
 
 
-def _path(url: str) -> str:
+def _path(url: str, where: str) -> str:
     """Returns path and query of a URL: load goes to the server under test, whatever host a file of targets names."""
     if "://" not in url.partition("?")[0]:
         return url
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise PlanError(f"{where}: {without_queries(url)!r} is no URL: {error}") from error
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
@@ -203,34 +206,37 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
         where = f"{path}, line {number}"
         try:
             item = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"{where}: no JSON: {error}") from error
         if not isinstance(item, dict):
             raise PlanError(f"{where}: no object with method and url")
         if "header" in item:  # vegeta's name; it has a list of values for each
-            item["headers"] = [(name, value) for name, values in item.pop("header").items() for value in values]
+            given = item.pop("header")
+            if not isinstance(given, dict) or not all(isinstance(values, list) for values in given.values()):
+                raise PlanError(f"{where}: header is no object with a list of values for each name, as vegeta has it")
+            item["headers"] = [(name, value) for name, values in given.items() for value in values]
         if "body" in item:
             try:
                 item["content"] = base64.b64decode(item.pop("body"), validate=True)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise PlanError(f"{where}: body is no Base64, as vegeta has it; write a text as content") from error
         yield _one(item, where)
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
     """Yields the requests of a text: `METHOD URL`, lines of headers, and `@FILE` for the body; then an empty line."""
-    current: tuple[str, str, dict[str, object]] | None = None
+    current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()
         if stripped.startswith("#"):
             continue
         if start := _METHOD_LINE.fullmatch(stripped):
             if current is not None:
-                yield _called(*current, where)
-            current = start[1], start[2], {}
+                yield _called(*current)
+            current = start[1], start[2], {}, where
         elif not stripped:
             if current is not None:
-                yield _called(*current, where)
+                yield _called(*current)
             current = None
         elif current is not None and stripped.startswith("@"):
             current[2]["content"] = payload(path.parent / stripped[1:])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from pytest_fileperf.errors import PlanError
@@ -22,6 +22,8 @@ __all__ = ("AUTO", "KEYS", "LIMITS", "parse_count", "parse_positive_duration_ns"
 
 MOST_RATE = 1_000_000
 """Far beyond what a process can send, or count as dropped."""
+MOST = 10**12
+"""Of anything that is counted: far beyond what a load can make."""
 AUTO = "auto"
 """As many generators as it takes."""
 MOST_GENERATORS = 256
@@ -41,7 +43,7 @@ def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{value!r} is not a number of 0 or more")
     return float(value)
 
@@ -52,6 +54,8 @@ def parse_count(value: object) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{value!r} is not a whole number of 1 or more")
+    if value > MOST:
+        raise ValueError(f"{value!r} is more than there may be: at most {MOST:,}")
     return value
 
 
@@ -228,7 +232,7 @@ def _gate(value: object) -> tuple[str, ...]:
 
 
 def _unknown_metrics(names: Iterable[object]) -> tuple[str, ...]:
-    unknown = [repr(name) for name in names if name not in METRICS]
+    unknown = [repr(name) for name in names if not isinstance(name, str) or name not in METRICS]
     return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRICS)}",) if unknown else ()
 
 

@@ -474,6 +474,16 @@ def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
     assert what_to_do == "restore it from version control, or delete it and store a new one with --fileperf-update"
 
 
+def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
+    path = store.path_of(MODULE, HERE)
+    path.parent.mkdir(parents=True)
+    text = OLDEST % Histogram.of([5 * MS]).encode()
+    path.write_text(changed(text, "tests", "a", "identity", "work", "arguments", to={"headers": [None]}))
+    for act in (lambda: store.find(MODULE, "a", HERE), lambda: store.write(MODULE, "b", ENTRY, HERE)):
+        with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work is not as an earlier version"):
+            act()
+
+
 def test_a_file_that_is_not_text_is_damaged(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, HERE)
     path.write_bytes(b"\xff\xfe")

@@ -117,6 +117,11 @@ def test_what_is_no_request_gets_a_sentence(given: object, problem: str) -> None
         ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
         ('{"url": "/a"}\n[1]', "line 2: no object with method and url"),
         ('{"url": "/a", "body": "no base64!"}', "line 1: body is no Base64"),
+        ('{"url": "/a", "body": 5}', "line 1: body is no Base64"),
+        ('{"url": "/a", "header": ["X"]}', "line 1: header is no object with a list of values for each name"),
+        ('{"url": "/a", "header": {"X": 5}}', "line 1: header is no object with a list of values for each name"),
+        ('{"url": ' + "[" * 100_000, "line 1: no JSON"),
+        ("GET http://[::1/a", "line 1: 'http://[::1/a' is no URL: Invalid IPv6 URL"),
         ("GET /a\nnonsense", "line 2: it is no method with a URL, no header and no @FILE"),
     ],
 )

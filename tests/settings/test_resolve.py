@@ -179,6 +179,7 @@ def test_a_server_hides_workers_given_further_away(
     [
         ("connections", 0, "connections: 0 is not a whole number of 1 or more"),
         ("connections", True, "connections: True is not a whole number of 1 or more"),
+        ("requests", 10**13, "requests: 10000000000000 is more than there may be: at most 1,000,000,000,000"),
         ("requests", 1.5, "requests: 1.5 is not a whole number of 1 or more"),
         ("boots", "many", "boots: 'many' is not a whole number of 1 or more"),
         (
@@ -205,6 +206,7 @@ def test_a_server_hides_workers_given_further_away(
             "tolerance: p99: 'x' is not a share: write a percentage or a fraction, as in \"5%\" or 0.05",
         ),
         ("gate", "rps, p98", f"gate: unknown metric 'p98'; use {', '.join(METRICS)}"),
+        ("gate", [["rps"]], f"gate: unknown metric ['rps']; use {', '.join(METRICS)}"),
         ("gate", "", f"gate: unknown metric ''; use {', '.join(METRICS)}"),
         ("gate", True, 'gate: True is not a choice of metrics: write their names, or "none" for no gate'),
         (
