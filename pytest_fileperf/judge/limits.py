@@ -36,7 +36,8 @@ def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
 
 def _reason(metric: Metric, value: float | None, recording: Recording) -> Reason | None:
     if value is None:
-        return Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side="now")
+        why = recording.processes_changed if metric.of_processes else ""
+        return Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side="now", text=why)
     if metric.events is not None:
         kind, count, needed = ReasonKind.FEW_EVENTS, metric.events(recording), metric.least_events
     elif metric.percentile is not None:

@@ -236,7 +236,8 @@ def measurement_of(recording: Recording) -> Measurement:
     in_counted = sum(round_.requests for round_ in counted)
     client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
     server_cpu = [round_.server_cpu_ns for round_ in counted if round_.server_cpu_ns is not None]
-    server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if server_cpu and counted_seconds else None
+    is_known = bool(server_cpu and counted_seconds) and not recording.processes_changed
+    server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if is_known else None
     client_share = client_cpu / counted_seconds if counted_seconds else 0.0
     sent = sum(round_.bytes_sent for round_ in counted)
     received = sum(round_.bytes_received for round_ in counted)

@@ -56,6 +56,8 @@ class Metric:
     """How many events it is of; None where it is not of events."""
     percentile: float | None = None
     """For latency percentiles: which one."""
+    of_processes: bool = False
+    """Whether it is read from the server's processes: unknown where these changed."""
 
     @property
     def limit_key(self) -> str:
@@ -120,6 +122,8 @@ def _cpu_per_request(rounds: tuple[Round, ...]) -> float | None:
 
 
 def _peak_rss(recording: Recording) -> float | None:
+    if recording.processes_changed:
+        return None
     return max(
         (float(boot.peak_rss_bytes) for boot in recording.boots if boot.peak_rss_bytes is not None), default=None
     )
@@ -211,8 +215,9 @@ _ALL = (
         title="server CPU/request",
         unit=Unit.SECONDS,
         of_round=lambda round_: _cpu_per_request((round_,)),
-        of_run=lambda recording: _cpu_per_request(recording.counted()),
+        of_run=lambda recording: None if recording.processes_changed else _cpu_per_request(recording.counted()),
         tolerance=RATE_TOLERANCE,
+        of_processes=True,
     ),
     Metric(
         name="rss",
@@ -220,6 +225,7 @@ _ALL = (
         unit=Unit.BYTES,
         of_round=lambda _: None,
         of_run=_peak_rss,
+        of_processes=True,
     ),
     Metric(
         name="error_rate",

@@ -226,15 +226,20 @@ class Boot:
     """What the threads of each of its processes did over the rounds."""
     capacity: BootCapacity | None = None
     """Where it was searched for."""
+    processes_changed: str = ""
+    """How the server's processes changed during a run, as `1 ended, 1 began`; empty where they did not. What they used
+    is then unknown: the CPU time of those that ended is lost, and nobody reads that of the others."""
 
     def and_then(self, later: Boot) -> Boot:
         """Returns what is known of this boot after a further run on it."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
+        changed = later.processes_changed or self.processes_changed
         return replace(
             later.with_lost(self),
-            peak_rss_bytes=max(peaks, default=None),
+            peak_rss_bytes=None if changed else max(peaks, default=None),
             samples=self.samples + later.samples,
             first=Histogram.merged((self.first, later.first)),
+            processes_changed=changed,
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
@@ -277,6 +282,11 @@ class Recording:
         """Why a generator's part of the load is missing, once for each; empty where all of it is there."""
         found = (own.title + own.lost for boot in self.boots for own in boot.generators if own.lost)
         return tuple(dict.fromkeys(found))
+
+    @property
+    def processes_changed(self) -> str:
+        """How the server's processes changed during a run, in any boot; empty where they did not."""
+        return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""

@@ -35,6 +35,7 @@ __all__ = (
     "noise_texts",
     "notes",
     "other_kinds",
+    "processes_text",
     "reasons",
     "saturated_text",
     "setting",
@@ -175,6 +176,8 @@ def notes(result: Result) -> tuple[str, ...]:
     missing = [name for name in STABILISERS if name not in held]
     if held and missing:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
+    if changed := processes_text(result):
+        found.append(changed)
     if traced := traced_text(result):
         found.append(traced)
     if busy := busy_text(result):
@@ -208,6 +211,12 @@ def traced_text(result: Result) -> str:
     return (
         f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with those"
     )
+
+
+def processes_text(result: Result) -> str:
+    """Returns that the server's processes changed during the run; empty where they did not."""
+    changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
+    return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
 
 
 def busy_text(result: Result) -> str:

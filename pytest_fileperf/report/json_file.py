@@ -63,7 +63,8 @@ Series have a list a column, a list of plain values is on one line.
                       mean, http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
-                      worker_pids (those that answer)
+                      worker_pids (those that answer), processes_changed (how the server's processes changed during
+                      a run, which leaves their CPU and memory unknown; else empty)
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
                       count, mean, max (s)
         thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
@@ -260,7 +261,7 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = recording.latency_of(boot.index)
     return {
-        **named(boot, "index", "stabilised", "tracer", "worker_pids"),
+        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_changed"),
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,

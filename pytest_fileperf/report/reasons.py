@@ -50,7 +50,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " or gate a lower percentile",
     ReasonKind.NO_REQUEST: "{side} has no successful request",
     ReasonKind.WAS_ZERO: "{metric} was 0 in {side}, and a change from or to 0 has no ratio: set a limit instead",
-    ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}",
+    ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}{why}",
     ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count} requests: it takes {needed} to tell it from the maximum",
     ReasonKind.FEW_EVENTS: "{metric} of only {count} events: it takes {needed} to tell it from the maximum",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
@@ -96,6 +96,7 @@ def sentence(reason: Reason | None) -> str:
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         busy=reason.busy,
         text=reason.text,
+        why=f": processes of the server changed ({reason.text})" if reason.text else "",
         remedy=_remedy(reason),
         more_time=_more_time(reason),
     )

@@ -94,16 +94,19 @@ class Loader:
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         in_process = isinstance(server, RunningInProcess)
-        reset_peak_rss(server.pids)
+        before = server.pids
+        reset_peak_rss(before)
         with self._watch(server) as watch:
-            made = self._loaded(work, plan, index, server, cores, tell)
+            made = self._loaded(work, plan, index, server, before, cores, tell)
         (result,) = made.results
         server.check()
         pids = server.pids
+        changed = "" if in_process else _change(before, pids)
         boot = Boot(
             index=index,
             pids=pids,
-            peak_rss_bytes=peak_rss_bytes(pids),
+            peak_rss_bytes=None if changed else peak_rss_bytes(pids),
+            processes_changed=changed,
             stabilised=server.stabilised,
             tracer=self._tracer(server),
             worker_pids=server.worker_pids,
@@ -115,15 +118,16 @@ class Loader:
             first=result.first,
             thread_pools=watch.thread_pools,
         )
-        return Run(result=result, boot=boot)
+        return Run(result=_without_cpu(result) if changed else result, boot=boot)
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
-        for server in servers:
-            reset_peak_rss(server.pids)
+        before = (base.pids, now.pids)
+        for pids in before:
+            reset_peak_rss(pids)
 
         def check() -> None:
             base.check()
@@ -134,7 +138,7 @@ class Loader:
                 works,
                 plan,
                 (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
-                pids=(base.pids, now.pids),
+                pids=before,
                 cores=cores,
                 progress=tell,
                 check=check,
@@ -143,13 +147,16 @@ class Loader:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
+        after = (base.pids, now.pids)
+        changes = map(_change, before, after)
         first, second = (
             Run(
-                result=result,
+                result=_without_cpu(result) if changed else result,
                 boot=Boot(
                     index=index,
-                    pids=server.pids,
-                    peak_rss_bytes=peak_rss_bytes(server.pids),
+                    pids=pids,
+                    peak_rss_bytes=None if changed else peak_rss_bytes(pids),
+                    processes_changed=changed,
                     stabilised=server.stabilised,
                     tracer=self._tracer(server),
                     worker_pids=server.worker_pids,
@@ -157,12 +164,19 @@ class Loader:
                     first=result.first,
                 ),
             )
-            for server, result in zip(servers, made.results, strict=True)
+            for server, result, pids, changed in zip(servers, made.results, after, changes, strict=True)
         )
         return first, second
 
     def _loaded(
-        self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell
+        self,
+        work: Work,
+        plan: LoadPlan,
+        index: int,
+        server: RunningServer,
+        pids: tuple[int, ...],
+        cores: Cores,
+        tell: Tell,
     ) -> MadeLoad:
         if isinstance(server, RunningInProcess):
             target = Target(boot=index, url=server.url, transport=lambda: server.transport)
@@ -171,7 +185,7 @@ class Loader:
         target = Target(boot=index, url=server.url)
         try:
             return self._generators.run(
-                (work,), plan, (target,), pids=(server.pids,), cores=cores, progress=tell, check=server.check
+                (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check
             )
         except httpx.ConnectError as error:
             server.check()
@@ -206,6 +220,17 @@ class Loader:
             port=None if in_process else httpx.URL(server.url).port,
             generators=tuple if in_process else lambda: self._generators.pids,
         )
+
+
+def _change(before: Sequence[int], after: Sequence[int]) -> str:
+    """Returns how processes changed, as `1 ended, 1 began`; empty where they did not."""
+    counts = ((len({*before} - {*after}), "ended"), (len({*after} - {*before}), "began"))
+    return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+def _without_cpu(result: RunResult) -> RunResult:
+    """Returns what a run found, without the server's CPU time: processes that ended took theirs with them."""
+    return replace(result, rounds=tuple(replace(round_, server_cpu_ns=None) for round_ in result.rounds))
 
 
 def of_part(run: Run, part: str, step: str = "") -> Run:

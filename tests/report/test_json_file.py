@@ -169,6 +169,7 @@ def test_a_result_in_full() -> None:
                 "stabilised": ["hash seed"],
                 "tracer": "",
                 "worker_pids": [],
+                "processes_changed": "",
                 "leads": None,
                 "thread_pools": {"pid": [], "threads": [], "active": [], "pool": []},
                 "series": None,

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.errors import RequestsFailedError
+from pytest_fileperf.errors import LimitExceededError, RequestsFailedError
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.report.details import processes_text
+from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.resolve import Settings
@@ -64,6 +65,46 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     assert set() < boot.generator_cores <= anywhere
     assert {core.core for core in boot.samples[0].cores} >= anywhere
     assert 0 <= measurement.busy.server < 1
+
+
+_REPLACING = """
+import os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+with HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler) as server:
+    while True:
+        if not (worker := os.fork()):
+            for _ in range(5):
+                server.handle_request()
+            os._exit(0)
+        os.waitpid(worker, 0)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
+def test_what_a_server_used_is_unknown_where_its_workers_were_replaced(tmp_path: Path) -> None:
+    server = Command([sys.executable, "-c", _REPLACING, "{port}"])
+    settings = Settings(
+        server=server, boots=1, connections=1, requests=12, warmup_ns=0, limits={"max_cpu_per_request": 10.0}
+    )
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+        with pytest.raises(LimitExceededError, match=r"(?s)CPU/request was not measured.*changed \(1 ended, 1 began\)"):
+            session.measure(GET, settings, TEST)
+        (result,) = session.results
+
+    used = result.measurement.server
+    assert (used.cpu_per_request, used.cpu_share, used.peak_rss) == (None, None, None)
+    assert processes_text(result).startswith("processes of the server changed during the run (1 ended, 1 began)")
 
 
 _FLOODING = """
