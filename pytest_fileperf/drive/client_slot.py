@@ -9,6 +9,7 @@ from time import monotonic_ns
 import httpx
 
 from pytest_fileperf.drive.answers import Answers
+from pytest_fileperf.drive.code_time import CodeTime
 from pytest_fileperf.drive.failures import kind_of
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import RECONNECT_PAUSE_S
@@ -109,8 +110,9 @@ class ClientSlot:
         self._uncounted_before_ns = self._client.uncounted_ns
         started_ns = self._started_ns = monotonic_ns()
         refused = False
+        code = CodeTime(self._call(self._client, sent))
         try:
-            await self._call(self._client, sent)
+            await code
         except asyncio.CancelledError:
             if self._expired:
                 sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
@@ -124,6 +126,8 @@ class ClientSlot:
             refused = isinstance(error, httpx.ConnectError)
         else:
             self._finished(sent, started_ns)
+        finally:
+            sent.tally.held_loop(code.total_ns)
         if sent.tally.counts(self._due_ns):
             sent.tally.answers(sent.answers.count)
         self._note_breaches(sent)

@@ -76,6 +76,8 @@ class LimitKind(StrEnum):
     """What sets the pace; the text is for a column."""
 
     GENERATOR = "load generator"
+    JOURNEY = "journey"
+    """Its own code blocks the load generator's event loop: a call that should be awaited, such as `time.sleep`."""
     SERVER_CPU = "server CPU"
     EVENT_LOOP = "event loop"
     """Blocked by something that waits: a call in an `async def` that should be awaited, or be in a thread."""
@@ -156,6 +158,14 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
             f"at {_percent(workers[0].ran)} of 1 core in the busiest of {len(workers)} workers, {rest}"
         )
     return None
+
+
+def _journey(recording: Recording, usage: Usage) -> Limit | None:
+    """A journey that holds the generator's event loop for most of the time without computing: nobody else goes on."""
+    if recording.engine == "in-process" or usage.code_blocked < MOST:
+        return None
+    blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
+    return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}: await what waits, or run it in a thread")
 
 
 def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
@@ -260,7 +270,18 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     return Limit(kind=LimitKind.CONCURRENCY, evidence=evidence)
 
 
-_RULES = (_rate, _busy_core, _too_few_cores, _never_idle, _event_loop, _no_room, _thread_pool, _network, _concurrency)
+_RULES = (
+    _rate,
+    _busy_core,
+    _journey,
+    _too_few_cores,
+    _never_idle,
+    _event_loop,
+    _no_room,
+    _thread_pool,
+    _network,
+    _concurrency,
+)
 
 
 def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:

@@ -45,6 +45,7 @@ def _merged(shares: Mapping[int, Round]) -> Round:
         ended_ns=max(own.ended_ns for own in shares.values()),
         server_cpu_ns=longest.server_cpu_ns,
         client_cpu_ns=sum(own.client_cpu_ns for own in shares.values()),
+        code_ns=sum(own.code_ns for own in shares.values()),
         generators=tuple(
             GeneratorRound(number=number, requests=own.requests, failed=own.failed, cpu_ns=own.client_cpu_ns)
             for number, own in sorted(shares.items())

@@ -74,7 +74,7 @@ class Recorder:
         self.first = Durations()
         self.first_end_ns = _NEVER_NS
         self._server_cpu_mark: Mapping[int, int] = {}
-        self._client_cpu_mark = 0
+        self._client_cpu_mark = self._code_mark = 0
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.finished_requests = 0
@@ -85,6 +85,8 @@ class Recorder:
         """Open loop: when the first and the last of them were due."""
         self.uncounted_ns = 0
         """What of the time of journeys did not count, such as pauses; that is in none of their durations."""
+        self.code_ns = 0
+        """How long code of journeys held the event loop."""
         self.last_end_ns = 0
         """When the last request ended, well or not."""
 
@@ -189,7 +191,7 @@ class Recorder:
         ends = self.index < len(self._stretches)
         self.boundary_ns = self.measured_from_ns + self._stretches[self.index][0] if ends else _NEVER_NS
         self._server_cpu_mark = self._server_cpu()
-        self._client_cpu_mark = process_time_ns()
+        self._client_cpu_mark, self._code_mark = process_time_ns(), self.code_ns
 
     def _typical_rps(self, tallies: Sequence[Tally], phase: Phase) -> float | None:
         if phase is not Phase.ROUND or self._keeps_ends or not self.paces:
@@ -217,6 +219,7 @@ class Recorder:
             typical_rps=typical,
             server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
+            code_ns=self.code_ns - self._code_mark,
         )
         self._done.append(whole)
         self.finished_requests += whole.requests

@@ -78,6 +78,9 @@ class Round:
     """CPU time of the server's whole process tree in the round; None where it cannot be read."""
     client_cpu_ns: int = 0
     """CPU time of the generator's process in the round, or of all generators together."""
+    code_ns: int = 0
+    """How long the code of journeys, with httpx's, held the event loop of the generator, or of all generators together:
+    from where it went on to where it waited again. What is more than the CPU time went into code that blocks."""
     generators: tuple[GeneratorRound, ...] = ()
     """What each generator did; empty where there was one."""
     service: Histogram = EMPTY

@@ -28,6 +28,8 @@ class Clock(Protocol):
     last_end_ns: int
     uncounted_ns: int
     """What of the time of journeys did not count, such as pauses, in all."""
+    code_ns: int
+    """How long code of journeys held the event loop, in all."""
     index: int
     failed: int
     """Failed requests since the warm-up ended."""
@@ -61,7 +63,7 @@ class StepClock:
         """Before everything, so that no step is among the first requests."""
         self.first, self.leads = clock.first, clock.leads
         self.paces = clock.paces
-        self.last_end_ns = self.uncounted_ns = self.failed = 0
+        self.last_end_ns = self.uncounted_ns = self.code_ns = self.failed = 0
 
     @property
     def boundary_ns(self) -> int:
@@ -218,6 +220,10 @@ class Tally:
     def uncounted(self, uncounted_ns: int) -> None:
         """Takes what of a journey's time does not count, such as pauses; that is in none of its durations."""
         self._clock.uncounted_ns += uncounted_ns
+
+    def held_loop(self, code_ns: int) -> None:
+        """Takes how long the code of a journey held the event loop: that is CPU time, or code that blocks."""
+        self._clock.code_ns += code_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
         """Takes the first event of a stream; its time counts from where the stream's latency does."""

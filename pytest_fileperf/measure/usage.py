@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.measure.sharing import busiest_share
 from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQueues
 
@@ -74,6 +74,9 @@ class Usage:
     than there are connections: requests of before the rounds also end in them."""
     generator: CoreUse
     """Of several, the busiest."""
+    code_blocked: float = 0.0
+    """Share of the time in which code of journeys held the generator's event loop without using its core, at the least:
+    it waited, and did not wait for a core. The mean of several generators."""
     server_ran: float | None = None
     """CPU seconds of the whole process tree per second."""
     workers: tuple[CoreUse, ...] = ()
@@ -138,11 +141,13 @@ def usage_of(recording: Recording) -> Usage:
     server_cpu = [round_.server_cpu_ns for round_ in rounds if round_.server_cpu_ns is not None]
     server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
     spans = tuple(spans_of(recording))
+    generator = _generator(spans, busiest_share(rounds))
     queues = [queue for span in spans for queue in span.queues()]
     return Usage(
         rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
         in_flight=min(recording.connections, sum(histogram.sum_ns for histogram in served) / duration_ns),
-        generator=_generator(spans, busiest_share(rounds)),
+        generator=generator,
+        code_blocked=max(0.0, _code_held(rounds) - generator.main_waited),
         server_ran=server_ran,
         workers=_workers(spans, server_ran),
         threads=_thread_use(spans),
@@ -151,6 +156,12 @@ def usage_of(recording: Recording) -> Usage:
         storage_used=any(_used_storage(span) for span in spans),
         storage_stalled=_mean([_storage_stalled(span) for span in spans]),
     )
+
+
+def _code_held(rounds: Sequence[Round]) -> float:
+    """Returns the share of the time in which code of journeys held an event loop, without the generator's CPU time."""
+    held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in rounds)
+    return held_ns / sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in rounds)
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:

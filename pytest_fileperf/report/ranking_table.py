@@ -36,7 +36,7 @@ _READABLE_NAME_CELLS = 24
 _LIMITED_BY = "limited by"
 _PERCENTILES = ("p99", "p50")
 """The first one is left out last: with all connections at work, p50 follows from the rate."""
-OUTSIDE = (LimitKind.GENERATOR, LimitKind.NETWORK)
+OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 """Limits that are not the server's own."""
 
 

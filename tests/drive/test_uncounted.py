@@ -96,3 +96,18 @@ def test_a_request_that_fails_is_on_its_way_no_longer(fails: str) -> None:
     result = run(refusing, Journey(name="broken", function=broken), counted(1))
     assert totals(result) == (1, {})
     assert result.uncounted_ns >= CLIENT_S * 0.98e9
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["time.sleep", "asyncio.sleep"])
+def test_code_that_blocks_the_event_loop_is_told_from_code_that_waits(blocks: bool) -> None:
+    async def slow_user(client: Client) -> None:
+        await client.get("/")
+        if blocks:
+            time.sleep(CLIENT_S)  # noqa: ASYNC251 - what such a journey does
+        else:
+            await asyncio.sleep(CLIENT_S)
+
+    result = run(slow, Journey(name="slow_user", function=slow_user), counted(2))
+    (round_,) = result.rounds
+    assert round_.duration_ns >= 2 * (SERVER_S + CLIENT_S) * 1e9
+    assert (round_.code_ns - round_.client_cpu_ns > 1.5 * CLIENT_S * 1e9) is blocks

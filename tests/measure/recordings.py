@@ -61,6 +61,8 @@ class Made:
     under_way: int = 0
     """Connections with bytes under way; -1 for no looks at the sockets."""
     threads_known: bool = True
+    code_held: float = 0.0
+    """Share of the time in which a journey's code holds the generator's event loop."""
     engine: str = "replay"
     leads: LeadTimes | None = None
     due: int | None = None
@@ -96,6 +98,7 @@ class Made:
                     failures=self.failures,
                     server_cpu_ns=self._server_cpu_ns(),
                     client_cpu_ns=round(self.generator.ran * LENGTH_NS),
+                    code_ns=round(self.code_held * LENGTH_NS),
                 ),
             ),
             boots=(

@@ -13,10 +13,15 @@ from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Recordi
 
 GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP
 POOL, CONCURRENCY, DISK = LimitKind.THREAD_POOL, LimitKind.CONCURRENCY, LimitKind.DISK
+JOURNEY = LimitKind.JOURNEY
 NETWORK, RATE, UNCLEAR = LimitKind.NETWORK, LimitKind.RATE, LimitKind.UNCLEAR
 
 CORES = {
     "one worker": (Made(workers=(Core(ran=0.97),), main="r"), CPU),
+    "a journey that blocks": (Made(code_held=0.9, generator=Core(ran=0.3)), JOURNEY),
+    "a journey that blocks less than half of the time": (Made(code_held=0.75, generator=Core(ran=0.3)), CONCURRENCY),
+    "a journey that computes": (Made(code_held=0.85, generator=Core(ran=0.8)), UNCLEAR),
+    "a journey that waits for cores": (Made(code_held=0.9, generator=Core(ran=0.2, waited=0.5)), CONCURRENCY),
     "one worker, some room": (Made(workers=(Core(ran=0.89),), main="ri"), UNCLEAR),
     "one worker, never idle": (Made(workers=(Core(ran=0.86),), main="r", looks=5), CPU),
     "one worker, never idle in the few looks there are": (Made(workers=(Core(ran=0.86),), main="r", looks=4), UNCLEAR),

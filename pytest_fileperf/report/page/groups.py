@@ -63,7 +63,9 @@ def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
 def _about(group: RankedGroup) -> str:
     metric = METRICS[group.ranking.metric]
     way = "less is better" if metric.worse_sign > 0 else "more is better"
-    pace = " Where generator, network or rate set the pace, the server could do more, and the order says little."
+    pace = (
+        " Where generator, journey, network or rate set the pace, the server could do more, and the order says little."
+    )
     outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
     return f"Ranked by {metric.title}, {way}.{pace * outside}"
 
