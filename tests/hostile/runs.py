@@ -1,0 +1,72 @@
+"""One run of pytest, as a process of its own, serves many cases: each looks at what became of its test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from plugin.conftest import APP, OTHERS
+
+__all__ = ("LOAD", "QUIET", "Ran", "project_in", "ran")
+
+LOAD = "connections=2, requests=4, boots=1, warmup=0, rounds=1"
+QUIET = tuple(f"-pno:{name}" for name in OTHERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a run has printed and written."""
+
+    directory: Path
+    status: int
+    text: str
+    """What it printed, on both streams."""
+    tests: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of each test `passed`, `failed`, `error` or `skipped`, and what is said of it."""
+
+
+def project_in(directory: Path, tests: str, *, app: str = APP, ini: str = "") -> Path:
+    """Makes a project with an app and tests; returns its directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "server_app.py").write_text(app, encoding="utf-8")
+    (directory / "pytest.ini").write_text(f"[pytest]\nfileperf_app = server_app:app\npythonpath = .\n{ini}")
+    (directory / "test_it.py").write_text(tests, encoding="utf-8")
+    return directory
+
+
+def ran(
+    directory: Path,
+    *arguments: str,
+    env: Mapping[str, str | None] | None = None,
+    program: Sequence[str] = (sys.executable, "-m", "pytest"),
+) -> Ran:
+    """Runs pytest there, within a minute; a variable that is None is not set."""
+    own = {name: value for name, value in os.environ.items() if name != "CI"}
+    given = {**own, **(env or {})}
+    junit = directory / "junit.xml"
+    command = [*program, *QUIET, "--junitxml=junit.xml", "-ojunit_family=xunit2", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={name: value for name, value in given.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    tests = dict(map(_outcome, ET.parse(junit).iter("testcase"))) if junit.exists() and junit.stat().st_size else {}
+    return Ran(directory=directory, status=done.returncode, text=done.stdout.decode("utf-8", "replace"), tests=tests)
+
+
+def _outcome(case: ET.Element) -> tuple[str, tuple[str, str]]:
+    name = (case.get("name") or "").removeprefix("test_")
+    for kind, outcome in (("failure", "failed"), ("error", "error"), ("skipped", "skipped")):
+        if (found := case.find(kind)) is not None:
+            return name, (outcome, f"{found.get('message')}\n{found.text}")
+    return name, ("passed", "")
