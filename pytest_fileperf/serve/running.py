@@ -117,7 +117,8 @@ class RunningServer(ABC):
     def _sync_transport(self) -> httpx.BaseTransport:
         import httpx
 
-        return httpx.HTTPTransport()
+        # Else it reads the certificates that the environment names, which may not be there, also where none is needed.
+        return httpx.HTTPTransport(trust_env=self.url.startswith("https://"))
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         from pytest_fileperf.wire.transport import LoadTransport
