@@ -26,8 +26,8 @@ SKIP_BYTES = 16 * 1024 * 1024
 """The most that is skipped at once."""
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
 """Bodies with less to come are read: a kernel-side skip saves nothing on them. Only Linux skips for `MSG_TRUNC`."""
-_KNOWN_MOST = 1024
-"""Known answers kept; a `date` header makes one a second."""
+_KNOWN_MOST = 64
+"""Known answers kept, of some KiB each. A `date` header makes one a second: many kept would be a leak for minutes."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):

@@ -32,7 +32,8 @@ UNTIL_CLOSE = -2
 MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, at the limit that httpx's own transport has."""
 
-_CACHED_HEADS = 1024
+_CACHED_HEADS = 256
+"""Of about a KiB each; a `date` header makes one a second."""
 _INFORMATIONAL_HEADS = 1000
 """The most of them before the final one: an answer that never begins must not keep a request for ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")

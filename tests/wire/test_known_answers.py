@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import tracemalloc
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from wire.scripted import Drain, Pause, Request, RequestHead, Script, ScriptedSe
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
-from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
 pytestmark = pytest.mark.anyio
@@ -126,6 +127,20 @@ async def test_closed_connections_are_gone_without_the_garbage_collector() -> No
         finally:
             gc.enable()
     assert left == 0
+
+
+async def test_what_is_known_of_ten_minutes_takes_less_than_a_megabyte() -> None:
+    """A `date` header makes another answer in each second."""
+    heads, known = HeadCache(), KnownAnswers()
+    tracemalloc.start()
+    try:
+        for second in range(600):
+            raw = http(f"Date: {second:029}", "Content-Type: text/plain", f"Server: {'x' * 20}", "Content-Length: 3900")
+            known.keep(raw + bytes(3900), heads.get(raw), 3900)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0 < kept < 1_000_000
 
 
 def _no_tls() -> ssl.SSLContext:
