@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic_ns
-
 import httpx
 
 __all__ = ("Answers",)
@@ -23,10 +21,10 @@ class Answers:
         self.first_uncounted_ns = 0
         """What of the time until then does not count."""
 
-    def take(self, response: httpx.Response, uncounted_ns: int) -> None:
-        """Takes an answer whose head is there, and how much of the time before it does not count."""
+    def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
+        """Takes an answer whose head is there now, and how much of the time before it does not count."""
         if self.first_ns is None:
-            self.first_ns, self.first_uncounted_ns = monotonic_ns(), uncounted_ns
+            self.first_ns, self.first_uncounted_ns = now_ns, uncounted_ns
         if self.status is None or self.status < 500:
             self.status = response.status_code
         self._responses.append(response)

@@ -83,7 +83,7 @@ class ClientSlot:
         """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time."""
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
-        uncounted_ns = min(self._client.uncounted_ns - self._uncounted_before_ns, self._load.timeout_ns)
+        uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self._load.timeout_ns)
         if self._started_ns + uncounted_ns < started_before_ns:
             self._expired = True
             self._walk.expires()
@@ -100,15 +100,16 @@ class ClientSlot:
         await self._client.aclose()
 
     async def _on_response(self, response: httpx.Response) -> None:
-        self._sent.answers.take(response, self._client.uncounted_ns)
+        now_ns = monotonic_ns()
+        self._sent.answers.take(response, now_ns, self._client.uncounted_ns(now_ns))
         answered(response)
 
     async def _run(self) -> None:
         sent = self._sent = Sent(self._tally, self._due_ns)
         self._walk.begin(self._due_ns)
         self._expired = False
-        self._uncounted_before_ns = self._client.uncounted_ns
         started_ns = self._started_ns = monotonic_ns()
+        self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
         refused = False
         code = CodeTime(self._call(self._client, sent))
         try:
@@ -144,8 +145,8 @@ class ClientSlot:
             self._unsent_before = self._wire.unsent_bytes
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
-        uncounted_ns = self._client.uncounted_ns - self._uncounted_before_ns
         answers, ended_ns, problem = sent.answers, monotonic_ns(), sent.problem
+        uncounted_ns = self._client.uncounted_ns(ended_ns) - self._uncounted_before_ns
         if problem is None and self._unchecked and (answers.status or 0) >= 500:
             problem = f"status {answers.status}", f"answer {answers.status}"
         if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:

@@ -61,10 +61,12 @@ class Uncounted:
         else:
             self._ended_ns += now_ns - self._since_ns
 
-    @property
-    def total_ns(self) -> int:
-        """How long it was, what goes on among it."""
-        return self._ended_ns + (monotonic_ns() - self._since_ns if self._goes_on else 0)
+    def until_ns(self, now_ns: int) -> int:
+        """Returns how long it was until now, what goes on among it.
+
+        It asks for the same instant that the time itself is taken at: with two, less than nothing could be left.
+        """
+        return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
 @contextmanager
@@ -185,7 +187,8 @@ class Step:
     def take(self, response: httpx.Response) -> None:
         """Takes an answer to a request that was made in it."""
         if not self._is_over:
-            self._answers.take(response, self.uncounted.total_ns)
+            now_ns = monotonic_ns()
+            self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
 
     def _problem(self, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
         """Returns kind and example of its failure; None where it went well, and where the load ends."""
@@ -196,12 +199,12 @@ class Step:
         if (self._answers.status or 0) >= 500:
             return f"status {self._answers.status}", f"answer {self._answers.status}"
         limit_ns = self._walk.timeout_ns
-        if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.total_ns > limit_ns:
+        if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > limit_ns:
             return "timeout", self._walk.too_late
         return None
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
-        answers, uncounted_ns = self._answers, self.uncounted.total_ns
+        answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
         first_ns = (
             ended_ns - uncounted_ns if answers.first_ns is None else answers.first_ns - answers.first_uncounted_ns
         )

@@ -81,10 +81,9 @@ class Client(LoadClient):
         with self._calling():
             return await super().send(request, **options)
 
-    @property
-    def uncounted_ns(self) -> int:
-        """How long nothing went on since it was made that counts in a figure, what goes on among it."""
-        return self._uncounted.total_ns
+    def uncounted_ns(self, now_ns: int) -> int:
+        """Returns how long, from when it was made until now, nothing went on that counts in a figure."""
+        return self._uncounted.until_ns(now_ns)
 
     def _calling(self) -> AbstractContextManager[None]:
         return nullcontext() if self.wire is None else calling_in(self._uncounted)

@@ -78,6 +78,24 @@ def test_what_the_code_of_the_journey_does_is_in_the_latency() -> None:
         assert seen.min_ns >= (SERVER_S + CLIENT_S) * 0.98e9
 
 
+def test_no_time_is_less_than_nothing_where_a_pause_outlives_all_of_a_call_and_of_its_step() -> None:
+    pausing: list[asyncio.Task[None]] = []
+
+    async def idle(client: Client) -> None:
+        if not pausing:
+            pausing.append(asyncio.create_task(client.pause("30s")))
+            await asyncio.sleep(0)
+        async with client.step("rest"):
+            begun = client.pause("30s")
+            begun.send(None)
+        begun.close()
+
+    result = run(slow, Journey(name="idle", function=idle), counted(300))
+    assert totals(result) == (300, {})
+    for seen in (whole(result), latency(result, "rest")):
+        assert 0 <= seen.min_ns <= seen.max_ns < CLIENT_S * 1e9
+
+
 @pytest.mark.parametrize("fails", ["connect", "read", "cancelled"])
 def test_a_request_that_fails_is_on_its_way_no_longer(fails: str) -> None:
     async def refusing(number: int, writer: asyncio.StreamWriter) -> None:
