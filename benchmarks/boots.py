@@ -41,7 +41,6 @@ from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.serve.cores import split_cores
 from pytest_fileperf.serve.external import UrlLaunch
-from pytest_fileperf.serve.process import supervised
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.serve.stability import stabilising_env
 from pytest_fileperf.session.loading import Loader, Run
@@ -180,7 +179,9 @@ def booted(app: str, name: str, number: int, core: int) -> Iterator[str]:
         directory = scratch.make("boot")
         stack.callback(scratch.remove, directory)
         process = subprocess.Popen(
-            supervised((sys.executable, "-P", *serve), directory, cores=frozenset({core}), stabilise=variant.addresses),
+            scratch.supervised(
+                (sys.executable, "-P", *serve), directory, cores=frozenset({core}), stabilise=variant.addresses
+            ),
             env=env,
             preexec_fn=forbid_huge_pages if variant.no_huge_pages else None,
             start_new_session=True,

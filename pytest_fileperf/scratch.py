@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,10 @@ from typing import IO
 from pytest_fileperf import supervisor
 from pytest_fileperf.locks import is_held, take
 
-__all__ = ("beside", "make", "remove", "remove_directory", "supervising")
+__all__ = ("IS_SUPERVISED", "beside", "make", "remove", "remove_directory", "supervised", "supervising")
 
+IS_SUPERVISED = os.name == "posix"
+"""Whether programs run below a supervisor."""
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
 _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
@@ -77,6 +80,28 @@ def supervising(directory: Path) -> tuple[str, str]:
     """
     assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
     return str(os.getpid()), str(directory.parent)
+
+
+def supervised(
+    command: Sequence[str],
+    directory: Path,
+    *,
+    program: str | None = None,
+    cores: frozenset[int] | None = None,
+    stabilise: bool = False,
+) -> tuple[str, ...]:
+    """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
+
+    The directory is one that `make` has made; all others of this process are removed with it.
+    The command keeps to its cores, at fixed addresses where it is stabilised, and may open more files than usual. Its
+    first word is only its name where there is a path of the program. Windows has no supervisors.
+    """
+    if not IS_SUPERVISED:
+        return tuple(command)
+    listed = ",".join(map(str, sorted(cores))) if cores else "-"
+    addresses = "FIX" if stabilise else "KEEP"
+    above = (sys.executable, "-I", "-S", supervisor.__file__, *supervising(directory), listed, addresses)
+    return (*above, program or command[0], *command)
 
 
 @contextmanager

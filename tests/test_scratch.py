@@ -110,8 +110,7 @@ def test_the_next_run_ends_a_server_that_was_stopped_with_its_supervisor(tempora
     code = """
 import subprocess, sys, time
 from pytest_fileperf import scratch
-from pytest_fileperf.serve.process import supervised
-subprocess.Popen(supervised(("/bin/sleep", "60"), scratch.make("server")), start_new_session=True)
+subprocess.Popen(scratch.supervised(("/bin/sleep", "60"), scratch.make("server")), start_new_session=True)
 time.sleep(60)
 """
     env = {**os.environ, "TMPDIR": str(temporary)}

@@ -300,7 +300,10 @@ class Active:
         session, self._session = self._session, None
         with self._held:
             if session is not None:
-                session.close()
+                try:
+                    session.close()
+                finally:
+                    self._said += (f"fileperf: {said}" for said in session.endings)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the results, stale baselines, and where files were written.

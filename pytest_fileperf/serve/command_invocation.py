@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.names import PYTHON
-from pytest_fileperf.serve.process import Invocation, supervised
+from pytest_fileperf.serve.process import Invocation
 from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -43,7 +44,7 @@ def invoked(
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = _working_directory(spec, code_tree)
     program = _find_program(words[0], directory, env.get("PATH"))
-    command = supervised(words, run_directory, program=program, cores=cores, stabilise=stabilise)
+    command = scratch.supervised(words, run_directory, program=program, cores=cores, stabilise=stabilise)
     return Invocation(command=command, env=env, cwd=directory)
 
 

@@ -81,5 +81,6 @@ class UrlLaunch:
     def ask_to_stop(self) -> None:
         """Does nothing: it is not ours to end."""
 
-    def stop(self) -> None:
+    def stop(self) -> str:
         """Does nothing: it is not ours to end."""
+        return ""

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import log_line
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imported import Imported, import_in
 from pytest_fileperf.serve.job import Job, lend_package
-from pytest_fileperf.serve.process import STAGES, Invocation, ServerProcess, supervised
+from pytest_fileperf.serve.process import STAGES, Invocation, ServerProcess
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.serve.tracers import untraced
 from pytest_fileperf.units import exit_text
@@ -56,7 +57,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(directory))
         replace(job, server="import").write(directory)
         command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(directory))
-        process.start(Invocation(command=supervised(command, directory), env=env, cwd=Path.cwd()))
+        process.start(Invocation(command=scratch.supervised(command, directory), env=env, cwd=Path.cwd()))
         deadline_s = time.monotonic() + timeout_s
         while (returncode := process.ended(wait_s=_POLL_S)) is None:
             if time.monotonic() > deadline_s:

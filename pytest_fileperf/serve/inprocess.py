@@ -120,6 +120,8 @@ class InProcessLaunch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._end: asyncio.Event | None = None
+        self._ending = ""
+        """What was wrong with the app's shutdown."""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -143,11 +145,20 @@ class InProcessLaunch:
             with suppress(RuntimeError):  # the loop closed in between
                 self._loop.call_soon_threadsafe(self._task.cancel if self._end is None else self._end.set)
 
-    def stop(self) -> None:
-        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon."""
+    def stop(self) -> str:
+        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon.
+
+        Returns what was wrong with the end of an app that served until then; empty where nothing was.
+        """
+        running, self._running = self._running, None
         self.ask_to_stop()
         if self._thread.ident is not None:
             self._thread.join(_STOP_TIMEOUT_S)
+        if running is None:
+            return ""
+        if self._thread.is_alive():
+            return f"{running.title} did not end within {_STOP_TIMEOUT_S:g} s of being asked to"
+        return self._ending and f"{running.title} failed when it was asked to end: {self._ending}"
 
     def _main(self) -> None:
         try:
@@ -171,6 +182,7 @@ class InProcessLaunch:
             self._end = end
             self._settled.set()
             await end.wait()
+        self._ending = lifespan.failure.rpartition("\n")[2]
 
 
 async def _others_done() -> None:

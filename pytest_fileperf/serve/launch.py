@@ -34,8 +34,9 @@ class Launch(Protocol):
     def ask_to_stop(self) -> None:
         """Asks it to end, and does not wait for it."""
 
-    def stop(self) -> None:
-        """Ends it for good. Can be repeated."""
+    def stop(self) -> str:
+        """Ends it for good, and returns what was wrong with that; empty where nothing was. Can be repeated."""
+        ...
 
 
 def prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class ServerPool:
     builds: Builds = field(default_factory=Builds)
     serials: count[int] = field(default_factory=count)
     """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
+    endings: Counter[str] = field(default_factory=Counter)
+    """What was wrong with the ends of servers, in sentences, and how often."""
     _serving: _Boot | None = None
     _held: _Held | None = None
 
@@ -119,7 +122,12 @@ class ServerPool:
             raise
         finally:
             if serving is not None:
-                serving.launch.stop()
+                self.end(serving.launch)
+
+    def end(self, launch: Launch) -> None:
+        """Ends one boot, and keeps what is wrong with that."""
+        if said := launch.stop():
+            self.endings[said] += 1
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,11 +20,12 @@ from typing import Protocol
 
 import psutil
 
-from pytest_fileperf import scratch, supervisor
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import ServerDiedError, ServerStartError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.serve.log_file import LogFile
 from pytest_fileperf.serve.process_tree import collect, is_alive, kill_all, kill_group, process_tree
+from pytest_fileperf.serve.reports import Failed, reports_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env
@@ -40,14 +42,15 @@ __all__ = (
     "ServerProcess",
     "base_env",
     "ended_early",
-    "supervised",
 )
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
-_IS_SUPERVISED = os.name == "posix"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _STARTS_TRIED = 5
+_ENDED_AS_ASKED = (0, -2, -15, 130, 143)
+"""How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _POLL_S = 0.01
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
@@ -107,7 +110,12 @@ class ServerProcess:
         if self._process is None:
             return ()
         top = self._process.pid
-        return tuple(one for one in process_tree(top) if not (_IS_SUPERVISED and one.pid == top))
+        return tuple(one for one in process_tree(top) if not (scratch.IS_SUPERVISED and one.pid == top))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, and was not asked to."""
+        return self._asked_s is None and self.ended() is not None
 
     def ended(self, *, wait_s: float = 0) -> int | None:
         """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
@@ -124,31 +132,35 @@ class ServerProcess:
         else:
             _close_input(self._process)  # terminate() is a kill there, without the end of the app's lifespan
 
+    def end(self, *, patience_s: float) -> bool:
+        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
+        return self._process is None or collect(self._process) is not None or self._end(self._process, patience_s)
+
     def stop(self, *, patience_s: float) -> None:
-        """Ends the process tree: asks, waits, kills the rest, removes the run directory. Can be repeated."""
+        """Ends the process tree, and removes the run directory. Can be repeated."""
         try:
-            if self._process is not None and collect(self._process) is None:
-                self._end(self._process, patience_s)
+            self.end(patience_s=patience_s)
         finally:
             if self._process is not None:
                 _close_input(self._process)
             if self._directory is not None:
                 scratch.remove(self._directory)
 
-    def _end(self, process: subprocess.Popen[bytes], patience_s: float) -> None:
-        tree = process_tree(process.pid)
+    def _end(self, process: subprocess.Popen[bytes], patience_s: float) -> bool:
+        tree, in_time = process_tree(process.pid), True
         try:
             self.ask_to_stop()
             since_s = time.monotonic() - (self._asked_s or time.monotonic())
             process.wait(max(0.0, patience_s - since_s))
         except subprocess.TimeoutExpired:
-            pass
+            in_time = False
         finally:
             if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
                 tree = (*tree, *process_tree(process.pid))
             kill_group(process.pid)
             kill_all(tree)
             process.wait()
+        return in_time
 
 
 class RunningProcess(RunningServer):
@@ -217,6 +229,7 @@ class ProcessLaunch:
         self._make_program = make_program
         self._process = ServerProcess()
         self._patience_s = _UNREADY_PATIENCE_S
+        self._running: RunningServer | None = None
 
     def start(self) -> None:
         """Starts the process.
@@ -247,9 +260,30 @@ class ProcessLaunch:
         """Asks the server to end, and does not wait for it."""
         self._process.ask_to_stop()
 
-    def stop(self) -> None:
-        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
-        self._process.stop(patience_s=self._patience_s)
+    def stop(self) -> str:
+        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated.
+
+        Returns what was wrong with its end, for one that served until then; empty where nothing was.
+        """
+        running, self._running = self._running, None
+        try:
+            if running is None or self._process.has_ended:
+                return ""
+            if not self._process.end(patience_s=self._patience_s):
+                return f"{running.title} did not end within {self._patience_s:g} s of being asked to, and was killed"
+            return self._failure_at_end(running)
+        finally:
+            self._process.stop(patience_s=self._patience_s)
+
+    def _failure_at_end(self, running: RunningServer) -> str:
+        failed = [one.message for one in reports_of(Failed, self._process.directory) if one.stage == "shutdown"]
+        returncode = self._process.ended()
+        if returncode not in _ENDED_AS_ASKED:
+            failed.append(f"it ended with {exit_text(returncode or 0)}")
+        if not failed:
+            return ""
+        why = next((line for line in reversed(running.log) if _ERROR.match(line)), "")
+        return f"{running.title} failed when it was asked to end: {failed[0]}{why and f' ({why})'}"
 
     def _answering(self) -> RunningServer:
         spec = self._program.spec
@@ -258,6 +292,7 @@ class ProcessLaunch:
             running = self._program.poll(self._process, within_s=left_s)
             if running is not None:
                 self._patience_s = spec.stop_timeout_s
+                self._running = running
                 return running
             self._process.shorten_log()
             time.sleep(_POLL_S)
@@ -279,28 +314,6 @@ def base_env(spec: ProcessSpec, *, boot: int | None = None, coverage: bool = Fal
     env = untraced(env, coverage=coverage)
     stabilising = stabilising_env(boot) if spec.stabilise and boot is not None else {}
     return env | stabilising | dict(spec.env)
-
-
-def supervised(
-    command: Sequence[str],
-    directory: Path,
-    *,
-    program: str | None = None,
-    cores: frozenset[int] | None = None,
-    stabilise: bool = False,
-) -> tuple[str, ...]:
-    """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
-
-    The directory is one that `scratch` has made; all others of this process are removed with it.
-    The command keeps to its cores, at fixed addresses where it is stabilised, and may open more files than usual. Its
-    first word is only its name where there is a path of the program. Windows has no supervisors.
-    """
-    if not _IS_SUPERVISED:
-        return tuple(command)
-    listed = ",".join(map(str, sorted(cores))) if cores else "-"
-    addresses = "FIX" if stabilise else "KEEP"
-    above = (sys.executable, "-I", "-S", supervisor.__file__, *scratch.supervising(directory), listed, addresses)
-    return (*above, program or command[0], *command)
 
 
 def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:

@@ -49,12 +49,12 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A process gave up before it was ready."""
+    """A process gave up before it was ready, or failed as it ended."""
 
     pid: int
     stage: str
     """`packages` (its Python lacks some), `port` (it is taken), `missing` (there is no such app), `app` (it does not
-    load) or `lifespan` (the app's start-up failed)."""
+    load), `lifespan` (the app's start-up failed) or `shutdown` (its end did)."""
     message: str
 
 

@@ -143,6 +143,11 @@ class _Lifespan(LifespanOn):
             self._start.report_failure("app", str(error))
             self.should_exit = True
 
+    async def shutdown(self) -> None:
+        await super().shutdown()
+        if self.should_exit:
+            self._start.report_failure("shutdown", "the app failed in its lifespan shutdown")
+
 
 def _loaded_files() -> tuple[str, ...]:
     """Returns where the modules were loaded from, without those of this package and of the interpreter.

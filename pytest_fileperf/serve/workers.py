@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import (
     AppLoadError,
     AppMissingError,
@@ -31,7 +32,6 @@ from pytest_fileperf.serve.process import (
     ServerProcess,
     base_env,
     ended_early,
-    supervised,
 )
 from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, reports_of
@@ -78,7 +78,7 @@ class AsgiProgram:
         env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
         env = self.code_tree.env(env, given=dict(self.spec.env))
         return Invocation(
-            command=supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),
+            command=scratch.supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),
             env=env_filled(env, dict(self.spec.env), boot=self.serial),
             cwd=self.code_tree.cwd(),
         )

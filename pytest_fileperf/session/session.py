@@ -130,6 +130,12 @@ class Session:
         """Ends the generator and every server."""
         self._rig.close()
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """What was wrong with the ends of servers so far, in sentences."""
+        endings = self._rig.servers.endings
+        return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
+
     def server(self, settings: Settings, nodeid: str) -> RunningServer:
         """Returns the server that these settings describe: whichever boot of it serves. Raises what booting raises.
 

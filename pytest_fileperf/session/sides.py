@@ -90,7 +90,7 @@ class Sides:
                 base = self._prepared(number, Side.BASE)
             launches = (base, self._prepared(number, Side.NOW))
             for launch in launches:
-                stack.callback(launch.stop)
+                stack.callback(self._pool.end, launch)
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
             servers: dict[Side, RunningServer] = {}

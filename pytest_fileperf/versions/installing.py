@@ -10,18 +10,17 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import Distribution, distributions
 from itertools import takewhile
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.ending import end
 
 __all__ = ("TOOLS", "env_for_tools", "install", "name_and_version", "packages_of", "python_of", "why_not_installed")
 
@@ -227,20 +226,8 @@ def _run(
                 f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
             ) from None
         finally:
-            _end(process)
+            end(process)
         if ended != 0:
             stream.seek(0)
             said = re.sub(r"\x1b\[[0-9;]*m", "", stream.read().decode("utf-8", "replace"))
             raise PlanError(why_not_installed(said, packages))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that still runs, with all that it started."""
-    if process.poll() is not None:
-        return
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()

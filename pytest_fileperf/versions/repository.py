@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import exit_text, format_bytes
+from pytest_fileperf.versions.ending import end
 
 __all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
 
@@ -116,7 +118,8 @@ class Repository:
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
         try:
             _git("read-tree", commit, directory=tree, where=where, timeout_s=_COPY_S)
-            _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S)
+            # A filter may not end, such as one that fetches files.
+            _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S, made=index.parent)
             entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
         except GitError as error:
             no_room = _why_no_room(tree)
@@ -232,29 +235,41 @@ def _git(
     given: bytes = b"",
     timeout_s: float = _QUESTION_S,
     fine: Collection[int] = (0,),
+    made: Path | None = None,
 ) -> str:
-    """Returns the standard output of a Git command, without the last line's end; raises GitError."""
+    """Returns the standard output of a Git command, without the last line's end; raises GitError.
+
+    Where it may take long it needs a directory that `scratch` has made: then it does not outlive this process.
+    """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
     command = ("git", *_settings(), *words)
+    if made is not None:
+        program = shutil.which("git") or "git"
+        command = scratch.supervised((program, *command[1:]), made)
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=directory,
             env=env,
-            input=given,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that filters can be ended with it, which it starts
         )
-    except subprocess.TimeoutExpired:
-        raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
     except OSError as error:
         raise GitError(f"`git` cannot be started in {directory}: {error}") from error
-    if done.returncode not in fine:
-        said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
-        raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(done.returncode)}")
-    return os.fsdecode(done.stdout).removesuffix("\n")
+    with process:
+        try:
+            answer, complaint = process.communicate(given, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
+        finally:
+            end(process)
+    if process.returncode not in fine:
+        said = os.fsdecode(complaint).strip().removeprefix("fatal: ")
+        raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(process.returncode)}")
+    return os.fsdecode(answer).removesuffix("\n")
 
 
 def _settings() -> Iterator[str]:

@@ -24,7 +24,6 @@ from typing import Self
 import psutil
 
 from pytest_fileperf import scratch
-from pytest_fileperf.serve.process import supervised
 from pytest_fileperf.serve.process_tree import kill_group
 
 __all__ = (
@@ -177,7 +176,9 @@ class Profiler:
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
         options = (*how, *(() if spy.pauses else ("--nonblocking",)), *form)
         assert self._directory is not None
-        return supervised((program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores)
+        return scratch.supervised(
+            (program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores
+        )
 
     def _end(self) -> None:
         """Ends every py-spy and removes its files. Can be repeated."""

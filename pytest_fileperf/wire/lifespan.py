@@ -41,6 +41,8 @@ class Lifespan:
         self._received: list[str] = []
         self._answers: dict[str, str] = {}
         self._answered = asyncio.Event()
+        self.failure = ""
+        """Why the app's shutdown failed, once the block is left; empty where it did not."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -70,8 +72,10 @@ class Lifespan:
         finally:
             await ended(self._task)
         if "lifespan.shutdown.failed" in self._answers:
-            _log.error("the app's shutdown failed: %s", self._answers["lifespan.shutdown.failed"])
+            self.failure = self._answers["lifespan.shutdown.failed"] or "it gave no reason"
+            _log.error("the app's shutdown failed: %s", self.failure)
         elif not self._task.cancelled() and self._received and (error := self._task.exception()):
+            self.failure = f"{type(error).__name__}: {error}"
             _log.error("exception in the app's lifespan", exc_info=error)
 
     async def _run(self) -> None:

@@ -136,4 +136,14 @@ async def stubborn(scope: Message, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
 
 
+async def failing_shutdown(scope: Message, receive: Receive, send: Send) -> None:
+    """Serves, and breaks in its shutdown."""
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        raise RuntimeError("the files are gone")
+    await app(scope, receive, send)
+
+
 number = 7

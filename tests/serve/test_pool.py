@@ -142,3 +142,30 @@ def test_names_are_filled_in_before_the_app_is_imported(spec: ServerSpec, worker
         assert {database for database, _, _ in seen} == {f"sqlite:///data-{boot}.db"}
         assert {at for _, at, _ in seen} == {f"{worker} of {port}" for worker in workers}
         assert {left for _, _, left in seen} == {FILLED["LEFT"]}
+
+
+@pytest.mark.parametrize("spec", [Uvicorn(), pytest.param(Gunicorn(), marks=posix), InProcess()], ids=str)
+def test_an_app_that_fails_in_its_shutdown_is_told(spec: ServerSpec, pool: ServerPool) -> None:
+    running = pool.any_boot(spec, app_spec("serve.apps:failing_shutdown"), None)
+    pool.close()
+    (said,) = pool.endings
+    assert said.startswith(f"{running.title} failed when it was asked to end: ")
+    assert "the files are gone" in said
+
+
+@posix
+def test_a_server_that_does_not_end_in_time_is_told_and_how_often(pool: ServerPool) -> None:
+    spec, app = Uvicorn(stop_timeout_s=0.3), app_spec("serve.apps:stubborn")
+    pool.boot(spec, app, 1, None)
+    running = pool.boot(spec, app, 2, None)
+    pool.close()
+    said = f"{running.title} did not end within 0.3 s of being asked to, and was killed"
+    assert pool.endings == {said: 2}
+
+
+@posix
+@pytest.mark.parametrize("spec", [Uvicorn(), Uvicorn(workers=2), Gunicorn(), PROGRAM, InProcess()], ids=str)
+def test_nothing_is_told_of_a_server_that_ends_as_asked(spec: ServerSpec, pool: ServerPool) -> None:
+    pool.any_boot(spec, APP, None)
+    pool.close()
+    assert not pool.endings

@@ -183,9 +183,10 @@ class Launch:
     def ask_to_stop(self) -> None:
         pass
 
-    def stop(self) -> None:
+    def stop(self) -> str:
         if self._server is not None:
             self._server.is_over = True
+        return ""
 
 
 class Loads:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
@@ -238,22 +241,6 @@ def test_what_git_tells_its_hooks_is_not_heeded(repo: Repo, tmp_path: Path, temp
 def test_everything_is_removed_whatever_ends_the_block(error: type[BaseException], repo: Repo, temporary: Path) -> None:
     with unchanged(repo, temporary), pytest.raises(error), Checkout(against("HEAD", repo)):
         raise error
-
-
-def test_an_interruption_while_files_are_written_leaves_nothing(
-    repo: Repo, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, run = against("HEAD", repo), subprocess.run
-
-    def interrupted(command: tuple[str, ...], **options: object) -> object:
-        if "checkout-index" in command:
-            raise KeyboardInterrupt
-        return run(command, **options)  # type: ignore[call-overload]  # passed on
-
-    monkeypatch.setattr(subprocess, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt), Checkout(found):
-        pass
-    assert list(temporary.iterdir()) == []
 
 
 @posix
@@ -529,10 +516,10 @@ def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkey
 
 
 def test_git_that_does_not_answer_has_an_end(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(command: tuple[str, ...], *, timeout: float, **_: object) -> object:
-        raise subprocess.TimeoutExpired(command, timeout)
+    def silent(process: subprocess.Popen[bytes], given: bytes, *, timeout: float) -> object:
+        raise subprocess.TimeoutExpired(process.args, timeout)
 
-    monkeypatch.setattr(subprocess, "run", silent)
+    monkeypatch.setattr(subprocess.Popen, "communicate", silent)
     assert "`git rev-parse` did not end within 60 s" in problem("main", repo.top)
 
 
@@ -600,3 +587,34 @@ def test_a_repository_is_found_from_below(repo: Repo) -> None:
     assert found is not None
     assert found.top == repo.top
     assert found.directory.samefile(repo.top / ".git")
+
+
+@posix
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_filter_that_does_not_end_goes_with_the_test_run(name: str, repo: Repo, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    repo.write(".gitattributes", "app.py filter=hanging")
+    repo.commit()
+    repo.git("config", "filter.hanging.smudge", f"echo $$ > {told}; trap '' INT TERM; while :; do sleep 0.2; done")
+    code = f"""
+from pathlib import Path
+from pytest_fileperf.versions.checkout import Checkout, parse_against
+where = Path({str(repo.top)!r})
+with Checkout(parse_against("HEAD", cwd=where, rootdir=where)):
+    pass
+"""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL) as run:
+        while not (told.exists() and told.read_text()):
+            assert run.poll() is None
+            time.sleep(0.02)
+        family = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(getattr(signal, name))
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert alive == []
+    deadline = time.monotonic() + 5
+    while list(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(temporary.iterdir()) == []

@@ -1,0 +1,271 @@
+"""Kills runs of pytest at every stage, with every kind of server, and counts what is left of them after 5 s.
+
+    python benchmarks/kills.py RESULTS [--each 10] [--minutes 60] [--only uvicorn,load]
+
+A case is a kind of server, a stage of the run, an app (one that behaves, or one that takes Python's lock at that stage
+and never gives it back) and a signal. Each app has also detached a process from itself. What counts as left: processes,
+known by a variable of their environment; ports that accept connections; directories. They are counted until nothing is
+left, for 5 s at the longest from the end of pytest. Ctrl-C (SIGINT) goes to pytest and what shares its terminal.
+
+Each result is a line of the file RESULTS, in random order, until each case has as many as asked for; another call goes
+on where one has ended. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import psutil
+
+WAIT_S = 5.0
+REACHED_S = 60.0
+ENDED_S = 60.0
+MARK = "FILEPERF_KILLS"
+KINDS = {
+    "uvicorn": "Uvicorn()",
+    "uvicorn x2": "Uvicorn(workers=2)",
+    "gunicorn x2": "Gunicorn(workers=2)",
+    "command": 'Command(["{python}", "-m", "uvicorn", "app:app", "--port={port}", "--log-level=warning"])',
+    "in-process": "InProcess()",
+}
+STAGES = ("boot", "warm-up", "load", "profile", "teardown")
+APPS = ("polite", "holding")
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+APP = """
+import asyncio, os, re, time
+from pathlib import Path
+
+STAGE, HOLDS, DETACHES = os.environ["STAGE"], os.environ["HOLDS"] == "1", os.environ["DETACHES"] == "1"
+REACHED = Path(__file__).with_name("reached")
+requests = 0
+
+def reach():
+    REACHED.touch()
+    if HOLDS:
+        re.match("(a+)+$", "a" * 60 + "b")
+
+if DETACHES and os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ("sleep", "300"))
+    os._exit(0)
+if STAGE == "boot":
+    reach()
+    time.sleep(20)
+
+async def app(scope, receive, send):
+    global requests
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            if kind == "lifespan.shutdown" and STAGE == "teardown":
+                reach()
+                await asyncio.sleep(20)
+            await send({"type": kind + ".complete"})
+            if kind == "lifespan.shutdown":
+                return
+    requests += 1
+    if STAGE == "warm-up" or (STAGE == "load" and requests > 20):
+        reach()
+    if STAGE == "profile" and HOLDS and REACHED.with_name("profiled").exists():
+        reach()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+TEST = """
+from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
+
+def test_it(fileperf):
+    times = dict(warmup="{warmup}", duration="{duration}")
+    fileperf.get("/", app="app:app", server={server}, connections=2, gate="none", **times)
+"""
+
+Case = tuple[str, str, str, str]
+"""Kind, stage, app, signal."""
+
+
+def cases() -> list[Case]:
+    """Returns all that can be: an app that holds the lock of pytest's own process keeps that from seeing a Ctrl-C."""
+    return [
+        case
+        for case in product(KINDS, STAGES, APPS, SIGNALS)
+        if case[0] != "in-process" or (case[1] != "profile" and (case[2] == "polite" or case[3] != "SIGINT"))
+    ]
+
+
+def marked(value: str) -> list[psutil.Process]:
+    """Returns the live processes that belong to a run."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == value and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def ports_of(processes: list[psutil.Process]) -> set[int]:
+    """Returns the ports that these processes listen on."""
+    ports = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            ports |= {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    return ports
+
+
+def is_open(port: int) -> bool:
+    """Returns whether a port accepts connections."""
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+def killed(case: Case) -> dict[str, object]:
+    """Makes a run, kills it, and returns what was left."""
+    kind, stage, app, name = case
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
+    value = f"{os.getpid()}-{random.getrandbits(40)}"
+    with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as directory:
+        project, temporary = Path(directory, "project"), Path(directory, "temporary")
+        project.mkdir()
+        temporary.mkdir()
+        loads = {"warm-up": ("8s", "1s"), "load": ("0s", "8s"), "profile": ("0s", "0.5s")}
+        warmup, duration = loads.get(stage, ("0s", "0.5s"))
+        (project / "app.py").write_text(APP)
+        (project / "pytest.ini").write_text("[pytest]\n")
+        (project / "test_it.py").write_text(TEST.format(server=KINDS[kind], warmup=warmup, duration=duration))
+        env = os.environ | {
+            MARK: value,
+            "TMPDIR": str(temporary),
+            "STAGE": stage,
+            "HOLDS": str(int(app == "holding")),
+            "DETACHES": str(int(kind != "in-process")),  # pytest itself does not look after what is detached from it
+            "PYTHONPATH": str(project),
+        }
+        profile = ["--fileperf-profile"] if stage == "profile" else []
+        command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly", *profile)
+        with (Path(directory) / "log.txt").open("w+b") as log:
+            run = subprocess.Popen(
+                command, cwd=project, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            try:
+                ports = _reach(stage, run, value, project)
+                if ports is None:
+                    log.seek(0)
+                    return {"problem": log.read().decode(errors="replace")[-2000:]}
+                begun_s = time.monotonic()
+                os.killpg(run.pid, getattr(signal, name))
+                with suppress(subprocess.TimeoutExpired):
+                    run.wait(ENDED_S)
+                ended_s = time.monotonic()
+                left = _left(value, ports, temporary, project, ended_s + WAIT_S)
+                return {"ends_s": ended_s - begun_s, "clean_s": time.monotonic() - ended_s, **left}
+            finally:
+                for process in marked(value):
+                    with suppress(psutil.Error):
+                        process.kill()
+                run.wait()
+
+
+def _reach(stage: str, run: subprocess.Popen[bytes], value: str, project: Path) -> set[int] | None:
+    """Waits until the run is at its stage; returns its ports, or None where it does not get there."""
+    until_s = time.monotonic() + REACHED_S
+    while time.monotonic() < until_s and run.poll() is None:
+        if stage == "profile":
+            spies = [process for process in marked(value) if process.name().startswith("py-spy")]
+            if spies:
+                (project / "profiled").touch()
+                time.sleep(0.5)
+                return ports_of(marked(value))
+        elif (project / "reached").exists():
+            time.sleep(random.uniform(0.1, 0.5))  # no secret
+            return ports_of(marked(value))
+        time.sleep(0.02)
+    return None
+
+
+def _left(value: str, ports: set[int], temporary: Path, project: Path, until_s: float) -> dict[str, object]:
+    while True:
+        processes = marked(value)
+        directories = [*temporary.iterdir(), *project.rglob(".fileperf-*")]
+        open_ports = [port for port in ports if is_open(port)]
+        if not (processes or directories or open_ports) or time.monotonic() > until_s:
+            names = [" ".join(process.cmdline())[-200:] for process in processes if process.is_running()]
+            return {
+                "processes": len(processes),
+                "ports": len(open_ports),
+                "directories": len(directories),
+                "names": [*names, *map(str, directories)],
+            }
+        time.sleep(0.1)
+
+
+def read(path: Path) -> dict[Case, list[dict[str, object]]]:
+    """Returns the results so far."""
+    results = defaultdict(list)
+    if path.exists():
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            results[tuple(entry.pop("case"))].append(entry)
+    return results
+
+
+def summary(results: dict[Case, list[dict[str, object]]]) -> str:
+    """Returns a table: of each kind the runs, those of them that left something, and what that was."""
+    lines = ["| server | runs | not reached | left processes | left ports | left directories | slowest end, s |"]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    for kind in KINDS:
+        entries = [entry for case, each in results.items() if case[0] == kind for entry in each]
+        made = [entry for entry in entries if "problem" not in entry]
+        left = [sum(bool(entry[what]) for entry in made) for what in ("processes", "ports", "directories")]
+        slowest_s = max((float(str(entry["ends_s"])) + float(str(entry["clean_s"])) for entry in made), default=0)
+        cells = (kind, len(made), len(entries) - len(made), *left, f"{slowest_s:.1f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    bad = Counter(
+        case
+        for case, each in results.items()
+        for entry in each
+        if any(entry.get(what) for what in ("processes", "ports", "directories", "problem"))
+    )
+    return "\n".join([*lines, *(f"{count}× {', '.join(case)}" for case, count in sorted(bad.items()))])
+
+
+def main() -> None:
+    """Makes the runs that are missing, and prints the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--each", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--only", default="", help="words that a case must have, with commas")
+    options = parser.parse_args()
+    wanted = {word for word in options.only.split(",") if word}
+    until_s = time.monotonic() + 60 * options.minutes
+    left = [
+        case for case in cases() if wanted <= set(case) for _ in range(options.each - len(read(options.results)[case]))
+    ]
+    random.shuffle(left)
+    for case in left:
+        if time.monotonic() > until_s:
+            break
+        result = killed(case)
+        with options.results.open("a") as file:
+            file.write(json.dumps({"case": case, **result}) + "\n")
+        if any(result.get(what) for what in ("processes", "ports", "directories", "problem")):
+            sys.stderr.write(f"{case}: {result}\n")
+    sys.stdout.write(summary(read(options.results)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

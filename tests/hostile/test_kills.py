@@ -1,0 +1,68 @@
+"""Runs of pytest that are killed leave nothing, and servers that do not end are told."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from serve.processes import linux, posix
+
+KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+TELLING = (
+    ("uvicorn x2", "load", "holding", "SIGKILL"),
+    ("gunicorn x2", "boot", "holding", "SIGTERM"),
+    ("command", "teardown", "polite", "SIGKILL"),
+    ("uvicorn", "warm-up", "polite", "SIGINT"),
+)
+
+
+@pytest.fixture(scope="module")
+def kills() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kills", KILLS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["kills"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@linux
+@pytest.mark.parametrize("case", TELLING, ids=" ".join)
+def test_nothing_is_left_of_a_run_that_is_killed(case: tuple[str, ...], kills: ModuleType) -> None:
+    left = kills.killed(case)
+    assert (left.get("processes"), left.get("ports"), left.get("directories")) == (0, 0, 0), left
+
+
+@posix
+def test_a_server_that_does_not_end_is_told_in_a_line(
+    run_apart: Callable[..., pytest.RunResult], project: pytest.Pytester
+) -> None:
+    project.makepyfile(
+        stubborn="""
+        import asyncio
+
+        async def app(scope, receive, send):
+            if scope["type"] == "lifespan":
+                await receive()
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                await asyncio.sleep(60)
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+        """,
+        test_it="""
+        from pytest_fileperf import Uvicorn
+
+        def test_it(fileperf):
+            fileperf.get("/", app="stubborn:app", server=Uvicorn(stop_timeout_s=0.3), requests=2, gate="none")
+        """,
+    )
+    result = run_apart("--fileperf", "-q")
+    result.assert_outcomes(passed=1)
+    lines = [line for line in result.outlines if "did not end within 0.3 s" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("fileperf: uvicorn ×1 ")
