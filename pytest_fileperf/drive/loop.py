@@ -123,14 +123,18 @@ class LoadLoop:
 
         Work begins when the event loop has dealt with everything that arrived together: answers are read first and
         requests written after them, as wrk does. Writing a large body evicts what reading needs from the CPU's cache.
+        For a single slot nothing else arrives: its next request goes out at once.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
             return
+        self._free.append(slot)
+        if self._slots == 1:
+            self._start_free()
+            return
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._start_free)
-        self._free.append(slot)
 
     def _has_paused(self, slot: Slot) -> None:
         del self._pausing[slot]

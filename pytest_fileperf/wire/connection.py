@@ -47,8 +47,8 @@ class Connection:
         "_method_is_head",
         "_paused",
         "_plain",
+        "_raw",
         "_recv_into",
-        "_repeatable",
         "_scratch",
         "_send",
         "_sender",
@@ -75,18 +75,17 @@ class Connection:
         self._fd = sock.fileno()
         self._scratch = scratch
         self._known = known
-        self._repeatable = False
+        self._raw = b""
         self._recv_into = sock.recv_into
         self._send = sock.send
         self._getsockopt = sock.getsockopt
-        self._error_code = 0
         self._sender = Sender(loop, sock, self.fail, self._cannot_send)
         self._plain = not isinstance(sock, ssl.SSLSocket)
         self._exchange: Exchange | None = None
         self._head: ResponseHead | None = None
         self._heads = HeadReader(scratch.heads)
         self._chunks: ChunkedReader | None = None
-        self._left = self._body = 0
+        self._left = self._body = self._error_code = 0
         self._discard = True
         self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
         self.started_ns = 0
@@ -237,10 +236,9 @@ class Connection:
             self.first_byte_ns = self.ended_ns
             exchange.on_end(True)
             return
-        self._repeatable = False
+        self._raw = raw  # to be known, if it is all of a good answer
         self._take_head(received)
-        if self._repeatable and self._exchange is None and not self.closed and self._head is not None:
-            known.keep(raw, self._head, self.body_bytes)
+        self._raw = b""
 
     def _take_head(self, received: int) -> None:
         if not self.first_byte_ns:
@@ -333,7 +331,9 @@ class Connection:
             self.breach = Breach.OUT_OF_STEP
         if self.breach is not None or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
             self.close()
-        self._repeatable = exchange.on_end(False)
+        raw, body_bytes = b"" if self.closed else self._raw, self.body_bytes
+        if exchange.on_end(False) and raw and self._known is not None:
+            self._known.keep(raw, head, body_bytes)
 
     def fail(self, error: httpx.TransportError) -> None:
         """Closes the connection and tells the exchange why its answer will not come."""
