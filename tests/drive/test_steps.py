@@ -221,7 +221,7 @@ def test_what_is_done_in_the_warm_up_counts_in_no_step(rate: float | None) -> No
             await client.get("/")
             await asyncio.sleep(0.02)
 
-    plan = replace(counted(1), connections=2, requests=None, warmup_ns=60 * MS, round_ns=100 * MS, rounds=2, rate=rate)
+    plan = replace(counted(1), connections=2, requests=None, warmup_ns=400 * MS, round_ns=100 * MS, rounds=2, rate=rate)
     result = walked(visit, plan)
 
     assert step(result, "first") == (0, {}, 0)
