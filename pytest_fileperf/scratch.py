@@ -175,16 +175,17 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
 def _resume_supervisors(path: Path) -> bool:
     """Lets supervisors go on that were stopped, which then end all below them; returns whether there are any.
 
-    They are known by the directory among their arguments.
+    They are known by the directory among their arguments, whichever installation of this package they are of.
     """
     if os.name != "posix":
         return False
     import psutil
 
-    found = False
+    found, script = False, Path(supervisor.__file__).name
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if {supervisor.__file__, str(path)} <= set(process.cmdline()):
+            words = process.cmdline()
+            if str(path) in words and any(Path(word).name == script for word in words):
                 os.killpg(os.getpgid(process.pid), signal.SIGCONT)
                 found = True
     return found

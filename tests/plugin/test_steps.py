@@ -225,7 +225,8 @@ def test_the_step_that_got_slower_is_told_in_turn_with_another_version(repo: Rep
 
     result.assert_outcomes(failed=1)
     results = {one.test.step: one for one in read_record(repo.top / "out.json").results}
-    assert [str(results[name].standing) for name in ("login", "download")] == ["REGRESSED", "PASS"]
+    assert str(results["login"].standing) == "REGRESSED"
+    assert str(results["download"].standing) in ("PASS", "INCONCLUSIVE")  # as busy as the machine is
     assert results["login"].base is not None
     assert len(results["login"].pairs) >= 3
 

@@ -29,6 +29,7 @@ from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.supervisor import MARK
 from pytest_fileperf.versions.checkout import Checkout, parse_against
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
 from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
@@ -111,6 +112,7 @@ def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file
 @kinds
 def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
     made = {}
+    (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
         program = AsgiProgram(spec=kind(), app=APP, boot=3, cores=None, code_tree=code_tree)
