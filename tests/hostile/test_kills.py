@@ -61,7 +61,7 @@ def test_a_server_that_does_not_end_is_told_in_a_line(
             fileperf.get("/", app="stubborn:app", server=Uvicorn(stop_timeout_s=0.3), requests=2, gate="none")
         """,
     )
-    result = run_apart("--fileperf", "-q")
+    result = run_apart("--fileperf-smoke", "-q")
     result.assert_outcomes(passed=1)
     lines = [line for line in result.outlines if "did not end within 0.3 s" in line]
     assert len(lines) == 1
