@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ("ONCE", "TESTS")
+__all__ = ("HOSTILE", "ONCE", "TESTS")
 
 TESTS = Path(__file__).parent
 ONCE = (
@@ -54,6 +54,14 @@ ONCE = (
     "test_structure.py",
 )
 """Files and directories below `tests`."""
+HOSTILE = (
+    "hostile",
+    "judge/test_storing_at_once.py",
+    "serve/test_orphans.py",
+    "test_files.py",
+    "wire/test_fuzz.py",
+)
+"""What is marked `hostile` as a whole; single tests elsewhere have the mark themselves."""
 _FIXTURES = frozenset({"boot", "help_text", "looks", "run_apart", "run_load", "shared"})
 """Fixtures that start processes."""
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"})
@@ -73,11 +81,12 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / place for place in ONCE}
+    hostile = {TESTS / place for place in HOSTILE}
     for item in items:
         once = not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) or not places.isdisjoint(
             (item.path, *item.path.parents)
         )
-        if TESTS / "hostile" in item.path.parents:
+        if not hostile.isdisjoint((item.path, *item.path.parents)):
             item.add_marker("hostile")
         if item.get_closest_marker("everywhere") is not None:
             continue

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from marking import ONCE, TESTS
+from marking import HOSTILE, ONCE, TESTS
 
 import pytest_fileperf
 from pytest_fileperf import errors
@@ -237,6 +237,6 @@ def test_the_lowest_environment_installs_every_lower_bound(project: dict[str, ob
     assert declared(pins) == bounds
 
 
-@pytest.mark.parametrize("place", ONCE)
+@pytest.mark.parametrize("place", [*ONCE, *HOSTILE])
 def test_what_is_marked_once_is_there(place: str) -> None:
     assert (TESTS / place).exists()

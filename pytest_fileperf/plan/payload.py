@@ -156,7 +156,11 @@ def payload(
 
 def _file_problems(path: Path) -> list[str]:
     """Returns why the file cannot be a payload; empty when it can."""
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError:  # its name is too long for any file
+        is_there = False
+    if not is_there:
         return [
             f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor a file that exists, '
             f"seen from {Path.cwd()}"

@@ -215,7 +215,15 @@ def _repeatable(name: str, value: object) -> object:
         raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
     if name == "data" and not isinstance(value, Mapping):
         raise PlanError("data: give a mapping of form fields; raw bytes are content=")
-    return _cookie_pairs(value) if name == "cookies" else value
+    found = _cookie_pairs(value) if name == "cookies" else value
+    return _paired(name, found) if name in ("cookies", "headers", "params") else found
+
+
+def _paired(name: str, value: object) -> object:
+    """Returns the value; raises PlanError for a list of what is no pair."""
+    if isinstance(value, list | tuple) and not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        raise PlanError(f"{name}: give a mapping of names to values, or a list of such pairs")
+    return value
 
 
 def _cookie_pairs(cookies: object) -> object:

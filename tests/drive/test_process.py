@@ -186,11 +186,13 @@ def test_what_a_setup_returned_goes_with_the_journey(shared: Generator, url: str
         run(shared, url, with_value(work, threading.Lock()))
 
 
+@pytest.mark.hostile
 def test_no_server_is_a_connect_error(url: str) -> None:
     with closing(Generator()) as generator, pytest.raises(httpx.ConnectError):
         run(generator, "http://127.0.0.1:9")
 
 
+@pytest.mark.hostile
 def test_more_connections_than_open_files_are_refused(url: str) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
@@ -199,6 +201,7 @@ def test_more_connections_than_open_files_are_refused(url: str) -> None:
         run(generator, url, plan=counted(2 * hard, connections=2 * hard))
 
 
+@pytest.mark.hostile
 def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(url: str) -> None:
     async def dies(client: httpx.AsyncClient) -> None:
         print("last words", file=sys.stderr, flush=True)
@@ -211,6 +214,7 @@ def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(url: 
         assert sum(r.requests for r in run(generator, url).rounds) == 10
 
 
+@pytest.mark.hostile
 def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
     class DiedError(Exception):
         pass
@@ -226,6 +230,7 @@ def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
     assert children() == before
 
 
+@pytest.mark.hostile
 def test_a_full_disk_is_told_with_what_to_do(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, mode: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -247,6 +252,7 @@ def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("holds", [False, True], ids=["running", "holding Python's lock"])
+@pytest.mark.hostile
 def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(
     holds: bool, url: str, tmp_path: Path
 ) -> None:

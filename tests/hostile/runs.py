@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from plugin.conftest import APP, OTHERS
 
-__all__ = ("LOAD", "QUIET", "Ran", "project_in", "ran")
+from pytest_fileperf.locks import locked
+
+__all__ = ("LOAD", "QUIET", "Ran", "once", "project_in", "ran")
 
 LOAD = "connections=2, requests=4, boots=1, warmup=0, rounds=1"
 QUIET = tuple(f"-pno:{name}" for name in OTHERS)
@@ -37,6 +41,18 @@ def project_in(directory: Path, tests: str, *, app: str = APP, ini: str = "") ->
     (directory / "pytest.ini").write_text(f"[pytest]\nfileperf_app = server_app:app\npythonpath = .\n{ini}")
     (directory / "test_it.py").write_text(tests, encoding="utf-8")
     return directory
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ran]) -> Ran:
+    """Returns a run that is made once, in a directory of its own, however many processes of xdist look at it."""
+    apart = "PYTEST_XDIST_WORKER" in os.environ
+    base = factory.getbasetemp().parent if apart else factory.mktemp(name)
+    kept = base / f"{name}.pickle"
+    with locked(base / f"{name}.lock", within_s=100):
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(make(base / name)))
+        found: Ran = pickle.loads(kept.read_bytes())
+        return found
 
 
 def ran(

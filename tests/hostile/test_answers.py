@@ -10,9 +10,10 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from hostile.runs import LOAD, Ran, project_in, ran
+from hostile.runs import LOAD, Ran, once, project_in, ran
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -150,9 +151,12 @@ def _answer(sock: socket.socket, stays: list[socket.socket]) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A run that has all faults."""
-    with _scripted() as url:
-        project = project_in(tmp_path_factory.mktemp("answers"), _tests(url), app=_app())
-        return ran(project, "--fileperf")
+
+    def make(directory: Path) -> Ran:
+        with _scripted() as url:
+            return ran(project_in(directory, _tests(url), app=_app()), "--fileperf")
+
+    return once(tmp_path_factory, "answers", make)
 
 
 PROMISED = [

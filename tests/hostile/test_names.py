@@ -6,9 +6,10 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
-from hostile.runs import LOAD, Ran, project_in, ran
+from hostile.runs import LOAD, Ran, once, project_in, ran
 
 NAMES: Mapping[str, str] = {
     "markup": "<script>alert(1)</script>",
@@ -53,9 +54,12 @@ OUTPUTS = (
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    project = project_in(tmp_path_factory.mktemp("names"), TESTS)
-    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(project / "summary.md"), "NO_COLOR": "1"}
-    return ran(project, "--fileperf", "--fileperf-update=new", "--fileperf-server=inprocess", *OUTPUTS, env=env)
+    def make(directory: Path) -> Ran:
+        env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(directory / "summary.md"), "NO_COLOR": "1"}
+        options = ("--fileperf", "--fileperf-update=new", "--fileperf-server=inprocess")
+        return ran(project_in(directory, TESTS), *options, *OUTPUTS, env=env)
+
+    return once(tmp_path_factory, "names", make)
 
 
 @pytest.fixture(scope="module")

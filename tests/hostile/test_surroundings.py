@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
-from hostile.runs import LOAD, Ran, project_in, ran
+from hostile.runs import LOAD, Ran, once, project_in, ran
 
 posix = pytest.mark.skipif(os.name != "posix", reason="resource limits and users are POSIX")
 TESTS = f"""
@@ -59,17 +60,16 @@ ODD_VARIABLES: Mapping[str, Mapping[str, str | None]] = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
-    made: dict[str, Ran] = {}
-
     def run(name: str) -> Ran:
-        if name not in made:
-            project = project_in(tmp_path_factory.mktemp("odd") / "a % 'c' {d} ü", TESTS)
+        def make(directory: Path) -> Ran:
+            project = project_in(directory / "a % 'c' {d} ü", TESTS)
             (project / ".netrc").write_text("machine 127.0.0.1 login a password b")
             env = {"NETRC": str(project / ".netrc"), **ODD_VARIABLES[name]}
-            made[name] = ran(project, "--fileperf", "--fileperf-json=out/run.json", "-rA", env=env)
-        return made[name]
+            return ran(project, "--fileperf", "--fileperf-json=out/run.json", "-rA", env=env)
 
-    return run
+        return once(tmp_path_factory, name, make)
+
+    return cache(run)
 
 
 @pytest.mark.parametrize("name", ODD_VARIABLES)

@@ -111,6 +111,7 @@ def test_identity_says_size_kind_seed_and_digest_but_not_where_a_file_lies(tmp_p
         ("256QiB", r"'256QiB' is neither a size \(as in \"256KiB\"\) nor a file that exists, seen from "),
         ("missing.bin", r"'missing.bin' is neither a size"),
         (Path("missing.bin"), r"'missing.bin' is neither a size"),
+        ("9" * 5000, r"neither a size"),
         (".", r"'.' is neither a size"),
         (-1, r"payload size: -1 is not a size"),
         (True, r"payload size: True is not a size"),

@@ -186,6 +186,7 @@ def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal")
 @pytest.mark.parametrize("moment", ["as soon as there are files", "while both are loaded"])
+@pytest.mark.hostile
 def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -> None:
     make_slower(repo, 0.01)
     before = state_of(repo)

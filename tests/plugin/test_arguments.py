@@ -227,6 +227,12 @@ def test_a_closed_file_is_told(file: IO[bytes]) -> None:
     assert problems(content=file) == ("content: the file is closed",)
 
 
+@pytest.mark.parametrize("name", ["cookies", "headers", "params"])
+@pytest.mark.parametrize("value", [[None], [[]], ["ab"], [("a", "b", "c")]], ids=repr)
+def test_a_list_of_what_is_no_pair_is_refused(name: str, value: object) -> None:
+    assert problems(**{name: value}) == (f"{name}: give a mapping of names to values, or a list of such pairs",)
+
+
 def test_raw_form_data_is_refused() -> None:
     assert problems(data=b"a=b") == ("data: give a mapping of form fields; raw bytes are content=",)
 

@@ -270,6 +270,7 @@ def test_the_running_server_is_shared(project: pytest.Pytester, run_load: Run) -
 @pytest.mark.parametrize(
     "ending", ["raise KeyboardInterrupt", 'pytest.exit("enough")', "assert False"], ids=["ctrl-c", "exit", "failure"]
 )
+@pytest.mark.hostile
 def test_servers_end_with_the_session_whatever_ends_it(
     project: pytest.Pytester, run_load: Run, run_apart: Run, ending: str
 ) -> None:
@@ -305,6 +306,7 @@ def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run
     assert [item.get("name") for item in properties] == ["fileperf_rps", "fileperf_p99", "fileperf_outcome"]
 
 
+@pytest.mark.hostile
 def test_a_file_that_cannot_be_written_fails_the_session(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile('def test_download(fileperf): fileperf.get("/")')
     (project.path / "file").touch()

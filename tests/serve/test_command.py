@@ -213,12 +213,14 @@ def test_a_program_that_takes_another_port_is_told_with_that(boot: Boot) -> None
         boot(Command((*SERVER, "--elsewhere"), start_timeout_s=1))
 
 
+@pytest.mark.hostile
 def test_an_answer_that_is_not_http_is_none(boot: Boot) -> None:
     with pytest.raises(ServerStartError, match=r"gave no HTTP answer to GET /x \(BadStatusLine: garbage"):
         boot(Command((*SERVER, "--garbage"), start_timeout_s=1, ready="/x"))
 
 
 @linux
+@pytest.mark.hostile
 def test_another_program_s_server_is_never_taken_for_ours(taken: int) -> None:
     said = f"does not listen on 127.0.0.1 port {taken}, where process {os.getpid()} does"
     starting = on_ports([taken], "--deaf", ready=None, timeout_s=0.3)
@@ -227,6 +229,7 @@ def test_another_program_s_server_is_never_taken_for_ours(taken: int) -> None:
 
 
 @linux
+@pytest.mark.hostile
 def test_a_port_shared_with_another_program_is_given_up() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -241,6 +244,7 @@ def test_a_port_shared_with_another_program_is_given_up() -> None:
 # --- failures
 
 
+@pytest.mark.hostile
 def test_another_port_is_tried_where_another_program_took_it_meanwhile(taken: int) -> None:
     with started(on_ports([taken, taken])) as server:
         assert httpx.URL(server.url).port != taken
@@ -259,6 +263,7 @@ def test_ports_are_not_tried_forever(taken: int, scratch: Path) -> None:
     "code,said",
     [(3, "ended with exit code 3 before it was ready"), (0, "exit code 0 .* it must stay in the foreground")],
 )
+@pytest.mark.hostile
 def test_a_program_that_ends_at_once_is_told_with_its_words(code: int, said: str, boot: Boot, scratch: Path) -> None:
     with pytest.raises(ServerStartError, match=said) as caught:
         boot(Command((*SERVER, f"--exit={code}")))
@@ -266,6 +271,7 @@ def test_a_program_that_ends_at_once_is_told_with_its_words(code: int, said: str
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.hostile
 def test_the_signal_that_ended_it_is_told(boot: Boot) -> None:
     server = boot(Command(SERVER, title="tiny"))
     with pytest.raises(httpx.TransportError):
@@ -319,6 +325,7 @@ def test_everything_is_gone_at_the_end(flag: str, scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.hostile
 def test_a_program_that_does_not_end_is_killed() -> None:
     with launch(Command((*SERVER, "--stubborn"), stop_timeout_s=0.3)) as server:
         pids = server.pids
@@ -326,6 +333,7 @@ def test_a_program_that_does_not_end_is_killed() -> None:
 
 
 @linux
+@pytest.mark.hostile
 def test_what_it_starts_when_it_is_asked_to_end_is_killed_too() -> None:
     with launch(Command((*SERVER, "--child=late"), stop_timeout_s=0.3)) as server:
         word = f"--port={httpx.URL(server.url).port}"
@@ -335,6 +343,7 @@ def test_what_it_starts_when_it_is_asked_to_end_is_killed_too() -> None:
 
 @linux
 @pytest.mark.parametrize("flag", ["--child=beside", "--child=apart"])
+@pytest.mark.hostile
 def test_what_a_dead_program_leaves_behind_ends_too(flag: str, boot: Boot) -> None:
     server = boot(Command((*SERVER, flag)))
     pids = server.pids
@@ -346,6 +355,7 @@ def test_what_a_dead_program_leaves_behind_ends_too(flag: str, boot: Boot) -> No
 
 
 @linux
+@pytest.mark.hostile
 def test_the_program_ends_with_its_supervisor(boot: Boot) -> None:
     server = boot(Command(SERVER))
     (pid,) = server.pids
@@ -404,6 +414,7 @@ def test_a_build_whose_program_is_missing_is_told(boot: Boot) -> None:
         boot(Command(SERVER, build=["no-such-compiler"]))
 
 
+@pytest.mark.hostile
 def test_a_build_that_does_not_end_is_ended(scratch: Path) -> None:
     before = time.monotonic()
     spec = Command(SERVER, build=building("import time; time.sleep(60)"))

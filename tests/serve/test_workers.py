@@ -186,6 +186,7 @@ def test_a_server_may_open_more_files_than_the_test_run(kind: Kind, observed: Ob
 
 
 @posix
+@pytest.mark.hostile
 def test_a_worker_that_vanishes_while_it_starts_is_noticed(kind: Kind, boot: Boot) -> None:
     with pytest.raises(ServerStartError, match=f"a {kind.name} worker ended before it was ready") as caught:
         boot(kind(workers=2), "serve.apps:make_vanishing()")
@@ -211,6 +212,7 @@ def test_no_app_is_an_error(kind: Kind) -> None:
 
 
 @posix
+@pytest.mark.hostile
 def test_a_worker_that_died_is_told_though_the_supervisor_replaces_it(kind: Kind, boot: Boot) -> None:
     server = boot(kind(workers=2))
     worker = facts(server)["pid"]
@@ -221,6 +223,7 @@ def test_a_worker_that_died_is_told_though_the_supervisor_replaces_it(kind: Kind
 
 
 @posix
+@pytest.mark.hostile
 def test_a_supervisor_that_died_is_told_with_the_signal_and_its_workers_end(kind: Kind, boot: Boot) -> None:
     server = boot(kind(workers=2))
     pids = server.pids
@@ -231,6 +234,7 @@ def test_a_supervisor_that_died_is_told_with_the_signal_and_its_workers_end(kind
 
 
 @posix
+@pytest.mark.hostile
 def test_workers_that_do_not_end_are_killed(kind: Kind) -> None:
     spec = kind(workers=2, stop_timeout_s=0.3)
     with launch(spec, app_spec("serve.apps:stubborn")) as server:

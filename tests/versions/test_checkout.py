@@ -215,6 +215,7 @@ def test_settings_that_would_hold_files_back_or_write_beside_the_index(repo: Rep
 
 
 @posix
+@pytest.mark.hostile
 def test_no_hook_runs(repo: Repo, tmp_path: Path, temporary: Path) -> None:
     for name in ("post-checkout", "post-index-change", "reference-transaction", "fsmonitor-watchman"):
         hook = repo.write(f".git/hooks/{name}", f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
@@ -224,6 +225,7 @@ def test_no_hook_runs(repo: Repo, tmp_path: Path, temporary: Path) -> None:
         assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.hostile
 def test_what_git_tells_its_hooks_is_not_heeded(repo: Repo, tmp_path: Path, temporary: Path) -> None:
     other = Repo.make(tmp_path / "other")
     other.commit(app_py="another repository")
@@ -238,6 +240,7 @@ def test_what_git_tells_its_hooks_is_not_heeded(repo: Repo, tmp_path: Path, temp
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.hostile
 def test_everything_is_removed_whatever_ends_the_block(error: type[BaseException], repo: Repo, temporary: Path) -> None:
     with unchanged(repo, temporary), pytest.raises(error), Checkout(against("HEAD", repo)):
         raise error
@@ -255,6 +258,7 @@ def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None
         closed.parent.chmod(0o500)
 
 
+@pytest.mark.hostile
 def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> None:
     repo.git("config", "filter.broken.smudge", "false")
     repo.git("config", "filter.broken.clean", "cat")
@@ -273,6 +277,7 @@ def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> N
 
 
 @posix
+@pytest.mark.hostile
 def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
     repo: Repo, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -506,6 +511,7 @@ def test_no_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+@pytest.mark.hostile
 def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # Git's own tests say so
     said = problem("main", repo.top)
@@ -515,6 +521,7 @@ def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkey
     assert is_directory(against("old", repo))
 
 
+@pytest.mark.hostile
 def test_git_that_does_not_answer_has_an_end(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(process: subprocess.Popen[bytes], given: bytes, *, timeout: float) -> object:
         raise subprocess.TimeoutExpired(process.args, timeout)
