@@ -111,7 +111,7 @@ class ClientSlot:
         started_ns = self._started_ns = monotonic_ns()
         self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
         refused = False
-        code = CodeTime(self._call(self._client, sent))
+        code = CodeTime(self._called(sent))
         try:
             await code
         except asyncio.CancelledError:
@@ -136,6 +136,9 @@ class ClientSlot:
             self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
         else:
             self._load.next(self)
+
+    async def _called(self, sent: Sent) -> None:
+        await self._call(self._client, sent)  # a call that raises before it can be awaited fails in here, too
 
     def _note_breaches(self, sent: Sent) -> None:
         if self._wire is not None and self._wire.breaches:

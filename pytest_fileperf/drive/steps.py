@@ -21,7 +21,7 @@ from pytest_fileperf.drive.answers import Answers
 from pytest_fileperf.drive.failures import kind_of
 from pytest_fileperf.measure.tally import Tally
 
-__all__ = ("Step", "Uncounted", "Walk", "answered", "calling_in", "on_the_way_in", "pausing_in")
+__all__ = ("Step", "Uncounted", "Walk", "answered", "on_the_way_in", "uncounted_in")
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
 """The step that a task is in: tasks that begin within a step are in it, too."""
@@ -70,29 +70,16 @@ class Uncounted:
 
 
 @contextmanager
-def pausing_in(whole: Uncounted) -> Iterator[None]:
-    """Lets a journey pause, and each step that the task is in."""
+def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
+    """Lets a journey pause, or its client work, and so each step that the task is in."""
     concerned = _concerned(whole)
     for uncounted in concerned:
-        uncounted.change(pauses=1)
+        uncounted.change(pauses=pauses, calls=calls)
     try:
         yield
     finally:
         for uncounted in concerned:
-            uncounted.change(pauses=-1)
-
-
-@contextmanager
-def calling_in(whole: Uncounted) -> Iterator[None]:
-    """Lets the client of a journey work, for each step that the task is in, too."""
-    concerned = _concerned(whole)
-    for uncounted in concerned:
-        uncounted.change(calls=1)
-    try:
-        yield
-    finally:
-        for uncounted in concerned:
-            uncounted.change(calls=-1)
+            uncounted.change(pauses=-pauses, calls=-calls)
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from pytest_fileperf.drive.steps import Step, Uncounted, Walk, calling_in, on_the_way_in, pausing_in
+from pytest_fileperf.drive.steps import Step, Uncounted, Walk, on_the_way_in, uncounted_in
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.mix import why_no_name
 from pytest_fileperf.plan.pause import Pause, parse_pause
@@ -55,7 +55,7 @@ class Client(LoadClient):
         chance = self._chances.get(pause)
         if chance is None:
             chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
-        with pausing_in(self._uncounted):
+        with uncounted_in(self._uncounted, pauses=1):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -86,4 +86,4 @@ class Client(LoadClient):
         return self._uncounted.until_ns(now_ns)
 
     def _calling(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.wire is None else calling_in(self._uncounted)
+        return nullcontext() if self.wire is None else uncounted_in(self._uncounted, calls=1)

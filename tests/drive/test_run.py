@@ -4,7 +4,7 @@ import asyncio
 import gc
 import hashlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from time import monotonic_ns
@@ -416,6 +416,12 @@ class TestJourneys:
             await part
 
         assert totals(run(hello, Journey(name="cancels", function=cancels))) == (0, {"cancelled": 6})
+
+    def test_a_journey_that_fails_before_it_can_be_awaited_is_a_failure(self) -> None:
+        def visit(client: httpx.AsyncClient) -> Awaitable[None]:  # may be marked as a coroutine function
+            raise ValueError("made wrongly")
+
+        assert totals(run(hello, Journey(name="visit", function=visit), counted(3))) == (0, {"ValueError": 3})
 
     def test_a_refused_connection_is_tried_again_after_a_pause(self) -> None:
         async def refused(client: httpx.AsyncClient) -> None:

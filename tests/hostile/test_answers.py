@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from apps import SOURCE
 from hostile.runs import LOAD, Ran, once, project_in, ran
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -77,24 +78,20 @@ WIRE_FAULTS: dict[str, tuple[bytes, str, str]] = {
 }
 """What the server sends, how the connection ends, and what kind of failure it is."""
 
-APP = """
-import asyncio, gc, os, signal, sys
+APP = f"""{SOURCE}
+import asyncio, gc, os, signal
 
 
 async def app(scope, receive, send):
     async def start(length=None, *, status=200, headers=()):
         own = [] if length is None else [(b"content-length", b"%d" % length)]
-        await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
+        await send({{"type": "http.response.start", "status": status, "headers": [*own, *headers]}})
 
     async def body(data, more=False):
-        await send({"type": "http.response.body", "body": data, "more_body": more})
+        await send({{"type": "http.response.body", "body": data, "more_body": more}})
 
     if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
+        return await lifespan(receive, send)
 """
 
 
