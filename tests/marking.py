@@ -19,11 +19,13 @@ __all__ = ("HOSTILE", "ONCE", "TESTS")
 TESTS = Path(__file__).parent
 ONCE = (
     # Whole pytest runs, servers, and other processes.
+    "drive/test_cluster.py",
     "drive/test_process.py",
     "hostile",
     "plugin/test_against.py",
     "plugin/test_app_as_made.py",
     "plugin/test_async.py",
+    "plugin/test_cluster.py",
     "plugin/test_coverage.py",
     "plugin/test_load.py",
     "plugin/test_mix.py",

@@ -46,14 +46,28 @@ STAGES = (
 )
 """A part imports itself and what stands before it."""
 
-LARGE = ("cloudpickle", "hdrh", "httptools", "httpx", "numpy", "plotly", "psutil", "rich", "scipy", "uvicorn", "uvloop")
+LARGE = (
+    "cloudpickle",
+    "dask",
+    "distributed",
+    "hdrh",
+    "httptools",
+    "httpx",
+    "numpy",
+    "plotly",
+    "psutil",
+    "rich",
+    "scipy",
+    "uvicorn",
+    "uvloop",
+)
 DISTRIBUTIONS = {
     "hdrh": "hdrhistogram",
     "pytest_benchmark": "pytest-benchmark",
     "uvicorn_worker": "uvicorn-worker",
 }
 """Distributions named other than what they import as."""
-OF_THE_PACKAGE = ("benchmark", "gunicorn", "html")
+OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "html")
 """Extras that the package itself imports from."""
 LONGEST_MODULE_LINES = 400
 

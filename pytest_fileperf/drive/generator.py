@@ -54,7 +54,7 @@ def main() -> None:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
-            begin = at_once if job.plan.share.of == 1 else partial(_together, jobs, answers)
+            begin = partial(_together, jobs, answers) if job.together else at_once
             write_message(answers, _answer(job, files, answers, anywhere, begin))
 
 

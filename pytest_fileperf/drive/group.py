@@ -5,6 +5,7 @@
     generator 2             └ prepare ─── ready ┘        t ── rounds ── answer ┘
 
 What one of several has not measured is missing: then the others' results stand, and it is said which one was lost.
+They are processes of this machine, or on the workers of a Dask cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, monotonic_ns
+from typing import TYPE_CHECKING, Protocol
 
+from pytest_fileperf.drive.clock import ClockOffset
 from pytest_fileperf.drive.merging import merged_progress, merged_result
 from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
 from pytest_fileperf.drive.packing import packed
@@ -23,12 +26,16 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import CHECK_S, Generator, longest_s
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.split import generators_used, split
 from pytest_fileperf.plan.work import Work
 
-__all__ = ("Generators", "MadeLoad", "own_cores")
+if TYPE_CHECKING:
+    from pytest_fileperf.drive.cluster import Cluster
+
+__all__ = ("Generators", "MadeLoad", "Member", "own_cores")
 
 _HEAD_START_NS = 20_000_000
 """All generators have been told when to begin before that instant comes, also where they share a core."""
@@ -47,13 +54,64 @@ class MadeLoad:
     """Why the part of a generator is missing, by its number from 1 on."""
 
 
-class Generators:
-    """As many generator processes as loads want. They start with the first load that does, and serve any number."""
+class Member(Protocol):
+    """A generator, wherever it runs, as `process.Generator` is."""
 
-    def __init__(self, *, coverage: bool = False) -> None:
-        """With `coverage`, what traces the test run may trace them too."""
-        self._new = partial(Generator, coverage=coverage)
-        self._generators = [self._new()]
+    tracer: str
+    worker: str
+    """The Dask worker that it is beside; empty for a process of this machine."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None where it is not seen here, or does not run."""
+
+    @property
+    def clock(self) -> ClockOffset:
+        """How its clock differs from the one here."""
+        ...
+
+    @property
+    def head_start_ns(self) -> int:
+        """How long a message may take to it."""
+        ...
+
+    def order(self, job: LoadOrder, put: Callable[[object], None], /) -> None:
+        """Starts a run; `put` is called with each of its messages, the last of which is None where it ended."""
+
+    def send(self, message: object, /) -> None:
+        """Sends it a message; raises BrokenPipeError where it has ended."""
+
+    def hang_up(self) -> None:
+        """Tells it to end, and does not wait for that."""
+
+    def kill(self) -> None:
+        """Ends it at once, or gives it up; the next run starts a new one."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+    def ended(self) -> str:
+        """Returns how it ended, to stand behind its name."""
+        ...
+
+    def log_tail(self) -> str:
+        """Returns the last lines of its log, as the end of a message."""
+        ...
+
+    def shorten_log(self) -> None:
+        """Keeps what journeys print from filling the disk."""
+
+
+class Generators:
+    """As many generators as loads want. They start with the first load that does, and serve any number."""
+
+    def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
+        """With `coverage`, what traces the test run may trace them too. `cluster` has the workers they run beside."""
+        self._alone = None if cluster is not None else Generator(coverage=coverage)
+        self._new: Callable[[], Member] = (
+            partial(Generator, coverage=coverage) if cluster is None else cluster.generator
+        )
+        self._generators: list[Member] = [self._alone or self._new()]
         self._used = 1
         """How many of them make the load, or have made the last one; the others are idle."""
 
@@ -67,9 +125,9 @@ class Generators:
         """What traces them; empty for nothing."""
         return self._generators[0].tracer
 
-    def pid(self, number: int) -> int | None:
-        """Returns the process id of a generator, by its number from 1 on; None where it does not run."""
-        return self._generators[number - 1].pid
+    def member(self, number: int) -> Member:
+        """Returns a generator, by its number from 1 on."""
+        return self._generators[number - 1]
 
     def run(
         self,
@@ -87,14 +145,14 @@ class Generators:
         Each of them has a core of its own where there are enough `cores`; else they share these.
         """
         count = self._used = generators_used(plan)
-        if count == 1:
-            made = self._generators[0].run(works, plan, targets, pids=pids, cores=cores, progress=progress, check=check)
+        if count == 1 and self._alone is not None:
+            made = self._alone.run(works, plan, targets, pids=pids, cores=cores, progress=progress, check=check)
             return MadeLoad(results=made, lost={})
         while len(self._generators) < count:
             self._generators.append(self._new())
         work = packed(works)
         orders = [
-            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own)
+            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=True)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
         together = _Together(self._generators[:count], plan, progress, check)
@@ -127,7 +185,7 @@ class _Together:
 
     def __init__(
         self,
-        generators: list[Generator],
+        generators: list[Member],
         plan: LoadPlan | Alternation,
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
@@ -153,7 +211,7 @@ class _Together:
             try:
                 generator.order(order, partial(self._take, number))
             except BrokenPipeError as error:
-                raise GeneratorError(generator.death()) from error
+                raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
         patience_s = longest_s(self._plan)
         deadline = monotonic() + patience_s
         while self._waited_for:
@@ -165,7 +223,7 @@ class _Together:
             self._give_up(patience_s, deadline)
         if not self._results:
             tail = self._generators[min(self._lost)].log_tail()
-            raise GeneratorError(f"all {len(self._generators)} load generators were lost: {self._said()}{tail}")
+            raise GeneratorError(f"no load generator is left: {self._said()}{tail}")
         each = [
             merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
             for place in range(len(orders[0].targets))
@@ -195,12 +253,14 @@ class _Together:
             self._lose(number, self._generators[number].ended())
 
     def _begin_when_ready(self) -> None:
-        if len(self._ready) < len(self._generators):
+        if not self._waited_for or self._ready < self._waited_for:
             return
         self._begun = True
-        begin = Begin(origin_ns=monotonic_ns() + _HEAD_START_NS)
+        going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}
+        head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values())
+        begin = Begin(origin_ns=monotonic_ns() + head_start_ns)
         now_s = monotonic()
-        for number, generator in self._generators.items():
+        for number, generator in going.items():
             self._heard_s[number] = now_s
             with suppress(BrokenPipeError):  # its end is a message of its own
                 generator.send(begin)
@@ -216,14 +276,24 @@ class _Together:
                 self._lose(number, f" said nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a generator; raises GeneratorError where the load has not begun."""
+        """Goes on without a generator; raises GeneratorError where the load has not begun, and it is of this machine.
+
+        What happens to other machines is nothing that a test can do anything about.
+        """
+        generator = self._generators[number]
         self._waited_for.discard(number)
         self._told.pop(number, None)
         self._lost[number] = what
+        if not self._begun and not generator.worker:
+            raise GeneratorError(f"before the load began, {self._said()}{generator.log_tail()}")
+        generator.kill()
         if not self._begun:
-            raise GeneratorError(f"before the load began, {self._said()}{self._generators[number].log_tail()}")
-        self._generators[number].kill()
+            self._begin_when_ready()
 
     def _said(self) -> str:
-        of = len(self._generators)
-        return "; ".join(f"generator {number} of {of}{what}" for number, what in sorted(self._lost.items()))
+        each = (
+            GeneratorProcess(number=number, of=len(self._generators), worker=self._generators[number].worker).title
+            + what
+            for number, what in sorted(self._lost.items())
+        )
+        return "; ".join(each)

@@ -12,6 +12,7 @@ from pytest_fileperf.measure.merging import merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import Round, without_samples
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.split import generators_used
 
 __all__ = ("merged_progress", "merged_result")
 
@@ -64,7 +65,7 @@ def _step(
 def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name: str) -> tuple[Round, ...]:
     """Returns the rounds of the part with this name, or with no name of all."""
     rounds = merged_rounds({number: dict(own.parts)[name] if name else own.rounds for number, own in shares.items()})
-    if not isinstance(plan, Alternation):
+    if not isinstance(plan, Alternation) or generators_used(plan) == 1:
         return rounds
     names = list(dict(next(iter(shares.values())).parts))
     of_name = slice(names.index(name), names.index(name) + 1) if name else slice(None)

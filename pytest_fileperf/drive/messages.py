@@ -10,9 +10,9 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
+__all__ = ("PROTOCOL", "Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
 
-_PROTOCOL = 4
+PROTOCOL = 4
 """With 5, each array that is read keeps the message's bytes by a view: a measurement is then larger by a quarter."""
 
 
@@ -30,7 +30,7 @@ class Setup:
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise.
 
-    One of several generators says `Ready` before, and waits for `Begin`.
+    Where it is to begin together with others, it says `Ready` before, and waits for `Begin`.
     """
 
     works: bytes
@@ -42,24 +42,26 @@ class LoadOrder:
     """The processes of each target's server, whose CPU time is read at the edges of rounds."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
+    together: bool = False
+    """Whether it waits until it is told when to begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """One of several generators could begin its run."""
+    """A generator that is to begin together with others could begin its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """All of several generators could begin, and are to do so together."""
+    """All generators could begin, and are to do so together."""
 
     origin_ns: int
-    """When, on the monotonic clock, which all processes of a machine share."""
+    """When, on the monotonic clock of the one that gets it; all processes of a machine share one."""
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
     """Writes one message; raises OSError when nobody reads any more."""
-    pickle.dump(message, stream, protocol=_PROTOCOL)
+    pickle.dump(message, stream, protocol=PROTOCOL)
     stream.flush()
 
 

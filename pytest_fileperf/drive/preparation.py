@@ -46,6 +46,8 @@ class Target:
     boot: int
     url: str
     """Base URL, without a slash at the end."""
+    allowed: frozenset[str] = frozenset()
+    """IP addresses that load may go to besides this machine's own loopback ones."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes the transport of each client where the app is in this process; None for sockets."""
 
@@ -88,7 +90,7 @@ async def prepared(
         own = target.transport
         return Client(
             number=plan.share.number(number),
-            transport=own() if own is not None else LoadTransport(loopback_only=True, scratch=scratch),
+            transport=own() if own is not None else LoadTransport(only_to=target.allowed, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
             trust_env=False,
@@ -103,7 +105,7 @@ async def prepared(
     # Answers to different requests are seldom the same.
     alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
     known = KnownAnswers() if alike else None
-    connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s))
+    connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s), only_to=target.allowed)
     replays = target.transport is None
     make = _repeating(work, new_client(), loop, recorder.tallies[0], connect) if replays else None
     slots: list[Slot] = []
@@ -195,12 +197,14 @@ def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str
 _Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
-def _connecting(origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float) -> _Connect:
+def _connecting(
+    origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float, only_to: frozenset[str]
+) -> _Connect:
     """Returns what opens a connection; all of them know the answers that one of them has had, if they send the same."""
     loop = asyncio.get_running_loop()
 
     async def connect() -> Connection:
-        sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=timeout_s)
+        sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=timeout_s, only_to=only_to)
         return Connection(loop, sock, scratch, known)
 
     return connect

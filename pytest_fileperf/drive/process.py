@@ -15,6 +15,7 @@ from time import monotonic
 from typing import IO
 
 from pytest_fileperf import scratch
+from pytest_fileperf.drive.clock import SAME_CLOCK
 from pytest_fileperf.drive.messages import LoadOrder, Setup, read_message, write_message
 from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
@@ -55,9 +56,15 @@ class _Mailbox:
 class Generator:
     """A generator process. It starts with the first run and serves any number of them."""
 
-    def __init__(self, *, coverage: bool = False) -> None:
-        """With `coverage`, what traces the test run may trace it too."""
+    worker = ""
+    """It is a process of this machine, on its clock, and a message to it takes no time."""
+    clock = SAME_CLOCK
+    head_start_ns = 0
+
+    def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
+        """With `coverage`, what traces the test run may trace it too. `path` takes the place of this `sys.path`."""
         self._coverage = coverage
+        self._path = path
         self.tracer = ""
         """What traces it, such as `coverage`; empty for nothing."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -177,7 +184,7 @@ class Generator:
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
-        self.send(Setup(path=tuple(sys.path), scratch=str(self._directory)))
+        self.send(Setup(path=tuple(sys.path) if self._path is None else self._path, scratch=str(self._directory)))
 
     def _await_answer(
         self,

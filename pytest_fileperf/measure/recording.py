@@ -287,6 +287,11 @@ class Recording:
         return tuple(dict.fromkeys(found))
 
     @property
+    def is_from_cluster(self) -> bool:
+        """Whether workers of a cluster made the load."""
+        return any(own.worker for boot in self.boots for own in boot.generators)
+
+    @property
     def processes_changed(self) -> str:
         """How the server's processes changed during a run, in any boot; empty where they did not."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))

@@ -28,6 +28,12 @@ class GeneratorUse:
     """CPU seconds per second of the rounds: 1.0 is its whole core."""
     lost: str = ""
     """Why its part of the load is missing on some boot, as in `'s process ended with exit code 7`; else empty."""
+    worker: str = ""
+    """The Dask worker that it was beside, by its address; empty for a process of this machine."""
+    clock_error: float = 0.0
+    """Seconds to which it is known when it began, at worst; 0.0 on the clock of this machine."""
+    distance: float = 0.0
+    """Seconds that a question to it and its answer took at least; 0.0 where it was not asked."""
 
 
 def busiest_share(rounds: Sequence[Round]) -> float:
@@ -42,7 +48,7 @@ def busiest_share(rounds: Sequence[Round]) -> float:
 def busiest_title(recording: Recording) -> str:
     """Returns `generator 2 of 4` for the busiest of several; empty for one generator."""
     shares = _shares(recording.counted())
-    if not shares:
+    if len(shares) < 2:
         return ""
     of = max((own.of for boot in recording.boots for own in boot.generators), default=len(shares))
     return f"generator {max(shares, key=lambda number: shares[number])} of {of}"
@@ -53,8 +59,10 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
     rounds, shares = recording.counted(), _shares(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     known: dict[int, GeneratorProcess] = {}
+    boots: dict[int, list[GeneratorProcess]] = {}
     for boot in recording.boots:
         for own in boot.generators:
+            boots.setdefault(own.number, []).append(own)
             if own.number not in known or own.lost:
                 known[own.number] = own
     requests = dict.fromkeys(known, 0)
@@ -74,6 +82,9 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
             errors=errors[number],
             cpu_share=shares.get(number, 0.0),
             lost=own.lost,
+            worker=own.worker,
+            clock_error=max(boot.clock_error_ns for boot in boots[number]) / 1e9,
+            distance=min(boot.distance_ns for boot in boots[number]) / 1e9,
         )
         for number, own in sorted(known.items())
     )

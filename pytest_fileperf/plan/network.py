@@ -1,13 +1,48 @@
-"""Where load may go: to this machine, and nowhere else."""
+"""Where servers listen, and where load may go: this machine, and addresses that the user has named."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pytest_fileperf.plan.hidden import without_queries
 
-__all__ = ("is_loopback", "url_problem")
+__all__ = (
+    "LOCAL",
+    "LOOPBACK",
+    "Network",
+    "host_in_url",
+    "is_allowed",
+    "is_looked_up",
+    "is_loopback",
+    "refusal",
+    "url_problem",
+)
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What a user has said of networks."""
+
+    host: str = LOOPBACK
+    """The address of this machine at which servers that are booted listen."""
+    allowed: frozenset[str] = frozenset()
+    """IP addresses that load may go to besides this machine's own loopback ones."""
+
+    def problem_of(self, url: str) -> str | None:
+        """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
+        host = urlsplit(url).hostname or ""
+        if is_allowed(host, self.allowed) or is_looked_up(host, self.allowed):
+            return None
+        return f"{without_queries(url)!r} is not on this machine: {refusal(host)}"
+
+
+LOCAL = Network()
+"""Servers listen on the loopback interface, and load goes nowhere else."""
 
 
 def is_loopback(host: str) -> bool:
@@ -18,8 +53,42 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_allowed(host: str, allowed: Collection[str]) -> bool:
+    """Returns whether load may go to the host, by its name or number alone; `allowed` has addresses."""
+    if is_loopback(host):
+        return True
+    try:
+        return str(ipaddress.ip_address(host)) in allowed
+    except ValueError:
+        return False
+
+
+def is_looked_up(host: str, allowed: Collection[str]) -> bool:
+    """Returns whether a name is looked up, to see where it leads: never where load goes to this machine only."""
+    if not allowed or host == "localhost":
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def refusal(host: str) -> str:
+    """Returns why no load goes there, and what to do about it."""
+    return (
+        f"load only goes to this machine (127.0.0.0/8, ::1 or localhost), and to addresses that are named, "
+        f"as in --fileperf-allow-host={host or 'ADDRESS'}"
+    )
+
+
+def host_in_url(host: str) -> str:
+    """Returns the address as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
 def url_problem(url: str) -> str | None:
-    """Returns why the text is not the address of a server on this machine; None where it is one."""
+    """Returns why the text is not the address of a server; None where it is one, on whatever machine."""
     parts, shown = urlsplit(url), without_queries(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return f"{shown!r} is not a server's address: write it like http://127.0.0.1:8000"
@@ -31,6 +100,4 @@ def url_problem(url: str) -> str | None:
         return f"{shown!r} is not a server's address: {port_problem}"
     if parts.query or parts.fragment or parts.username is not None:
         return f"{shown!r} must end with its host, port or path: no user name, query or fragment"
-    if not is_loopback(parts.hostname):
-        return f"{shown!r} is not on this machine: load only goes to this machine (127.0.0.0/8, ::1 or localhost)"
     return None

@@ -20,6 +20,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.failures import Failures
 from pytest_fileperf.plugin.invocation import Options, read_options
 from pytest_fileperf.plugin.measuring import tell_properties
+from pytest_fileperf.plugin.networks import server_problems
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
 from pytest_fileperf.plugin.screen import ScreenProgress
 from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
@@ -57,6 +58,7 @@ def activate(config: pytest.Config) -> None:
         settings = resolve(verb={}, marker={}, options=options.command_line, ini=options.ini)
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
+    problems += server_problems(settings.server, options.network)
     against = None
     if options.against is not None:
         from pytest_fileperf.versions.checkout import parse_against
@@ -68,6 +70,9 @@ def activate(config: pytest.Config) -> None:
                 against = instead_of_itself(against, options.against.strip(), source)
         except PlanError as error:
             problems += tuple(f"{error.where}: {problem}" if error.where else problem for problem in error.problems)
+        else:
+            of_url = None if against.url is None else options.network.problem_of(against.url)
+            problems += () if of_url is None else (f"--fileperf-against: {of_url}",)
     if problems:
         raise pytest.UsageError(_listed(*problems))
     if not options.smoke and _is_distributed(config):
@@ -157,7 +162,13 @@ class Active:
                 profile=self.options.profile and not self.options.smoke,
                 commit=partial(commit_info, self._config.rootpath),
             )
-            rig = Rig.starting(progress=self.progress, source=source, coverage=self.options.coverage)
+            rig = Rig.starting(
+                progress=self.progress,
+                source=source,
+                coverage=self.options.coverage,
+                network=self.options.network,
+                cluster=self.options.cluster,
+            )
             self._session = Session(options, rig)
         return self._session
 
@@ -218,7 +229,7 @@ class Active:
         positional = any(marker.args for marker in item.iter_markers("fileperf"))
         problems = ("the marker fileperf takes keywords only, as in fileperf(connections=32)",) * positional
         try:
-            self._resolved(item)
+            problems += server_problems(self._resolved(item).server, self.options.network)
         except PlanError as error:
             problems += error.problems
         return tuple(f"{item.nodeid}: {problem}" for problem in problems)

@@ -29,6 +29,8 @@ def header_words(config: pytest.Config, options: Options, settings: Settings, ag
     said.append(server_title(settings.server))
     if workers is not None:
         said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
+    if options.cluster is not None:
+        said.append(f"load from the Dask cluster at {options.cluster}")
     if against is not None:
         said.append(f"against {against.title}")
     elif options.aa:

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
+from pytest_fileperf.plan.network import Network
+from pytest_fileperf.plugin.networks import read_network
 from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, runs_in_ci
 
 __all__ = ("Options", "read_options")
 
+_OTHER_INI = ("allow_host", "baselines", "cluster", "coverage", "group_by", "host", "keep_trees", "strict")
 _UPDATES = ("passed", "all", "new")
 
 
@@ -50,6 +53,10 @@ class Options:
     """The packages that it runs with: `now` or `stored`."""
     keeps_trees: bool
     """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
+    cluster: str | None
+    """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
+    network: Network
+    """Where servers listen, and where load may go."""
     group_by: tuple[str, ...]
     """Labels that say which tests are ranked together."""
     command_line: Mapping[str, object]
@@ -70,6 +77,13 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         return config.getoption(f"fileperf_{name}")
 
     ini, wrong_types = _read_ini(config)
+    network, wrong_hosts = read_network(
+        option_host=given("host"),
+        option_allowed=given("allow_host"),
+        ini_host=ini.pop("host", None),
+        ini_allowed=ini.pop("allow_host", None),
+    )
+    cluster, of_ini = given("cluster"), ini.pop("cluster", None)
     group_by, wrong_labels = _group_by(given("group_by"), ini.pop("group_by", None))
     chosen = {key: _chosen(key, given(key), ini.pop(key, None)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
@@ -93,13 +107,22 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
         keeps_trees=bool(ini.pop("keep_trees", True)),
+        cluster=cluster if cluster is not None else None if of_ini is None else str(of_ini),
+        network=network,
         group_by=group_by,
         command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
         ini=ini,
     )
     in_ci = runs_in_ci() and not given("update_in_ci")
     unused = _unused_choices(options, [key for key in CHOICES if given(key) is not None])
-    problems = (*_problems(options, directory, in_ci=in_ci), *unused, *wrong_types, *wrong_words, *wrong_labels)
+    problems = (
+        *_problems(options, directory, in_ci=in_ci),
+        *unused,
+        *wrong_types,
+        *wrong_words,
+        *wrong_labels,
+        *wrong_hosts,
+    )
     return options, problems
 
 
@@ -141,6 +164,10 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
             ' "pytest-fileperf[benchmark]"'
         )
+    if options.cluster is not None and not options.cluster.strip():
+        yield "--fileperf-cluster: it is empty, give a scheduler's address, as in tcp://127.0.0.1:8786"
+    elif options.cluster is not None and find_spec("distributed") is None:
+        yield '--fileperf-cluster: it needs Dask, install it with pip install "pytest-fileperf[cluster]"'
     if options.html is not None and find_spec("plotly") is None:
         yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
 
@@ -167,7 +194,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     """Returns the given ini values by key, and which of them have a wrong type."""
     values: dict[str, object] = {}
     problems = []
-    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, "baselines", "coverage", "group_by", "keep_trees", "strict"):
+    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, *_OTHER_INI):
         try:
             value: object = config.getini(f"fileperf_{key}")
         except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version

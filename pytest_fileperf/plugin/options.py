@@ -84,6 +84,14 @@ _COVERAGE_HELP = (
 )
 
 
+_HOST_HELP = (
+    "the address of this machine at which servers that are booted listen, and are loaded (default 127.0.0.1); load has "
+    "to be allowed to go there"
+)
+_ALLOW_HELP = "an address, or a name for one, that load may go to; without it load goes to this machine only"
+_CLUSTER_HELP = "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Registers every option and ini value."""
     group = parser.getgroup("fileperf", "load tests of ASGI apps")
@@ -136,6 +144,14 @@ def add_options(parser: pytest.Parser) -> None:
         default=False,
         help="compare the code with itself: how small a change would show here; only limits are judged",
     )
+    option(
+        "-cluster",
+        metavar="SCHEDULER",
+        help="make the load from the workers of a Dask cluster: the address of its scheduler, or its scheduler file "
+        "(extra: cluster)",
+    )
+    option("-host", metavar="ADDRESS", help=_HOST_HELP)
+    option("-allow-host", metavar="ADDRESS", action="append", help=f"{_ALLOW_HELP}; may be given more than once")
     option("-profile", action="store_true", default=False, help="say which functions of the app cost most CPU")
     option("-coverage", action="store_true", default=False, help=_COVERAGE_HELP)
     option("-strict", action="store_true", default=False, help="tests that are NEW or INCONCLUSIVE fail too")
@@ -168,6 +184,9 @@ def add_options(parser: pytest.Parser) -> None:
     _add_ini(
         parser, "baselines", "directory of the stored baselines, relative to the rootdir (default .fileperf)", "string"
     )
+    _add_ini(parser, "cluster", _CLUSTER_HELP, "string")
+    _add_ini(parser, "host", _HOST_HELP, "string")
+    _add_ini(parser, "allow_host", "addresses, or names for some, that load may go to besides this machine", "linelist")
     _add_ini(parser, "group_by", "which tests are ranked together, as --fileperf-group-by says it", "string")
     _add_ini(
         parser,
@@ -206,8 +225,10 @@ def is_load_test(item: pytest.Item) -> bool:
 
 def refuse_no_values(config: pytest.Config) -> None:
     """Raises UsageError for an option whose value is `--`: argparse takes it away, and leaves a list."""
-    given = vars(config.option).items()
-    if names := [name for name, value in given if name.startswith("fileperf") and isinstance(value, list)]:
+    given = [(name, value) for name, value in vars(config.option).items() if name.startswith("fileperf")]
+    lists = [(name, value) for name, value in given if isinstance(value, list)]
+    # What may be given more than once is a list of texts.
+    if names := [name for name, value in lists if not value or not all(isinstance(one, str) for one in value)]:
         raise pytest.UsageError(f"fileperf: --{names[0].replace('_', '-')}: -- is no value")
 
 

@@ -13,7 +13,7 @@ __all__ = ("generator_figures", "generator_rows", "generator_texts", "saturated_
 
 def saturated_share(use: ClientUse) -> str:
     """Returns how busy the generator was that set the pace, and what that means."""
-    if not use.generators:
+    if len(use.generators) < 2:
         return f"{use.cpu_share * 100:.0f} % of its core; these figures are the generator's own"
     busiest = max(use.generators, key=lambda own: own.cpu_share)
     who = f"generator {busiest.number} of {len(use.generators)}"
@@ -22,7 +22,7 @@ def saturated_share(use: ClientUse) -> str:
 
 def generator_figures(use: ClientUse) -> list[str]:
     """Returns how requests were sent, and the CPU that it took, of all generators together."""
-    of = f"a core, all {len(use.generators)} generators together" if use.generators else "its core"
+    of = f"a core, all {len(use.generators)} generators together" if len(use.generators) > 1 else "its core"
     texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of {of}"]
     if use.cpu_per_request is not None:
         texts.append(f"{quantity(use.cpu_per_request, Unit.SECONDS)}/request")
@@ -30,17 +30,26 @@ def generator_figures(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns what one of several generators did: core, connections, rate, failures, CPU, or why it is missing."""
+    """Returns what a generator did: core or worker, connections, rate, failures, CPU, clock, or why it is missing."""
     return (
-        f"core {', '.join(map(str, use.cores))}" if use.cores else "any core",
+        use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
         format_count(use.connections, "connection"),
         quantity(use.rps, Unit.PER_SECOND),
         format_count(use.errors, "error"),
         f"CPU {use.cpu_share * 100:.0f} %",
+        *_distance_texts(use),
         *([f"lost: it{use.lost}".replace("it's process", "its process")] if use.lost else []),
     )
 
 
+def _distance_texts(use: GeneratorUse) -> list[str]:
+    """Returns how far away a generator on a worker of a cluster is, and how well its clock is known."""
+    if not use.distance:
+        return []
+    clock = f"clock known to {quantity(use.clock_error, Unit.SECONDS)}" if use.clock_error else "same clock"
+    return [f"{quantity(use.distance, Unit.SECONDS)} away", clock]
+
+
 def generator_rows(run: Measurement) -> list[tuple[str, list[str]]]:
-    """Returns a row for each of several generators."""
+    """Returns a row for each generator, where there are several or they are elsewhere."""
     return [(f"generator {use.number}", list(generator_texts(use))) for use in run.client.generators]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import socket
 import tempfile
@@ -15,6 +16,7 @@ import psutil
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.plan.hidden import digest
+from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command_invocation import code_places, invoked, require_difference, require_posix
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
@@ -35,7 +37,6 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("CommandProgram", "RunningCommand", "free_port", "without_temporary_paths")
 
-_HOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 """How programs say that a port is taken."""
@@ -51,11 +52,21 @@ def without_temporary_paths(command: str) -> str:
     return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
 
 
-def free_port() -> int:
-    """Returns a port of the loopback interface that is free at this moment."""
-    with socket.create_server((_HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def free_port(host: str = LOOPBACK) -> int:
+    """Returns a port of this address that is free at this moment. Raises ServerStartError where it is not ours."""
+    try:
+        with _listener(host, 0) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        raise ServerStartError(
+            f"no server can listen at {host} ({os.strerror(error.errno or 0)}): give an address of this machine, "
+            "--fileperf-host=ADDRESS"
+        ) from error
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,8 @@ class CommandProgram:
     """Boots of one number have the same hash seed and layout of memory."""
     cores: frozenset[int] | None
     builds: Builds
+    host: str = LOOPBACK
+    """The address of this machine that it is told."""
     serial: int = 0
     """What `{boot}` becomes."""
     code_tree: CodeTree = HERE
@@ -84,7 +97,7 @@ class CommandProgram:
         env = self._filled_env()
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return invoked(
-            [filled(word, boot=self.serial, port=self.port) for word in self.spec.command],
+            [filled(word, boot=self.serial, host=self.host, port=self.port) for word in self.spec.command],
             self.spec,
             run_directory=run_directory,
             env=env,
@@ -98,35 +111,35 @@ class CommandProgram:
         returncode = process.ended()
         if returncode is not None:
             raise self._ended_early(process, returncode)
-        if not _accepts(self.port) or not self._listens(process):
+        if not _accepts(self.host, self.port) or not self._listens(process):
             return None
-        others = set(listeners(_HOST, self.port)).difference(one.pid for one in process.tree())
+        others = set(listeners(self.host, self.port)).difference(one.pid for one in process.tree())
         if others:  # then it is chance who answers a connection
             shared = f"{self.spec.name} shares port {self.port} with process {min(others)}"
             raise PortTakenError(shared, log=process.log)
-        if self.spec.ready is not None and _http_problem(self.port, self.spec.ready, within_s):
+        if self.spec.ready is not None and _http_problem(self.host, self.port, self.spec.ready, within_s):
             return None
         files = code_places(self.spec, env=self._filled_env(), code_tree=self.code_tree)
-        return RunningCommand(self.spec, process, self.port, tracer=tracer_in(self._env()), files=files)
+        return RunningCommand(self.spec, process, self.host, self.port, tracer=tracer_in(self._env()), files=files)
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns where it listens instead, or what its answer was."""
         endpoints = sorted(endpoints_of(process.tree()) or ())
-        if is_reached(endpoints, _HOST, self.port):
-            problem = _http_problem(self.port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
+        if is_reached(endpoints, self.host, self.port):
+            problem = _http_problem(self.host, self.port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
             reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
         elif endpoints:
             seen = ", ".join(f"{ip} port {number}" for ip, number in endpoints)
-            reason = f"it listens on {seen}, and was told {_HOST} port {self.port}"
+            reason = f"it listens on {seen}, and was told {self.host} port {self.port}"
         else:
-            reason = f"it does not listen on {_HOST} port {self.port}"
-            others = listeners(_HOST, self.port)
+            reason = f"it does not listen on {self.host} port {self.port}"
+            others = listeners(self.host, self.port)
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
 
     def _filled_env(self) -> dict[str, str]:
         env = self.code_tree.env(self._env(), given=dict(self.spec.env))
-        return env_filled(env, dict(self.spec.env), boot=self.serial, port=self.port, worker=0)
+        return env_filled(env, dict(self.spec.env), boot=self.serial, host=self.host, port=self.port, worker=0)
 
     def _env(self) -> dict[str, str]:
         return base_env(self.spec, boot=self.boot, coverage=self.coverage)
@@ -134,14 +147,14 @@ class CommandProgram:
     def _listens(self, process: ServerProcess) -> bool:
         """Returns whether our program listens, and not another one; True where the system does not tell."""
         endpoints = endpoints_of(process.tree())
-        return endpoints is None or is_reached(endpoints, _HOST, self.port)
+        return endpoints is None or is_reached(endpoints, self.host, self.port)
 
     def _ended_early(self, process: ServerProcess, returncode: int) -> ServerStartError:
         log = process.log
         what = ended_early(self.spec, returncode)
         if returncode == 0:
             what += ": it must stay in the foreground for as long as it serves"
-        if any(_IN_USE.search(line) for line in log) or not _is_free(self.port):
+        if any(_IN_USE.search(line) for line in log) or not _is_free(self.host, self.port):
             return PortTakenError(f"{what}: another program took port {self.port}, or one that it wants too", log=log)
         return ServerStartError(what, log=log)
 
@@ -152,16 +165,23 @@ class RunningCommand(RunningProcess):
     kind = "command"
 
     def __init__(
-        self, spec: Command, process: ServerProcess, port: int, *, tracer: str = "", files: tuple[str, ...] = ()
+        self,
+        spec: Command,
+        process: ServerProcess,
+        host: str,
+        port: int,
+        *,
+        tracer: str = "",
+        files: tuple[str, ...] = (),
     ) -> None:
         super().__init__(process)
         self.tracer = tracer
         self.files = files
         self._spec = spec
-        self._port = port
+        self._host, self._port = host, port
         self.workers = spec.workers
         self._workers: tuple[psutil.Process, ...] = ()
-        self.url = f"http://{_HOST}:{port}"
+        self.url = f"http://{host_in_url(host)}:{port}"
         self.title = server_title(spec)
         held = [stabilised_in(pid) for pid in self.worker_pids]
         self.stabilised = tuple(name for name in STABILISERS if held and all(name in names for names in held))
@@ -188,7 +208,7 @@ class RunningCommand(RunningProcess):
 
     def _find_workers(self) -> tuple[psutil.Process, ...]:
         tree = self.processes
-        accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), _HOST, self._port)]
+        accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]
         found = _innermost(accepting or tree)
         if len(found) < self._spec.workers <= len(innermost := _innermost(tree)):
             return innermost
@@ -204,25 +224,25 @@ def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...
     return tuple(process for process in processes if process.pid not in parents)
 
 
-def _is_free(port: int) -> bool:
+def _is_free(host: str, port: int) -> bool:
     try:
-        with socket.create_server((_HOST, port)):
+        with _listener(host, port):
             return True
     except OSError:
         return False
 
 
-def _accepts(port: int) -> bool:
+def _accepts(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((_HOST, port), timeout=_CONNECT_TIMEOUT_S):
+        with socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S):
             return True
     except OSError:
         return False
 
 
-def _http_problem(port: int, path: str, timeout_s: float) -> str | None:
+def _http_problem(host: str, port: int, path: str, timeout_s: float) -> str | None:
     """Returns why no HTTP answer comes, or None when one does, whatever it is."""
-    connection = http.client.HTTPConnection(_HOST, port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         connection.getresponse()

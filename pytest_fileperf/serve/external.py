@@ -1,14 +1,14 @@
-"""A server that already runs on this machine. Its processes are found and watched, and neither started nor ended."""
+"""A server that already runs. Its processes are found and watched, and neither started nor ended."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from urllib.parse import urlsplit
 
 import psutil
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.plan.network import LOCAL, Network, is_allowed, refusal
 from pytest_fileperf.serve.listening import listeners
 from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
@@ -24,7 +24,8 @@ class RunningUrl(RunningServer):
 
     kind = "url"
 
-    def __init__(self, spec: Url) -> None:
+    def __init__(self, spec: Url, network: Network = LOCAL) -> None:
+        self._network = network
         self.url = spec.url.rstrip("/")
         self.title = self.url
         parts = urlsplit(spec.url)
@@ -42,11 +43,21 @@ class RunningUrl(RunningServer):
         return tuple(trees.values())
 
     def connect(self) -> None:
-        """Opens a connection and closes it. Raises OSError, and PlanError when it leads to another machine."""
-        with socket.create_connection((self._host, self._port), timeout=_CONNECT_TIMEOUT_S) as connection:
-            address = connection.getpeername()[0]
-        if not ipaddress.ip_address(address).is_loopback:
-            raise PlanError(f"{self.url!r} leads to {address}: load only goes to this machine", where="Url")
+        """Opens a connection and closes it. Raises OSError, and PlanError where load may not go."""
+        if problem := self._network.problem_of(self.url):
+            raise PlanError(problem, where="Url")
+        found = [str(each[4][0]) for each in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
+        allowed = [address for address in found if is_allowed(address, self._network.allowed)]
+        if not allowed:
+            raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
+        for address in allowed:
+            try:
+                socket.create_connection((address, self._port), timeout=_CONNECT_TIMEOUT_S).close()
+            except OSError:
+                if address == allowed[-1]:
+                    raise
+            else:
+                return
 
     def check(self) -> None:
         """Raises ServerDiedError when it accepts no connection any more."""
@@ -62,8 +73,8 @@ class RunningUrl(RunningServer):
 class UrlLaunch:
     """Makes sure that the server is there; starts and ends nothing."""
 
-    def __init__(self, spec: Url) -> None:
-        self._running = RunningUrl(spec)
+    def __init__(self, spec: Url, network: Network = LOCAL) -> None:
+        self._running = RunningUrl(spec, network)
 
     def start(self) -> None:
         """Does nothing: it runs already."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.loading import module_file
@@ -40,6 +41,7 @@ class Job:
     workers: int
     loop: str
     http: str
+    host: str
     port: int
     env: Sequence[str]
     """Environment variables whose names in braces the workers fill in."""
@@ -59,6 +61,7 @@ class Job:
         spec: AsgiSpec,
         app: AppSpec,
         *,
+        host: str = LOOPBACK,
         code_tree: CodeTree = HERE,
         needs: Mapping[str, str] | None = None,
         lent: Path,
@@ -78,6 +81,7 @@ class Job:
             workers=spec.workers,
             loop=spec.loop,
             http=spec.http,
+            host=host,
             port=getattr(spec, "port", 0),
             env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),
             start_s=spec.start_timeout_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
 from pytest_fileperf.serve.command import CommandProgram, free_port
@@ -50,6 +51,7 @@ def prepare(
     code_tree: CodeTree = HERE,
     coverage: bool = False,
     imports: Imports | None = None,
+    network: Network = LOCAL,
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
@@ -60,7 +62,7 @@ def prepare(
     if not code_tree.is_here:
         refuse_other_version(spec, app, title=code_tree.title)
     if isinstance(spec, Url):
-        return UrlLaunch(spec)
+        return UrlLaunch(spec, network)
     imports = imports or Imports()
     if isinstance(spec, Command):
         if code_tree.is_here:
@@ -69,7 +71,8 @@ def prepare(
         return ProcessLaunch(
             lambda: CommandProgram(
                 spec=spec,
-                port=free_port(),
+                host=network.host,
+                port=free_port(network.host),
                 boot=boot,
                 cores=cores,
                 builds=builds,
@@ -87,6 +90,7 @@ def prepare(
         app=app,
         boot=boot,
         cores=cores,
+        host=network.host,
         serial=serial,
         code_tree=code_tree,
         coverage=coverage,

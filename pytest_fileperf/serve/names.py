@@ -1,4 +1,4 @@
-"""The names in braces that are filled in when a server starts: `{boot}`, `{port}`, `{worker}`. Other braces stay."""
+"""The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ("BOOT", "PORT", "PYTHON", "WORKER", "env_filled", "fill_environment", "filled", "has_names")
+__all__ = ("BOOT", "HOST", "PORT", "PYTHON", "WORKER", "env_filled", "fill_environment", "filled", "has_names")
 
-BOOT, PORT, WORKER = "{boot}", "{port}", "{worker}"
+BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
 PYTHON = "{python}"
 """Only in the words of a command: the Python that runs it."""
 _MOST_WORKERS = 10_000
 
 
-def filled(text: str, *, boot: int | None = None, port: int | None = None, worker: int | None = None) -> str:
+def filled(
+    text: str,
+    *,
+    boot: int | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    worker: int | None = None,
+) -> str:
     """Returns the text with the names whose values are known.
 
     `{boot}` has four digits at the least: the size of the environment moves the stack, and boots are to be alike.
     """
-    values = {BOOT: None if boot is None else f"{boot:04}", PORT: port, WORKER: worker}
+    values = {BOOT: None if boot is None else f"{boot:04}", HOST: host, PORT: port, WORKER: worker}
     for name, value in values.items():
         if value is not None:
             text = text.replace(name, str(value))
@@ -28,14 +35,20 @@ def filled(text: str, *, boot: int | None = None, port: int | None = None, worke
 
 def has_names(text: str) -> bool:
     """Returns whether there is anything to fill in."""
-    return any(name in text for name in (BOOT, PORT, WORKER))
+    return any(name in text for name in (BOOT, HOST, PORT, WORKER))
 
 
 def env_filled(
-    env: Mapping[str, str], names: Iterable[str], *, boot: int, port: int | None = None, worker: int | None = None
+    env: Mapping[str, str],
+    names: Iterable[str],
+    *,
+    boot: int,
+    host: str | None = None,
+    port: int | None = None,
+    worker: int | None = None,
 ) -> dict[str, str]:
     """Returns the environment with what is known filled in in the variables of these names."""
-    return {**env, **{name: filled(env[name], boot=boot, port=port, worker=worker) for name in names}}
+    return {**env, **{name: filled(env[name], boot=boot, host=host, port=port, worker=worker) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:

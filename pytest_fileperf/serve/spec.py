@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.loopback import url_problem
+from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.serve.names import PORT, PYTHON, WORKER
 
 __all__ = (
@@ -69,7 +69,8 @@ class AsgiSpec:
     env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the server; kept as pairs.
 
-    In values `{boot}` becomes a number that no other boot of the test run has, `{port}` the server's port, and
+    In values `{boot}` becomes a number that no other boot of the test run has, `{host}` and `{port}` become the address
+    and port that the server listens at, and
     `{worker}` the number of the worker process within its boot, from 0.
     """
 
@@ -101,10 +102,10 @@ class Gunicorn(AsgiSpec):
 class Command:
     """Any program that serves HTTP/1.1 on the port of 127.0.0.1 that it is told.
 
-    In an argument or in the value of an environment variable `{port}` becomes a free port, and `{boot}` a number that
-    no other boot of the test run has; `{python}` in an argument becomes the Python that runs the tests. The program has
-    to stay in the foreground. SIGTERM asks it to end, and what is left of it is killed. Raises PlanError that names
-    every bad value.
+    In an argument or in the value of an environment variable `{port}` becomes a free port, `{host}` the address to
+    listen at (127.0.0.1, or that of `--fileperf-host`), and `{boot}` a number that no other boot of the test run has;
+    `{python}` in an argument becomes the Python that runs the tests. The program has to stay in the foreground. SIGTERM
+    asks it to end, and what is left of it is killed. Raises PlanError that names every bad value.
     """
 
     command: Sequence[str] = field(repr=False)
@@ -153,10 +154,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A server that already runs, on this machine; raises PlanError for any other."""
+    """A server that already runs: on this machine, or where the user lets load go. Raises PlanError for no address."""
 
     url: str
-    """`http://` or `https://`, a loopback host, a port, and possibly a path that every request starts with."""
+    """`http://` or `https://`, a host, a port, and possibly a path that every request starts with."""
 
     def __post_init__(self) -> None:
         problem = url_problem(self.url)

@@ -95,16 +95,20 @@ class WorkerStart:
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
     """Returns the listening socket for the job's port. Reports a port that cannot be used, and ends the process."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+    family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, protocol)
     if os.name == "posix":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", job.port))
+        listener.bind((job.host, job.port))
         listener.listen(BACKLOG)
     except OSError as error:
+        why = error.strerror or str(error)
         message = (
-            f"port {job.port} of 127.0.0.1 cannot be used ({error.strerror or error}): "
+            f"port {job.port} of {job.host} cannot be used ({why}): "
             "end the program that listens there, or leave `port` out to take a free one"
+            if job.port
+            else f"no server can listen at {job.host} ({why}): give an address of this machine, --fileperf-host=ADDRESS"
         )
         write_report(run_directory, Failed(pid=os.getpid(), stage="port", message=message))
         raise SystemExit(_START_FAILED) from None

@@ -53,7 +53,7 @@ class _Config(Config):
         job = start.job
         super().__init__(
             job.target or job.app_name,
-            host="127.0.0.1",
+            host=job.host,
             port=start.port,
             loop=job.loop,
             http=job.http,

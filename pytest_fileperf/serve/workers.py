@@ -20,6 +20,7 @@ from pytest_fileperf.errors import (
     ServerDiedError,
     ServerStartError,
 )
+from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imported import answer_imports, is_answered
 from pytest_fileperf.serve.imports import Imports
@@ -51,6 +52,8 @@ class AsgiProgram:
     boot: int
     """Boots of one number have the same hash seed and layout of memory."""
     cores: frozenset[int] | None
+    host: str = LOOPBACK
+    """The address of this machine that it listens at."""
     serial: int = 0
     """What `{boot}` becomes."""
     code_tree: CodeTree = HERE
@@ -71,7 +74,14 @@ class AsgiProgram:
             (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
         if self.app.made is not None and isinstance(self.app.target, str):
             replace(self.app.made, binding=self.code_tree.is_here).write(run_directory)
-        job = Job.of(self.spec, self.app, code_tree=self.code_tree, needs=needs, lent=lend_package(run_directory))
+        job = Job.of(
+            self.spec,
+            self.app,
+            host=self.host,
+            code_tree=self.code_tree,
+            needs=needs,
+            lent=lend_package(run_directory),
+        )
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
@@ -79,7 +89,7 @@ class AsgiProgram:
         env = self.code_tree.env(env, given=dict(self.spec.env))
         return Invocation(
             command=scratch.supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),
-            env=env_filled(env, dict(self.spec.env), boot=self.serial),
+            env=env_filled(env, dict(self.spec.env), boot=self.serial, host=self.host),
             cwd=self.code_tree.cwd(),
         )
 
@@ -95,7 +105,7 @@ class AsgiProgram:
         if len(ready) < self.spec.workers:
             return None
         self._raise_for_origin(ready[0])
-        return RunningWorkers(self.spec, process, ready)
+        return RunningWorkers(self.spec, process, ready, host=self.host)
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns how many workers were ready."""
@@ -149,12 +159,12 @@ class AsgiProgram:
 class RunningWorkers(RunningProcess):
     """uvicorn or gunicorn that answers requests."""
 
-    def __init__(self, spec: AsgiSpec, process: ServerProcess, ready: Sequence[Ready]) -> None:
+    def __init__(self, spec: AsgiSpec, process: ServerProcess, ready: Sequence[Ready], *, host: str) -> None:
         super().__init__(process)
         self.kind, self.workers = spec.name, spec.workers
         self.loop, self.http = ready[0].loop, ready[0].http
         self._processes = {report.pid: _worker(report.pid) for report in ready}
-        self.url = f"http://127.0.0.1:{ready[0].port}"
+        self.url = f"http://{host_in_url(host)}:{ready[0].port}"
         self.title = f"{server_title(spec)} ({self.loop}, {self.http})"
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""

@@ -125,6 +125,7 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
         "pinned": recording.pinned,
         # Only where there are any: baselines of before have no such keys.
         **({"tracer": recording.tracer} if recording.tracer else {}),
+        **({"load from": "cluster"} if recording.is_from_cluster else {}),
         **setup_identity(task.settings),
     }
 

@@ -1,4 +1,4 @@
-"""Finds out how many generators a load takes, where that is asked for, before it is measured.
+"""Says how many generators make a load, and finds out how many it takes where that is asked for.
 
     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.measure.sharing import busiest_share
@@ -35,29 +36,43 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 def with_generators(task: Task, rig: Rig) -> Task:
     """Returns the task with its number of generators, and what is to be said of it.
 
-    Raises what booting and loading raise, where short loads tell the number.
+    Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
+    the load, and PlanError where it has too few workers.
     """
-    settings, most = task.settings, _most(task.settings)
-    if settings.generators == AUTO:
-        count, why = _enough(task, rig, most)
-        said = f"generators=auto took {count}: {why}"
-    elif isinstance(settings.generators, int) and settings.generators > most:
-        count = most
-        load = format_count(most, "connection" if most == settings.connections else "request")
-        said = f"{count} of {format_count(settings.generators, 'generator')} made the load: it has only {load}"
+    settings, most, workers = task.settings, _most(task.settings), rig.loads.most_generators()
+    asked = settings.generators
+    if isinstance(asked, int) and workers is not None and asked > workers:
+        raise PlanError(
+            f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
+        )
+    if asked == AUTO:
+        count, why = _enough(task, rig, most, workers)
+        said: tuple[str, ...] = (f"generators=auto took {count}: {why}",)
+    elif isinstance(asked, int) and asked > most:
+        count, said = most, (f"{most} of {format_count(asked, 'generator')} made the load: {_only(settings, most)}",)
+    elif asked is None and workers is not None:
+        count = min(workers, most)
+        said = ()
+        if count < workers:
+            said = (f"{count} of {format_count(workers, 'worker')} made the load: {_only(settings, most)}",)
     else:
         return task
-    return replace(task, settings=replace(settings, generators=count), said=(*task.said, said))
+    return replace(task, settings=replace(settings, generators=count), said=(*task.said, *said))
 
 
-def _enough(task: Task, rig: Rig, most: int) -> tuple[int, str]:
+def _only(settings: Settings, most: int) -> str:
+    return f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
+
+
+def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
     """Returns how many generators are enough, and why it is not more."""
     settings = task.settings
     if isinstance(settings.server, InProcess):
         return 1, "the app is loaded from the test process"
-    cores = _free_cores(worker_count(settings.server) or 1)
+    cores = _free_cores(worker_count(settings.server) or 1) if workers is None else workers
+    no_more = _NO_CORE if workers is None else "the cluster has no more workers"
     if min(cores, most) < 2:
-        return 1, _NO_CORE if cores < 2 else "the load has one connection"
+        return 1, no_more if cores < 2 else "the load has one connection"
     served = server_plan(settings)
     server = rig.servers.any_boot(served.spec, served.app, served.cores)
     with work_on(server, rig.servers, task.work, Steps.of(settings)) as work:
@@ -69,7 +84,7 @@ def _enough(task: Task, rig: Rig, most: int) -> tuple[int, str]:
             if share <= SATURATED_CPU_SHARE:
                 return count, used
             if count == min(most, cores):
-                return count, f"{used}, and {'the load has no more connections' if count == most else _NO_CORE}"
+                return count, f"{used}, and {'the load has no more connections' if count == most else no_more}"
             count = min(2 * count, most, cores)
 
 

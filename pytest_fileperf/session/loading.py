@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
-from pytest_fileperf.errors import LoadError
+from pytest_fileperf.errors import LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Recording, Round, without_samples
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.split import split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -64,6 +68,12 @@ Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 class Loads(Protocol):
     """Makes runs. Whoever made it closes it."""
 
+    def most_generators(self) -> int | None:
+        """Returns how many generators there can be, each on a worker of a cluster; None where they are processes here.
+
+        Raises GeneratorError where the cluster cannot make a load.
+        """
+
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
 
@@ -79,26 +89,36 @@ class Loads(Protocol):
 class Loader:
     """Makes runs from generator processes, and on apps in this process from here."""
 
-    def __init__(self, *, coverage: bool = False) -> None:
-        """With `coverage`, what traces the test run may trace the generators too."""
-        self._generators = Generators(coverage=coverage)
+    def __init__(self, *, coverage: bool = False, network: Network = LOCAL, cluster: Cluster | None = None) -> None:
+        """With `coverage`, what traces the test run may trace the generators too.
+
+        `network` says where load may go. `cluster` has the workers that make it, in place of processes here.
+        """
+        self._cluster = cluster
+        self._generators = Generators(coverage=coverage, cluster=cluster)
+        self._allowed = network.allowed
         self._files = PayloadFiles()
 
     def close(self) -> None:
         """Ends the generators and removes their files."""
-        try:
-            self._generators.close()
-        finally:
-            self._files.close()
+        with ExitStack() as closing:
+            closing.callback(self._files.close)
+            if self._cluster is not None:
+                closing.callback(self._cluster.close)
+            closing.callback(self._generators.close)
+
+    def most_generators(self) -> int | None:
+        """Returns how many workers the cluster has; None without one."""
+        return None if self._cluster is None else self._cluster.size()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         in_process = isinstance(server, RunningInProcess)
         before = server.pids
         reset_peak_rss(before)
-        with self._watch(server) as watch:
+        with self._watch(server) as watch, self._server_cpu(before) as cpu:
             made = self._loaded(work, plan, index, server, before, cores, tell)
-        (result,) = made.results
+        result = _with_cpu(made.results[0], cpu)
         server.check()
         pids = server.pids
         changed = "" if in_process else _change(before, pids)
@@ -133,16 +153,10 @@ class Loader:
             base.check()
             now.check()
 
+        targets = tuple(Target(boot=index, url=server.url, allowed=self._allowed) for server in servers)
         try:
-            made = self._generators.run(
-                works,
-                plan,
-                (Target(boot=index, url=base.url), Target(boot=index, url=now.url)),
-                pids=before,
-                cores=cores,
-                progress=tell,
-                check=check,
-            )
+            with self._server_cpu(base.pids) as of_base, self._server_cpu(now.pids) as of_now:
+                made = self._generators.run(works, plan, targets, pids=before, cores=cores, progress=tell, check=check)
         except httpx.ConnectError as error:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
@@ -164,7 +178,9 @@ class Loader:
                     first=result.first,
                 ),
             )
-            for server, result, pids, changed in zip(servers, made.results, after, changes, strict=True)
+            for server, result, pids, changed in zip(
+                servers, map(_with_cpu, made.results, (of_base, of_now)), after, changes, strict=True
+            )
         )
         return first, second
 
@@ -179,10 +195,12 @@ class Loader:
         tell: Tell,
     ) -> MadeLoad:
         if isinstance(server, RunningInProcess):
-            target = Target(boot=index, url=server.url, transport=lambda: server.transport)
+            if self._cluster is not None:
+                raise PlanError("a cluster cannot load an app in this process: boot it with another server")
+            target = Target(boot=index, url=server.url, allowed=self._allowed, transport=lambda: server.transport)
             result = server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
             return MadeLoad(results=(result,), lost={})
-        target = Target(boot=index, url=server.url)
+        target = Target(boot=index, url=server.url, allowed=self._allowed)
         try:
             return self._generators.run(
                 (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check
@@ -192,25 +210,40 @@ class Loader:
             raise LoadError(f"no connection to {server.title} at {server.url}: {error}") from error
 
     def _processes(self, plan: LoadPlan | Alternation, made: MadeLoad, cores: Cores) -> tuple[GeneratorProcess, ...]:
-        """Returns the generators that have just made a load; nothing where it was one."""
+        """Returns the generators that have just made a load; nothing where it was one process here."""
         shares = split(plan)
-        if len(shares) == 1:
+        if len(shares) == 1 and self._cluster is None:
             return ()
+        members = [self._generators.member(number) for number in range(1, len(shares) + 1)]
         return tuple(
             GeneratorProcess(
                 number=number,
                 of=len(shares),
                 connections=share.connections,
-                pid=self._generators.pid(number),
-                cores=own or frozenset(),
+                pid=member.pid,
+                cores=frozenset() if member.worker else own or frozenset(),
                 lost=made.lost.get(number, ""),
+                worker=member.worker,
+                clock_error_ns=member.clock.error_ns,
+                distance_ns=member.clock.distance_ns,
             )
-            for number, (share, own) in enumerate(zip(shares, own_cores(cores, len(shares)), strict=True), start=1)
+            for number, (share, own, member) in enumerate(
+                zip(shares, own_cores(cores, len(shares)), members, strict=True), start=1
+            )
         )
 
     def _tracer(self, server: RunningServer) -> str:
         """Returns what traced the server that was just loaded, or the generator."""
         return server.tracer or ("" if isinstance(server, RunningInProcess) else self._generators.tracer)
+
+    @contextmanager
+    def _server_cpu(self, pids: Sequence[int]) -> Iterator[CpuSeries | None]:
+        """Reads the server's CPU time meanwhile, where generators elsewhere cannot; gives None where they do."""
+        if self._cluster is None:
+            yield None
+            return
+        with CpuSeries(pids) as series:
+            yield series
 
     def _watch(self, server: RunningServer) -> Watch:
         """Returns what looks at the server, and at the generators where they are processes of their own."""
@@ -226,6 +259,14 @@ def _change(before: Sequence[int], after: Sequence[int]) -> str:
     """Returns how processes changed, as `1 ended, 1 began`; empty where they did not."""
     counts = ((len({*before} - {*after}), "ended"), (len({*after} - {*before}), "began"))
     return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+def _with_cpu(result: RunResult, cpu: CpuSeries | None) -> RunResult:
+    """Returns what a run found, with the server's CPU time that was read here meanwhile."""
+    if cpu is None:
+        return result
+    rounds = (replace(own, server_cpu_ns=cpu.spent_ns(own.started_ns, own.ended_ns)) for own in result.rounds)
+    return replace(result, rounds=tuple(rounds))
 
 
 def _without_cpu(result: RunResult) -> RunResult:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
+from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.mix import Part
+from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.step import Step
 from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
@@ -44,12 +46,23 @@ class Rig:
     """Finds the code of stored baselines; None where it is not looked for."""
 
     @classmethod
-    def starting(cls, *, progress: ProgressSink, source: Source | None, coverage: bool) -> Rig:
-        """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them."""
+    def starting(
+        cls,
+        *,
+        progress: ProgressSink,
+        source: Source | None,
+        coverage: bool,
+        network: Network = LOCAL,
+        cluster: str | None = None,
+    ) -> Rig:
+        """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them.
+
+        `network` says where servers listen and load may go. `cluster` is a Dask scheduler whose workers make the load.
+        """
         return cls(
             progress=progress,
-            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports())),
-            loads=Loader(coverage=coverage),
+            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports(), network=network)),
+            loads=Loader(coverage=coverage, network=network, cluster=None if cluster is None else Cluster(cluster)),
             source=source,
         )
 

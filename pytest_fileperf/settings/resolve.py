@@ -69,8 +69,9 @@ class Settings:
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
     """None: `DEFAULT_BOOTS` where there is a gate, else one."""
-    generators: int | str = 1
-    """How many processes make the load together, at most; or `AUTO`."""
+    generators: int | str | None = None
+    """How many generators make the load together, at most; or `AUTO`. None: one process here, or all workers of a
+    cluster."""
     app: object | None = None
     """An import string, an app or a factory; None where nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)

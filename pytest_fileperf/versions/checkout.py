@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.hidden import without_queries
-from pytest_fileperf.plan.loopback import url_problem
+from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 

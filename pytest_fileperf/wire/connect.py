@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import httpx
 
+from pytest_fileperf.plan.network import is_allowed, is_looked_up, refusal
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Origin", "breach_of_idle", "open_socket")
@@ -25,15 +26,21 @@ class Origin:
 
 
 async def open_socket(
-    origin: Origin, *, uds: str | None, tls: Callable[[], ssl.SSLContext], timeout_s: float | None
+    origin: Origin,
+    *,
+    uds: str | None,
+    tls: Callable[[], ssl.SSLContext],
+    timeout_s: float | None,
+    only_to: Collection[str] | None = None,
 ) -> socket.socket:
     """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
 
-    Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
+    With `only_to` it connects to this machine and to these IP addresses, and sends nothing to any other, whatever name
+    leads there. Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            sock = await _connected(origin, uds)
+            sock = await _connected(origin, uds, only_to)
             return await _encrypted(sock, origin, tls()) if origin.scheme == "https" else sock
     except TimeoutError as error:
         raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} within {timeout_s} s") from error
@@ -54,11 +61,18 @@ def breach_of_idle(sock: socket.socket) -> Breach | None:
     return Breach.OUT_OF_STEP if more else Breach.CLOSED_UNSAID
 
 
-async def _connected(origin: Origin, uds: str | None) -> socket.socket:
+async def _connected(origin: Origin, uds: str | None, only_to: Collection[str] | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _try(loop, socket.AF_UNIX, uds)
+    if only_to is not None and not is_allowed(origin.host, only_to) and not is_looked_up(origin.host, only_to):
+        raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(origin.host)}")
     addresses = await _addresses(loop, origin)
+    if only_to is not None and addresses:
+        found = [str(address[0]) for *_, address in addresses]
+        addresses = [each for each in addresses if is_allowed(str(each[4][0]), only_to)]
+        if not addresses:
+            raise httpx.ConnectError(f"{origin.host} leads to {found[0]}: {refusal(found[0])}")
     for family, _, _, _, address in addresses:
         try:
             sock = await _try(loop, family, address)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.plan.loopback import is_loopback
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
@@ -35,8 +34,9 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
     `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
-    its own concurrency. `loopback_only` refuses every other host (httpx.ConnectError): a redirect must not lead a load
-    away. `scratch` is shared with other transports of the same event loop: thousands need not have buffers each.
+    its own concurrency. `only_to` are IP addresses: it connects to them and to this machine, and refuses every other
+    host (httpx.ConnectError), as a redirect must not lead a load away; None, the default, refuses none. `scratch` is
+    shared with other transports of the same event loop: thousands need not have buffers each.
     Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
@@ -46,11 +46,11 @@ class LoadTransport(httpx.AsyncBaseTransport):
         uds: str | None = None,
         verify: ssl.SSLContext | bool = True,
         max_connections: int | None = None,
-        loopback_only: bool = False,
+        only_to: Collection[str] | None = None,
         scratch: Scratch | None = None,
     ) -> None:
         self._uds = uds
-        self._loopback_only = loopback_only
+        self._only_to = only_to
         self._verify = verify
         self._context: ssl.SSLContext | None = None
         self._max_connections = max_connections
@@ -184,12 +184,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     async def _connect(self, origin: Origin, timeout_s: float | None) -> Connection:
-        if self._loopback_only and not is_loopback(origin.host):
-            raise httpx.ConnectError(
-                f"{origin.host} is not this machine: load only goes to 127.0.0.0/8, ::1 or localhost"
-            )
         self._make_room()
-        sock = await open_socket(origin, uds=self._uds, tls=self._tls, timeout_s=timeout_s)
+        sock = await open_socket(origin, uds=self._uds, tls=self._tls, timeout_s=timeout_s, only_to=self._only_to)
         assert self._loop is not None
         connection = Connection(self._loop, sock, self._scratch)
         self._open.add(connection)

@@ -17,7 +17,9 @@ def answer(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
 
 
 @contextmanager
-def scripted(handler: Handler, seen: list[tuple[bytes, bytes]] | None = None) -> Iterator[str]:
+def scripted(
+    handler: Handler, seen: list[tuple[bytes, bytes]] | None = None, *, host: str = "127.0.0.1"
+) -> Iterator[str]:
     """Runs the server; gives its base URL. `seen` gets the head and the body of every request."""
     number = iter(range(1 << 30))
     ready: Future[tuple[int, Callable[[], object]]] = Future()
@@ -46,7 +48,7 @@ def scripted(handler: Handler, seen: list[tuple[bytes, bytes]] | None = None) ->
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             served[asyncio.create_task(serve(reader, writer))] = writer
 
-        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        server = await asyncio.start_server(accepted, host, 0)
         ready.set_result((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
         await stop.wait()
         # asyncio accepts in tasks of its own, which leave a connection open where they are cancelled, or the server is
@@ -66,7 +68,7 @@ def scripted(handler: Handler, seen: list[tuple[bytes, bytes]] | None = None) ->
     thread.start()
     port, stop = ready.result(10)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{host}:{port}"
     finally:
         stop()
         thread.join(10)

@@ -168,7 +168,7 @@ def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: p
     stopped: list[int] = []
 
     def stop_second(_: RunProgress) -> None:
-        pid = shared.pid(2)
+        pid = shared.member(2).pid
         if pid is not None and not stopped:
             stopped.append(pid)
             os.kill(pid, signal.SIGSTOP)
@@ -177,19 +177,19 @@ def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: p
     made = load(shared, url, replace(PLAN, timeout_ns=500 * MS), tell=stop_second)
 
     assert made.lost == {2: " said nothing for 2 s"}
-    assert shared.pid(2) is None  # the next load starts a new one
+    assert shared.member(2).pid is None  # the next load starts a new one
     assert monotonic() - begun_s < 20
     assert sum(round_.requests for round_ in made.results[0].rounds)
 
 
 def test_those_that_are_idle_are_none_of_a_load(shared: Generators, url: str) -> None:
     load(shared, url)
-    assert shared.pids == tuple(shared.pid(number) for number in (1, 2, 3))
+    assert shared.pids == tuple(shared.member(number).pid for number in (1, 2, 3))
     during: list[tuple[int, ...]] = []
     load(shared, url, replace(PLAN, generators=1), tell=lambda _: during.append(shared.pids))
 
-    assert {shared.pids, *during} == {(shared.pid(1),)}
-    assert shared.pid(3) is not None  # it waits for the next load that wants it
+    assert {shared.pids, *during} == {(shared.member(1).pid,)}
+    assert shared.member(3).pid is not None  # it waits for the next load that wants it
 
 
 class Deadly:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.plan.loopback import is_loopback
+from pytest_fileperf.plan.network import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -73,19 +73,13 @@ def test_its_end_is_noticed() -> None:
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Elsewhere:
-        def __enter__(self) -> Elsewhere:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            """Nothing to close."""
-
-        def getpeername(self) -> tuple[str, int]:
-            return ("10.0.0.1", 80)
-
-    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: Elsewhere())
+    elsewhere = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 80))]
+    connected: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: elsewhere)
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: connected.append(address))
     with (
         pytest.raises(PlanError, match=r"leads to 10\.0\.0\.1: load only goes to this machine"),
         launch(Url("http://localhost")),
     ):
         pass
+    assert connected == []  # nothing was sent there

@@ -199,9 +199,14 @@ class Loads:
         self.loaded: list[Cores] = []
         """The cores that servers had while they were loaded in turn, base and now."""
         self.is_closed = False
+        self.workers: int | None = None
+        """Of a cluster, where there is one."""
 
     def close(self) -> None:
         self.is_closed = True
+
+    def most_generators(self) -> int | None:
+        return self.workers
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         assert isinstance(server, Server)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from session.fakes import App, Clock, Host, Loads, rig_of
 
-from pytest_fileperf.errors import NotMeasuredError, PerformanceError
+from pytest_fileperf.errors import NotMeasuredError, PerformanceError, PlanError
 from pytest_fileperf.judge.result import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.generators import GeneratorProcess, GeneratorRound
@@ -27,6 +27,7 @@ from pytest_fileperf.report.short_summary import undecided_texts
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.resolve import Settings
 
 MS = 1_000_000
@@ -193,3 +194,35 @@ def test_a_comparison_that_lost_one_tells_nothing(tmp_path: Path) -> None:
     result = results[1]
     assert [item.outcome for item in result.verdict.comparisons] == [Outcome.INCONCLUSIVE]
     assert result.standing is Standing.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    "workers, settings, made, said",
+    [
+        (3, QUICK, [3], ""),
+        (3, replace(QUICK, generators=2), [2], ""),
+        (3, replace(QUICK, connections=2), [2], "2 of 3 workers made the load: it has only 2 connections"),
+        (
+            3,
+            replace(QUICK, generators=AUTO),
+            [1, 2, 3],
+            "generators=auto took 3: the busiest used 100 % of its core, and the cluster has no more workers",
+        ),
+        (1, replace(QUICK, generators=AUTO), [], "generators=auto took 1: the cluster has no more workers"),
+    ],
+)
+def test_all_workers_of_a_cluster_are_taken_or_as_many_as_asked_for(
+    tmp_path: Path, workers: int, settings: Settings, made: list[int], said: str
+) -> None:
+    loads = SharedLoads(cores=9.0)
+    loads.workers = workers
+    result, _ = measured(tmp_path, settings, loads)
+    assert loads.made[: len(made)] == made
+    assert result.load_notes == ((said,) if said else ())
+
+
+def test_more_generators_than_workers_are_refused(tmp_path: Path) -> None:
+    loads = SharedLoads()
+    loads.workers = 2
+    with pytest.raises(PlanError, match="generators=4, and the cluster has 2 workers: start more, or ask for less"):
+        measured(tmp_path, replace(QUICK, generators=4), loads)

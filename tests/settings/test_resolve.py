@@ -364,7 +364,7 @@ def test_a_number_of_generators_or_as_many_as_it_takes(written: object, count: o
     given: dict[str, object] = {"generators": written}
     assert resolve(verb=given, marker={}, options={}, ini={}).generators == count
     assert resolve(verb={}, marker={}, options={}, ini=given).generators == count
-    assert resolve(verb={}, marker={}, options={}, ini={}).generators == 1
+    assert resolve(verb={}, marker={}, options={}, ini={}).generators is None
 
 
 @pytest.mark.parametrize(
@@ -383,6 +383,6 @@ def test_an_app_in_this_process_has_one_generator() -> None:
     (problem,) = problems({"generators": 2, "server": "inprocess"})
     assert problem.startswith("generators=2 does not go with InProcess(): the app is loaded from the test process")
     near = resolve(verb={"server": "inprocess"}, marker={}, options={"generators": 2}, ini={})
-    assert near.generators == 1
+    assert near.generators is None
     auto = resolve(verb={"server": "inprocess", "generators": "auto"}, marker={}, options={}, ini={})
     assert auto.generators == "auto"

@@ -453,7 +453,6 @@ MEANINGLESS = {
     "no path": ("./nowhere", ["there is no directory"]),
     "no parent": ("../nowhere", ["there is no directory"]),
     "itself": (".", ["is the tree that is tested"]),
-    "remote server": ("http://example.com:80", ["load only goes to this machine"]),
     "no server": ("http://", ["is not a server's address"]),
 }
 

@@ -1,0 +1,72 @@
+"""The CPU time of processes over time, read by this process, for loads whose generators are on other machines."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import Self
+
+from pytest_fileperf.watch.cpu import cpu_spent_ns, cpu_times_ns
+
+__all__ = ("CpuSeries",)
+
+_INTERVAL_S = 0.005
+"""A turn of two servers takes 50 ms or more."""
+
+
+class CpuSeries:
+    """Reads the CPU time of processes from the `with` to the end of its block; two readings are 5 ms apart.
+
+    A reading takes some microseconds. Between two of them the time is taken to be spent evenly.
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = tuple(pids)
+        self._at_ns = array("q")
+        self._spent_ns = array("q")
+        self._first = cpu_times_ns(self._pids)
+        self._is_known = len(self._first) == len(self._pids) > 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf CPU series", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._read()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._read()
+
+    def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
+        """Returns the CPU time between two instants of the monotonic clock; None where it is not known."""
+        before, after = self._until(from_ns), self._until(to_ns)
+        return None if before is None or after is None else max(0, round(after - before))
+
+    def _main(self) -> None:
+        while self._is_known and not self._over.wait(_INTERVAL_S):
+            self._read()
+
+    def _read(self) -> None:
+        now_ns = monotonic_ns()
+        spent_ns = cpu_spent_ns(self._first, cpu_times_ns(self._pids))
+        if spent_ns is None:  # a process has ended
+            self._is_known = False
+        else:
+            self._at_ns.append(now_ns)
+            self._spent_ns.append(spent_ns)
+
+    def _until(self, at_ns: int) -> float | None:
+        """Returns the CPU time from the first reading until an instant."""
+        place = bisect_right(self._at_ns, at_ns)
+        if not self._is_known or place == 0:
+            return None
+        if place == len(self._at_ns):
+            return float(self._spent_ns[-1])
+        start_ns, end_ns = self._at_ns[place - 1], self._at_ns[place]
+        share = (at_ns - start_ns) / (end_ns - start_ns)
+        return self._spent_ns[place - 1] + share * (self._spent_ns[place] - self._spent_ns[place - 1])

@@ -1,0 +1,342 @@
+"""Generators on the workers of a Dask cluster: in threads of this process, and on another machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from distributed import LocalCluster
+from drive.scripted import answer, scripted
+from machines import HERE, NAME, DaskCluster, NotAllowedError, dask_cluster, machines
+
+from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.group import Generators, MadeLoad
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.work import Work
+
+pytestmark = pytest.mark.once
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
+PLAN = LoadPlan(connections=4, warmup_ns=0, round_ns=200 * MS, rounds=2, timeout_ns=2000 * MS, generators=2)
+COUNTED = replace(PLAN, round_ns=20_000 * MS, rounds=1)
+SEEN: list[tuple[bytes, bytes]] = []
+FAR = Path(__file__).with_name("far.py")
+ENVIRONMENT = (("PYTHONPATH", str(Path(__file__).parents[1])),)
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with scripted(hello, SEEN) as base:
+        yield base
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[str]:
+    """Gives the address of a cluster whose workers are threads of this process."""
+    with LocalCluster(
+        n_workers=workers, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
+    ) as cluster:
+        yield str(cluster.scheduler_address)
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    with local_cluster(2) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shared(scheduler: str) -> Iterator[Generators]:
+    with closing(Cluster(scheduler)) as cluster, closing(Generators(cluster=cluster)) as generators:
+        yield generators
+
+
+def load(
+    generators: Generators,
+    url: str,
+    plan: LoadPlan = PLAN,
+    work: Work = GET,
+    tell: Callable[[RunProgress], None] = lambda _: None,
+) -> MadeLoad:
+    SEEN.clear()
+    target = Target(boot=1, url=url)
+    return generators.run((work,), plan, (target,), pids=((),), cores=None, progress=tell, check=lambda: None)
+
+
+def generator_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            found += [process] if "pytest_fileperf.drive" in process.cmdline() else []
+    return found
+
+
+def test_all_workers_make_one_load_together(shared: Generators, url: str) -> None:
+    made = load(shared, url)
+
+    (result,) = made.results
+    assert made.lost == {}
+    rounds = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
+    assert [round_.duration_ns for round_ in rounds] == [200 * MS, 200 * MS]
+    assert all(one.ended_ns == next_.started_ns for one, next_ in pairwise(rounds))
+    assert [[own.number for own in round_.generators] for round_ in rounds] == [[1, 2]] * 2
+    assert all(own.requests > 0 for round_ in rounds for own in round_.generators)
+
+
+def test_requests_add_up_to_what_was_asked_and_each_row_is_sent_once(shared: Generators, url: str) -> None:
+    work = Requests(recipes=(Operation(method="GET", url="/files/{id}"),), columns={"id": tuple(range(301))})
+    made = load(shared, url, replace(COUNTED, requests=301), work)
+
+    (result,) = made.results
+    assert sum(round_.requests for round_ in result.rounds) == 301
+    paths = sorted(int(head.split(b" ")[1].rpartition(b"/")[2]) for head, _ in SEEN)
+    assert paths == list(range(301))
+
+
+def test_one_worker_is_enough(shared: Generators, url: str) -> None:
+    made = load(shared, url, replace(PLAN, generators=1))
+    assert made.lost == {}
+    assert len(made.results[0].rounds[0].generators) == 1
+
+
+def test_they_share_this_machine_s_clock_and_are_not_far(shared: Generators, url: str) -> None:
+    load(shared, url)
+    for number in (1, 2):
+        member = shared.member(number)
+        assert member.worker.startswith("tcp://127.0.0.1:")
+        assert (member.clock.ahead_ns, member.clock.error_ns) == (0, 0)
+        assert 0 < member.clock.distance_ns < 1000 * MS
+        assert member.pid is not None
+
+
+def test_they_load_two_servers_in_turn(shared: Generators, url: str) -> None:
+    plan = Alternation(
+        connections=4,
+        warmup_ns=50 * MS,
+        warm_firsts=(Side.BASE,),
+        turn_ns=50 * MS,
+        handover_ns=5 * MS,
+        firsts=(Side.BASE, Side.NOW, Side.BASE),
+        timeout_ns=2000 * MS,
+        generators=1,
+    )
+    targets = (Target(boot=0, url=url), Target(boot=0, url=url))
+    made = shared.run((GET, GET), plan, targets, pids=((), ()), cores=None, progress=lambda _: None, check=lambda: None)
+    for result in made.results:
+        turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
+        assert len(turns) == 3
+        assert all(turn.typical_rps is not None for turn in turns if turn.requests > 32)
+
+
+def test_a_journey_of_this_module_travels_by_value(shared: Generators, url: str) -> None:
+    async def journey(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/there")).text == "hello"
+
+    made = load(shared, url, work=Journey(name="there", function=journey))
+    assert sum(round_.requests for round_ in made.results[0].rounds) > 0
+    assert {failure.example for round_ in made.results[0].rounds for failure in round_.failures} == set()
+
+
+def test_a_generator_that_dies_is_named_and_the_next_load_has_a_new_one(
+    shared: Generators, url: str, tmp_path: Path
+) -> None:
+    marker = tmp_path / "died"
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        await client.get("/")
+        await asyncio.sleep(0.1)
+        with suppress(FileExistsError):
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            os._exit(7)
+
+    made = load(shared, url, work=Journey(name="dies once", function=journey))
+    ((number, why),) = made.lost.items()
+    assert why == "'s process ended with exit code 7"
+    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {3 - number}
+    assert load(shared, url).lost == {}
+
+
+def test_a_listener_that_raises_ends_the_generators_and_gives_the_workers_back(url: str) -> None:
+    before = {process.pid for process in generator_processes()}
+
+    def interrupt(_: RunProgress) -> None:
+        raise KeyboardInterrupt
+
+    with local_cluster(2) as address, closing(Cluster(address)) as cluster:
+        generators = Generators(cluster=cluster)
+        begun_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            load(generators, url, replace(PLAN, round_ns=60_000 * MS), tell=interrupt)
+        assert time.monotonic() - begun_s < 20
+        assert {process.pid for process in generator_processes()} <= before
+        assert load(generators, url).lost == {}
+        generators.close()
+    assert {process.pid for process in generator_processes()} <= before
+
+
+def test_a_cluster_that_does_not_answer_is_told_once_and_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 0.5)
+    with closing(Cluster("tcp://127.0.0.1:9")) as cluster:
+        begun_s = 0.0
+        for _ in range(2):
+            begun_s = time.monotonic()
+            with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*start one"):
+                cluster.size()
+        assert time.monotonic() - begun_s < 0.4
+
+
+def test_a_cluster_without_workers_says_so() -> None:
+    with (
+        local_cluster(0) as address,
+        closing(Cluster(address)) as cluster,
+        pytest.raises(GeneratorError, match=r"has no workers: start some, as with `dask worker"),
+    ):
+        cluster.size()
+
+
+def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"version of {threading.current_thread().name}")
+    with (
+        closing(Cluster(scheduler)) as cluster,
+        pytest.raises(GeneratorError, match=r"worker tcp://\S+ has pytest-fileperf version of .*, and here it is "),
+    ):
+        cluster.size()
+
+
+def test_more_generators_than_workers_wait_for_one_and_then_do_without(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_fileperf.drive.cluster._REPLACED_S", 0.2)
+    with (
+        local_cluster(1) as address,
+        closing(Cluster(address)) as cluster,
+        closing(Generators(cluster=cluster)) as generators,
+        pytest.raises(GeneratorError, match=r"no worker of the Dask cluster at .* is left for it"),
+    ):
+        load(generators, url)
+
+
+def test_nothing_loads_the_other_machine_s_own_server(far: DaskCluster) -> None:
+    found = run_far(far, "127.0.0.1", 0.4)
+    assert "is on another machine" in str(found["error"])
+    assert "--fileperf-host=ADDRESS" in str(found["error"])
+
+
+# --- on another machine
+
+
+@contextmanager
+def far_cluster(logs: Path, *, delay_ms: float = 0.0, jitter_ms: float = 0.0) -> Iterator[DaskCluster]:
+    """Gives two workers on another machine, whose clock is 3 s ahead."""
+    with ExitStack() as closing:
+        try:
+            joined = closing.enter_context(machines(delay_ms=delay_ms, jitter_ms=jitter_ms))
+        except NotAllowedError as error:
+            pytest.skip(f"needs two network namespaces, which cannot be made here: {error}")
+        yield closing.enter_context(dask_cluster(joined, logs, ahead_s=3, environment=ENVIRONMENT))
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with far_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_far(far: DaskCluster, host: str, seconds: float, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    joined = far.machines
+    command = [*joined.on(joined.here), sys.executable, str(FAR), far.address, host, str(seconds), *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **dict(ENVIRONMENT)}
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run_far(far: DaskCluster, host: str, seconds: float, *arguments: str) -> dict[str, object]:
+    with running_far(far, host, seconds, *arguments) as process:
+        return answer_of(process)
+
+
+def answer_of(process: subprocess.Popen[str]) -> dict[str, object]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            found: dict[str, object] = json.loads(line)
+            return found
+    raise AssertionError("it said nothing")
+
+
+def test_rounds_begin_together_on_clocks_that_differ_over_a_slow_cable(tmp_path: Path) -> None:
+    with far_cluster(tmp_path, delay_ms=20, jitter_ms=5) as far:
+        found = run_far(far, HERE, 0.6, "--allow", HERE)
+
+    assert found["lost"] == {}
+    clocks = found["clocks"]
+    assert isinstance(clocks, list)
+    for ahead_ns, error_ns, distance_ns in clocks:
+        assert abs(ahead_ns - 3000 * MS) < 5 * MS  # the truth is known: one machine's clock, and 3 s
+        assert abs(ahead_ns - 3000 * MS) <= error_ns
+        assert 30 * MS < distance_ns < 60 * MS
+    rounds = found["rounds"]
+    assert isinstance(rounds, list)
+    assert all(count == 2 for *_, count in rounds)
+    assert all(0 < start < end < 60 for start, end, _ in rounds)  # on this clock
+
+
+@pytest.mark.parametrize(
+    "where, words",
+    [
+        (("--url", f"http://{HERE}:8786"), f"{HERE} is not this machine"),
+        (("--url", f"http://{NAME}:8786", "--allow", "10.9.9.9"), f"{NAME} leads to {HERE}"),
+    ],
+    ids=["address", "name"],
+)
+def test_what_is_not_allowed_is_refused_in_every_generator(
+    far: DaskCluster, where: tuple[str, ...], words: str
+) -> None:
+    found = run_far(far, HERE, 0.4, *where)
+    assert words in str(found["error"])
+
+
+def test_a_worker_that_is_killed_is_lost_and_the_rest_is_kept(far: DaskCluster) -> None:
+    with running_far(far, HERE, 3.0, "--allow", HERE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.kill(far.workers[1].pid, signal.SIGKILL)
+        killed_s = time.monotonic()
+        found = answer_of(process)
+        assert time.monotonic() - killed_s < 3.0 + 2.0 + 5.0
+    lost, rounds = found["lost"], found["rounds"]
+    assert isinstance(lost, dict)
+    assert isinstance(rounds, list)
+    assert len(lost) == 1
+    assert " is gone" in str(lost)
+    assert [count for *_, count in rounds] == [1, 1]
