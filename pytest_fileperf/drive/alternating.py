@@ -13,10 +13,11 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, quiet_mem
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("answers_a_pace", "run_alternating")
+__all__ = ("answers_a_pace", "edges_of", "run_alternating")
 
 _LEAST_PACE = 16
 """The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
@@ -108,6 +109,15 @@ def _recorder(
         together=plan.connections,
         keeps_ends=plan.share.of > 1,
     )
+
+
+def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
+    """Returns when rounds begin and end, in ns since the load began, ascending; of one side of two in turn."""
+    if isinstance(plan, Alternation):
+        ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
+        return tuple(plan.measured_from_ns + end for end in ends)
+    rounds = 0 if plan.counted else plan.rounds  # what is counted ends with its last answer
+    return tuple(plan.warmup_ns + place * plan.round_ns for place in range(rounds + 1))
 
 
 def answers_a_pace(connections: int) -> int:

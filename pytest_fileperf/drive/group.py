@@ -139,10 +139,12 @@ class Generators:
         cores: frozenset[int] | None,
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
+        begins: Callable[[int], None] = lambda _: None,
     ) -> MadeLoad:
         """Makes a load, as `Generator.run` does, and raises what that raises; with the plan's number of generators.
 
-        Each of them has a core of its own where there are enough `cores`; else they share these.
+        Each of them has a core of its own where there are enough `cores`; else they share these. Where they have to be
+        told, `begins` is called, too, with the instant at which they begin, before it comes.
         """
         count = self._used = generators_used(plan)
         if count == 1 and self._alone is not None:
@@ -155,7 +157,7 @@ class Generators:
             LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=True)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
-        together = _Together(self._generators[:count], plan, progress, check)
+        together = _Together(self._generators[:count], plan, progress, check, begins)
         try:
             return together.made(orders)
         except BaseException:
@@ -189,7 +191,9 @@ class _Together:
         plan: LoadPlan | Alternation,
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
+        begins: Callable[[int], None],
     ) -> None:
+        self._begins = begins
         self._generators = dict(enumerate(generators, start=1))
         self._plan = plan
         self._progress = progress
@@ -259,6 +263,7 @@ class _Together:
         going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}
         head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values())
         begin = Begin(origin_ns=monotonic_ns() + head_start_ns)
+        self._begins(begin.origin_ns)
         now_s = monotonic()
         for number, generator in going.items():
             self._heard_s[number] = now_s

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 import httpx
 
+from pytest_fileperf.drive.alternating import edges_of
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
@@ -17,7 +18,7 @@ from pytest_fileperf.errors import LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Recording, Round, without_samples
-from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.split import split
@@ -117,7 +118,7 @@ class Loader:
         before = server.pids
         reset_peak_rss(before)
         with self._watch(server) as watch, self._server_cpu(before) as cpu:
-            made = self._loaded(work, plan, index, server, before, cores, tell)
+            made = self._loaded(work, plan, index, server, before, cores, tell, _reading(plan, (cpu,)))
         result = _with_cpu(made.results[0], cpu)
         server.check()
         pids = server.pids
@@ -156,7 +157,16 @@ class Loader:
         targets = tuple(Target(boot=index, url=server.url, allowed=self._allowed) for server in servers)
         try:
             with self._server_cpu(base.pids) as of_base, self._server_cpu(now.pids) as of_now:
-                made = self._generators.run(works, plan, targets, pids=before, cores=cores, progress=tell, check=check)
+                made = self._generators.run(
+                    works,
+                    plan,
+                    targets,
+                    pids=before,
+                    cores=cores,
+                    progress=tell,
+                    check=check,
+                    begins=_reading(plan, (of_base, of_now)),
+                )
         except httpx.ConnectError as error:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
@@ -193,6 +203,7 @@ class Loader:
         pids: tuple[int, ...],
         cores: Cores,
         tell: Tell,
+        begins: Callable[[int], None],
     ) -> MadeLoad:
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
@@ -203,7 +214,7 @@ class Loader:
         target = Target(boot=index, url=server.url, allowed=self._allowed)
         try:
             return self._generators.run(
-                (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check
+                (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check, begins=begins
             )
         except httpx.ConnectError as error:
             server.check()
@@ -259,6 +270,17 @@ def _change(before: Sequence[int], after: Sequence[int]) -> str:
     """Returns how processes changed, as `1 ended, 1 began`; empty where they did not."""
     counts = ((len({*before} - {*after}), "ended"), (len({*after} - {*before}), "began"))
     return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+def _reading(plan: LoadPlan | Alternation, series: Sequence[CpuSeries | None]) -> Callable[[int], None]:
+    """Returns what has the CPU time read where rounds begin and end, once it is known when the load begins."""
+
+    def begins(origin_ns: int) -> None:
+        for side, own in zip(Side, series, strict=False):
+            if own is not None:
+                own.read_at(origin_ns + edge_ns for edge_ns in edges_of(plan, side))
+
+    return begins
 
 
 def _with_cpu(result: RunResult, cpu: CpuSeries | None) -> RunResult:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Self
 
@@ -14,11 +15,11 @@ from pytest_fileperf.watch.cpu import cpu_spent_ns, cpu_times_ns
 __all__ = ("CpuSeries",)
 
 _INTERVAL_S = 0.005
-"""A turn of two servers takes 50 ms or more."""
+"""For what ends at no instant that is known before, such as a fixed number of requests."""
 
 
 class CpuSeries:
-    """Reads the CPU time of processes from the `with` to the end of its block; two readings are 5 ms apart.
+    """Reads the CPU time of processes from the `with` to the end of its block, every 5 ms, and at instants it is told.
 
     A reading takes some microseconds. Between two of them the time is taken to be spent evenly.
     """
@@ -29,6 +30,8 @@ class CpuSeries:
         self._spent_ns = array("q")
         self._first = cpu_times_ns(self._pids)
         self._is_known = len(self._first) == len(self._pids) > 0
+        self._asked_ns: deque[int] = deque()
+        """Instants to come at which to read."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf CPU series", daemon=True)
 
@@ -42,14 +45,26 @@ class CpuSeries:
         self._thread.join()
         self._read()
 
+    def read_at(self, instants_ns: Iterable[int]) -> None:
+        """Also reads at these instants of the monotonic clock, given in ascending order; once, while it reads."""
+        self._asked_ns.extend(instants_ns)
+
     def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
         """Returns the CPU time between two instants of the monotonic clock; None where it is not known."""
         before, after = self._until(from_ns), self._until(to_ns)
         return None if before is None or after is None else max(0, round(after - before))
 
     def _main(self) -> None:
-        while self._is_known and not self._over.wait(_INTERVAL_S):
+        while self._is_known and not self._over.wait(self._pause_s()):
             self._read()
+
+    def _pause_s(self) -> float:
+        """Returns how long it is until the next reading."""
+        now_ns = monotonic_ns()
+        while self._asked_ns and self._asked_ns[0] <= now_ns:
+            self._asked_ns.popleft()
+        left_s = (self._asked_ns[0] - now_ns) / 1e9 if self._asked_ns else _INTERVAL_S
+        return min(left_s, _INTERVAL_S)
 
     def _read(self) -> None:
         now_ns = monotonic_ns()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from time import monotonic_ns
@@ -14,7 +15,7 @@ import psutil
 import pytest
 from drive.scripted import Handler, answer, scripted
 
-from pytest_fileperf.drive.alternating import run_alternating
+from pytest_fileperf.drive.alternating import edges_of, run_alternating
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
@@ -22,6 +23,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.background import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
 from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.work import Work
@@ -143,6 +145,18 @@ def test_each_cycle_is_a_round_on_both_sides(urls: tuple[str, str]) -> None:
     for side in Side:
         measured = tuple((round_.started_ns - zero_ns, round_.ended_ns - zero_ns) for round_ in turns(results[side]))
         assert measured == planned.rounds(side)
+
+
+def test_it_is_known_before_a_load_when_its_rounds_begin_and_end(urls: tuple[str, str]) -> None:
+    planned = plan(Side.BASE, Side.NOW, Side.NOW)
+    for side, result in zip(Side, alternated(urls, planned=planned), strict=True):
+        edges = edges_of(planned, side)
+        zero_ns = result.rounds[0].started_ns - planned.measured_from_ns
+        assert {own.started_ns - zero_ns for own in result.rounds} <= set(edges)
+        assert list(edges) == sorted(set(edges))
+    closed = LoadPlan(connections=1, warmup_ns=50 * MS, round_ns=100 * MS, rounds=2, timeout_ns=MS)
+    assert edges_of(closed) == (50 * MS, 150 * MS, 250 * MS)
+    assert edges_of(replace(closed, warmup_ns=0, rounds=1, requests=5)) == (0,)
 
 
 def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str, str]) -> None:
