@@ -47,6 +47,8 @@ from machines import HERE, DaskCluster, dask_cluster, machines  # noqa: E402 - a
 
 AHEAD_NS = 3_000_000_000
 LOAD_S, TIMEOUT_S = 4.0, 2.0
+MARK = f"FILEPERF_CLUSTERS_{os.getpid()}"
+"""An environment variable of the workers, which their generators inherit."""
 FAULTS = ("killed", "stopped", "cut off")
 
 
@@ -128,9 +130,13 @@ def left_behind(far: DaskCluster) -> int:
 
 
 def generator_processes() -> list[psutil.Process]:
-    """Returns every process that runs a generator."""
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if "pytest_fileperf.drive" in (process.info["cmdline"] or ())]
+    """Returns every process that runs a generator of ours."""
+    found = psutil.process_iter(["cmdline", "environ"])
+    return [
+        process
+        for process in found
+        if "pytest_fileperf.drive" in (process.info["cmdline"] or ()) and MARK in (process.info["environ"] or ())
+    ]
 
 
 @contextmanager
@@ -139,7 +145,9 @@ def far_cluster(*, near: int = 0, delay_ms: float = 0.0, jitter_ms: float = 0.0)
     with (
         tempfile.TemporaryDirectory(prefix="fileperf-clusters-") as logs,
         machines(delay_ms=delay_ms, jitter_ms=jitter_ms) as joined,
-        dask_cluster(joined, Path(logs), near=near, ahead_s=3, environment=(("PYTHONPATH", str(TESTS)),)) as far,
+        dask_cluster(
+            joined, Path(logs), near=near, ahead_s=3, environment=(("PYTHONPATH", str(TESTS)), (MARK, "1"))
+        ) as far,
     ):
         yield far
 

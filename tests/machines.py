@@ -27,7 +27,7 @@ HERE, THERE = "10.77.0.1", "10.77.0.2"
 NAME = "files.test"
 """What the machine here is called in both."""
 _PORT = 8786
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 _numbers = count()
 
 
@@ -110,6 +110,7 @@ def dask_cluster(
         scheduler = closing.enter_context(
             _started(joined.on(joined.here), arguments, logs / "scheduler.log", environment)
         )
+        _wait_for(logs / "scheduler.log", "Scheduler at:")
         cluster = DaskCluster(joined, address, scheduler)
         for number in range(workers):
             place, host = (joined.here, HERE) if number < near else (joined.there, THERE)

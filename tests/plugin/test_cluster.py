@@ -14,7 +14,7 @@ Run = Callable[..., pytest.RunResult]
 LOADS = """
     import pytest
 
-    pytestmark = pytest.mark.fileperf(duration="0.4s", rounds=2, boots=1, warmup="50ms")
+    pytestmark = pytest.mark.fileperf(duration="0.1s", rounds=2, boots=1, warmup=0)
 
     def test_download(fileperf):
         result = fileperf.get("/", connections=4, gate="rps", tolerance="900%")
