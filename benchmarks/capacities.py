@@ -4,9 +4,10 @@
     python benchmarks/capacities.py --results FILE --table
 
 Four servers take turns. `queue` answers one request after the other, 5 ms each: theory (M/D/1) says at which rate 1 %
-of requests take longer than the limit. Of the other three, nothing says so but loads of their own: after each search,
-one long load is made near the capacity, on a boot of its own, and all these together are what the searches are held
-against. What is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
+of requests take longer than the limit. Of the other three, nothing says so but loads of their own, and those say it
+only for their minute, as the machine's pace changes. So right before and right after each search, on boots of their
+own, loads are made from the middle of the capacity that is known by then, and the search is held against those. What
+is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
 Needs an idle machine with two cores.
 """
 
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,9 +29,10 @@ from statistics import median
 from gate import read
 
 from pytest_fileperf.errors import LimitExceededError
-from pytest_fileperf.judge.capacity import Search, estimate
+from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.judge.result import TestId
 from pytest_fileperf.measure.capacity import RateTried, tried_of
+from pytest_fileperf.plan.arrivals import place_of
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
@@ -45,8 +47,8 @@ HERE = Path(__file__).parent
 LIMIT_S, SERVICE_S = 0.1, 0.005
 LIMITS = {"max_p99": LIMIT_S, "max_error_rate": 0.001}
 CONNECTIONS, TIMEOUT_NS = 256, 5_000_000_000
-NEAR = (0.97, 1.03, 1.0, 1.06)
-LOAD_S = 12.0
+LOADS, LOAD_S = 8, 4.0
+"""Of the loads before a search, and of those after it."""
 WITHIN = 0.05
 
 
@@ -60,7 +62,9 @@ class Case:
 
 CASES = {
     "queue": Case(app="capacity.app:app", operation=Operation(method="GET", url="/queue")),
-    "download": Case(app="capacity.app:app", operation=Operation(method="GET", url="/download")),
+    "download": Case(
+        app="file_endpoints.app:app", operation=Operation(method="GET", url="/files/download/stream/async_read")
+    ),
     "threads": Case(app="capacity.app:app", operation=Operation(method="GET", url="/threads")),
     "upload": Case(
         app="app:app", operation=Operation(method="POST", url="/upload", arguments={"content": payload("256KiB")})
@@ -95,31 +99,21 @@ def main() -> None:
 
 
 def search(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Returns what one search found, and one load on a boot of its own near the middle of what searches found."""
+    """Returns what one search found, and what loads right before and after it show."""
     case, rig = CASES[name], Rig()
     settings = for_capacity(Settings(app=case.app, server=Uvicorn(), limits=LIMITS, gate=()))
     test = TestId(nodeid=f"benchmarks/capacities.py::{name}", module="benchmarks/capacities.py", name=name)
-    with tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch, ExitStack() as closing:
+    own = [row for row in rows if row["case"] == name]
+    before = beside(case, settings, test, centre=_median(own, "rate"), busy_rate=_median(own, "closed")) if own else []
+    with tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch:
         began_s = time.monotonic()
         with Session(SessionOptions(baselines=Path(scratch)), rig) as session:
             with suppress(LimitExceededError):  # at no rate a limit held: that is a result, too
                 session.capacity(case.operation, settings, test)
             found = session.results[0].capacity
-        assert found is not None
         seconds = time.monotonic() - began_s
-        own = [float(str(row["rate"])) for row in rows if row["case"] == name]
-        apart = Rig()
-        session = closing.enter_context(Session(SessionOptions(baselines=Path(scratch)), apart))
-        server = session.server(settings, test.nodeid)
-        plan = CapacityPlan(limits=LIMITS, total_ns=1, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
-        rate = median([*own, found.rate]) * NEAR[len(own) % len(NEAR)]
-        chance = random.Random()
-        load = plan.load(
-            rate, warmup_s=1.0, seconds=LOAD_S, chance=chance, place=chance.random(), busy_rate=found.closed_rps or rate
-        )
-        run = apart.loads.make(case.operation, load, 0, server, None, lambda _: None)
-        recording = recording_of([run], connections=CONNECTIONS, open_loop=True, pinned=False)
-        tried = tried_of(rate, recording, LIMITS)
+    assert found is not None
+    after = beside(case, settings, test, centre=found.rate, busy_rate=found.closed_rps or found.rate)
     return {
         "case": name,
         "at": round(time.time()),
@@ -129,8 +123,38 @@ def search(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
         "high": found.high,
         "closed": found.closed_rps,
         "loads": len(found.tried),
-        "apart": {"rate": rate, "requests": tried.requests, "failed": tried.failed, "beyond": dict(tried.beyond)},
+        "beside": [before, after],
     }
+
+
+def beside(case: Case, settings: Settings, test: TestId, *, centre: float, busy_rate: float) -> list[dict[str, object]]:
+    """Returns what loads show on a boot of their own: the first at this rate, each other where it tells most then."""
+    rig, chance = Rig(), random.Random()
+    plan = CapacityPlan(limits=LIMITS, total_ns=1, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
+    first, seen = chance.random(), list[RateTried]()
+    with (
+        tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch,
+        Session(SessionOptions(baselines=Path(scratch)), rig) as session,
+    ):
+        server = session.server(settings, test.nodeid)
+        while len(seen) < LOADS:
+            following = next_load(Search(limits=LIMITS, start=busy_rate, total_s=60.0), seen, left_s=math.inf)
+            rate = following.rate if seen and isinstance(following, NextLoad) else centre
+            place = place_of(len(seen), first)
+            busy = max(rate, busy_rate)
+            load = plan.load(rate, warmup_s=0.8, seconds=LOAD_S, chance=chance, place=place, busy_rate=busy)
+            run = rig.loads.make(case.operation, load, 0, server, None, lambda _: None)
+            recording = recording_of([run], connections=CONNECTIONS, open_loop=True, pinned=False)
+            seen.append(tried_of(rate, recording, LIMITS))
+    return [
+        {"rate": load.rate, "requests": load.requests, "failed": load.failed, "beyond": dict(load.beyond)}
+        | {"holds": load.holds, "by_generator": load.by_generator}
+        for load in seen
+    ]
+
+
+def _median(rows: Sequence[dict[str, object]], key: str) -> float:
+    return median(float(str(row[key])) for row in rows)
 
 
 def in_theory(service_s: float, limit_s: float) -> float:
@@ -148,17 +172,16 @@ def _beyond(rate: float, service_s: float, wait_s: float) -> float:
     return 1 - (1 - rate * service_s) * within
 
 
-def apart(rows: Sequence[dict[str, object]]) -> tuple[float, float]:
-    """Returns the capacity that the loads apart from the searches show, and its relative deviation."""
-    loads: list[dict[str, object]] = [row["apart"] for row in rows]  # type: ignore[misc]
+def shown_beside(row: dict[str, object]) -> tuple[float, float]:
+    """Returns the capacity that the loads beside a search show, and its relative deviation."""
+    sides: list[list[dict[str, object]]] = row["beside"]  # type: ignore[assignment]
     seen = [
-        RateTried(boot=number, seconds=LOAD_S, holds=load["beyond"]["max_p99"] <= 0.01 * load["requests"], **load)  # type: ignore[arg-type,index,operator]
-        for number, load in enumerate(loads)
+        RateTried(boot=boot, seconds=LOAD_S, **load)  # type: ignore[arg-type]
+        for boot, loads in enumerate(sides)
+        for load in loads
     ]
-    start = median(float(str(row["closed"])) for row in rows)
-    found = estimate(Search(limits=LIMITS, start=start, total_s=60.0), seen)
-    if found is None:
-        sys.exit("no load apart from the searches says anything")
+    found = estimate(Search(limits=LIMITS, start=float(str(row["closed"])), total_s=60.0), seen)
+    assert found is not None
     return math.exp(found.mean), found.sd
 
 
@@ -172,11 +195,15 @@ def table(rows: Sequence[dict[str, object]]) -> str:
         own = [row for row in rows if row["case"] == name]
         if not own:
             continue
-        truth, error = (in_theory(SERVICE_S, LIMIT_S), 0.0) if name == "queue" else apart(own)
+        known = [(in_theory(SERVICE_S, LIMIT_S), 0.0) if name == "queue" else shown_beside(row) for row in own]
         rates, closed, seconds = (sorted(float(str(row[key])) for row in own) for key in ("rate", "closed", "seconds"))
-        near = sum(abs(rate / truth - 1) <= WITHIN for rate in rates)
-        held = sum(float(str(row["low"])) <= truth <= float(str(row["high"])) for row in own)
-        against = f"{truth:,.0f} (theory)" if not error else f"{truth:,.0f} ± {error:.1%}"
+        pairs = list(zip(own, known, strict=True))
+        near = sum(abs(float(str(row["rate"])) / truth - 1) <= WITHIN for row, (truth, _) in pairs)
+        held = sum(float(str(row["low"])) <= truth <= float(str(row["high"])) for row, (truth, _) in pairs)
+        truths, error = sorted(truth for truth, _ in known), median(error for _, error in known)
+        against = f"{truths[0]:,.0f} (theory)"
+        if error:
+            against = f"{median(truths):,.0f} ({truths[0]:,.0f} to {truths[-1]:,.0f}), each ± {error:.1%}"
         lines.append(
             f"| {name} | {median(closed):,.0f} | {median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f}) | {against}"
             f" | {near} of {len(own)} | {held} of {len(own)} | {median(seconds):.0f} |"

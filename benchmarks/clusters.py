@@ -3,6 +3,7 @@
     python benchmarks/clusters.py clocks [--times 10]    what is said of a clock that is 3 s ahead, 20 ms away
     python benchmarks/clusters.py faults [--times 10]    a worker killed, stopped, or cut off, in the middle of a load
     python benchmarks/clusters.py many [--workers 200]   split, collect and merge, without any load
+    python benchmarks/clusters.py start [--times 10]     how much later a run ends that is made by a cluster
 
 The first two make namespaces and remove them, which needs root. Nothing leaves this machine.
 """
@@ -40,7 +41,8 @@ from pytest_fileperf.measure.recording import Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
 
-TESTS = Path(__file__).parents[1] / "tests"
+HERE_IS = Path(__file__).parent
+TESTS = HERE_IS.parent / "tests"
 sys.path.append(str(TESTS))
 
 from machines import HERE, DaskCluster, dask_cluster, machines  # noqa: E402 - a test's, as its own tests use it
@@ -49,18 +51,22 @@ AHEAD_NS = 3_000_000_000
 LOAD_S, TIMEOUT_S = 4.0, 2.0
 MARK = f"FILEPERF_CLUSTERS_{os.getpid()}"
 """An environment variable of the workers, which their generators inherit."""
+STARTED = "def test_start(fileperf): fileperf.get('/tiny', requests=100, gate='none', max_error_rate='100%')"
 FAULTS = ("killed", "stopped", "cut off")
 
 
 def main() -> None:
     """Runs what is asked for, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("clocks", "faults", "many"))
+    parser.add_argument("what", choices=("clocks", "faults", "many", "start"))
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--workers", type=int, default=200)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # namespaces are removed then, too
     if asked.what == "many":
         many(asked.workers)
+    elif asked.what == "start":
+        start(asked.times)
     elif asked.what == "clocks":
         clocks(asked.times)
     else:
@@ -181,6 +187,39 @@ def answer_of(process: subprocess.Popen[str]) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(line)
             return found
     return {}
+
+
+# --- the start of a run
+
+
+def start(times: int) -> None:
+    """Compares a short test run with and without a cluster of two workers, in turn."""
+    from distributed import LocalCluster
+
+    local_s: list[float] = []
+    cluster_s: list[float] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="fileperf-clusters-") as directory,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
+    ):
+        project = Path(directory)
+        (project / "pytest.ini").write_text("[pytest]\npythonpath = .\nfileperf_app = app:app\n", encoding="ascii")
+        (project / "app.py").write_text((HERE_IS / "app.py").read_text(encoding="utf-8"), encoding="utf-8")
+        (project / "test_start.py").write_text(STARTED, encoding="ascii")
+        for _ in range(times):
+            local_s.append(_run_s(project, "--fileperf-generators=2"))
+            cluster_s.append(_run_s(project, f"--fileperf-cluster={local.scheduler_address}"))
+    later = [one - other for one, other in zip(cluster_s, local_s, strict=True)]
+    print("| two processes here | two workers | later by (median, quickest, slowest) |\n|--:|--:|--:|")
+    by = f"{median(later):.2f} s, {min(later):.2f}, {max(later):.2f}"
+    print(f"| {median(local_s):.2f} s | {median(cluster_s):.2f} s | {by} |")
+
+
+def _run_s(project: Path, option: str) -> float:
+    begun_s = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--fileperf", option, str(project)]
+    subprocess.run(command, check=True, capture_output=True, cwd=project, timeout=60)
+    return time.monotonic() - begun_s
 
 
 # --- many generators
