@@ -314,7 +314,7 @@ def many(workers: int) -> None:
         closing(Cluster(local.scheduler_address)) as cluster,
         closing(Generators(cluster=cluster)) as generators,
     ):
-        print(f"(workers answered: {cluster.size()})")
+        print(f"(workers answered: {cluster.workers().count})")
         process = psutil.Process()
         for name in ("first", "second", "third"):
             before_bytes, begun_s = process.memory_info().rss, time.monotonic()

@@ -39,8 +39,10 @@ def with_generators(task: Task, rig: Rig) -> Task:
     Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
     the load, and PlanError where it has too few workers.
     """
-    settings, most, workers = task.settings, _most(task.settings), rig.loads.most_generators()
-    asked = settings.generators
+    settings, most, there = task.settings, _most(task.settings), rig.loads.workers()
+    asked, workers = settings.generators, None if there is None else there.count
+    silent = () if there is None else there.silent
+    task = replace(task, said=(*task.said, *(f"worker {worker} did not answer, and made no load" for worker in silent)))
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"

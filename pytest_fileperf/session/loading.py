@@ -13,6 +13,7 @@ from pytest_fileperf.drive.alternating import edges_of
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
@@ -69,8 +70,8 @@ Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 class Loads(Protocol):
     """Makes runs. Whoever made it closes it."""
 
-    def most_generators(self) -> int | None:
-        """Returns how many generators there can be, each on a worker of a cluster; None where they are processes here.
+    def workers(self) -> Workers | None:
+        """Returns the workers of a cluster, each of which can have a generator; None where they are processes here.
 
         Raises GeneratorError where the cluster cannot make a load.
         """
@@ -108,9 +109,9 @@ class Loader:
                 closing.callback(self._cluster.close)
             closing.callback(self._generators.close)
 
-    def most_generators(self) -> int | None:
-        """Returns how many workers the cluster has; None without one."""
-        return None if self._cluster is None else self._cluster.size()
+    def workers(self) -> Workers | None:
+        """Returns the workers of the cluster; None without one."""
+        return None if self._cluster is None else self._cluster.workers()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""

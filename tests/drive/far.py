@@ -83,6 +83,7 @@ def main() -> None:
             else:
                 (result,) = made.results
                 found["lost"] = made.lost
+                found["silent"] = len(cluster.workers().silent)
                 found["requests"] = sum(own.requests for own in result.rounds)
                 found["failures"] = sorted({failure.example for own in result.rounds for failure in own.failures})
                 found["rounds"] = [

@@ -206,7 +206,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_quickly(monkeypatch: py
         for _ in range(2):
             begun_s = time.monotonic()
             with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*start one"):
-                cluster.size()
+                cluster.workers()
         assert time.monotonic() - begun_s < 0.4
 
 
@@ -214,9 +214,9 @@ def test_a_cluster_without_workers_says_so() -> None:
     with (
         local_cluster(0) as address,
         closing(Cluster(address)) as cluster,
-        pytest.raises(GeneratorError, match=r"has no workers: start some, as with `dask worker"),
+        pytest.raises(GeneratorError, match=r"has no workers that answer: start some, as with `dask worker"),
     ):
-        cluster.size()
+        cluster.workers()
 
 
 def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,16 @@ def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pyt
         closing(Cluster(scheduler)) as cluster,
         pytest.raises(GeneratorError, match=r"worker tcp://\S+ has pytest-fileperf version of .*, and here it is "),
     ):
-        cluster.size()
+        cluster.workers()
+
+
+def test_a_worker_that_hangs_is_left_out_and_named(far: DaskCluster) -> None:
+    far.workers[0].send_signal(signal.SIGSTOP)
+    try:
+        found = run_far(far, HERE, 0.3, "--allow", HERE, "--generators", "1")
+    finally:
+        far.workers[0].send_signal(signal.SIGCONT)
+    assert (found.get("lost"), found.get("silent")) == ({}, 1), found
 
 
 def test_more_generators_than_workers_wait_for_one_and_then_do_without(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import psutil
 
+from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -199,14 +200,13 @@ class Loads:
         self.loaded: list[Cores] = []
         """The cores that servers had while they were loaded in turn, base and now."""
         self.is_closed = False
-        self.workers: int | None = None
-        """Of a cluster, where there is one."""
+        self.cluster: Workers | None = None
 
     def close(self) -> None:
         self.is_closed = True
 
-    def most_generators(self) -> int | None:
-        return self.workers
+    def workers(self) -> Workers | None:
+        return self.cluster
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         assert isinstance(server, Server)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from session.fakes import App, Clock, Host, Loads, rig_of
 
+from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.errors import NotMeasuredError, PerformanceError, PlanError
 from pytest_fileperf.judge.result import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
@@ -215,7 +216,7 @@ def test_all_workers_of_a_cluster_are_taken_or_as_many_as_asked_for(
     tmp_path: Path, workers: int, settings: Settings, made: list[int], said: str
 ) -> None:
     loads = SharedLoads(cores=9.0)
-    loads.workers = workers
+    loads.cluster = Workers(count=workers)
     result, _ = measured(tmp_path, settings, loads)
     assert loads.made[: len(made)] == made
     assert result.load_notes == ((said,) if said else ())
@@ -223,6 +224,13 @@ def test_all_workers_of_a_cluster_are_taken_or_as_many_as_asked_for(
 
 def test_more_generators_than_workers_are_refused(tmp_path: Path) -> None:
     loads = SharedLoads()
-    loads.workers = 2
+    loads.cluster = Workers(count=2)
     with pytest.raises(PlanError, match="generators=4, and the cluster has 2 workers: start more, or ask for less"):
         measured(tmp_path, replace(QUICK, generators=4), loads)
+
+
+def test_workers_that_do_not_answer_are_named(tmp_path: Path) -> None:
+    loads = SharedLoads()
+    loads.cluster = Workers(count=2, silent=("tcp://10.0.0.7:4000",))
+    result, _ = measured(tmp_path, QUICK, loads)
+    assert result.load_notes == ("worker tcp://10.0.0.7:4000 did not answer, and made no load",)
