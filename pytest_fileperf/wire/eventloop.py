@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+
+from pytest_fileperf.errors import FilePerfError
 
 __all__ = ("new_event_loop",)
 
+_FILES = 16
+"""uvloop opens seven, and needs nine. Where it gets fewer than four, libuv ends the process (SIGABRT)."""
+
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a new event loop that has `add_reader`."""
+    """Returns a new event loop that has `add_reader`; raises FilePerfError where it cannot open the files it needs."""
     if sys.platform != "win32":
         try:
             import uvloop
         except ImportError:
             pass
         else:
+            _require_files()
             return uvloop.new_event_loop()
     return asyncio.SelectorEventLoop()
+
+
+def _require_files() -> None:
+    opened: list[int] = []
+    try:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+        while len(opened) < _FILES:
+            opened.append(os.dup(opened[0]))
+    except OSError as error:
+        raise FilePerfError(
+            f"an event loop needs {_FILES} open files, and this process may open {len(opened)} more: {error.strerror}; "
+            "raise the limit (`ulimit -n 1024`)"
+        ) from error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

@@ -110,6 +110,11 @@ LACKS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         ("--fileperf-server=uvicorn",),
         "connections need more open files than the 64 this process may have",
     ),
+    "files for an event loop": (
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (14, 14))",
+        (),
+        r"an event loop needs 16 open files, and this process may open \d+ more: Too many open files; raise the limit",
+    ),
     "a temporary directory": ("os.environ.update(TMPDIR='/no/such')", (), "1 passed"),
     "an input": ("os.close(0)", (), "1 passed"),
 }
