@@ -328,6 +328,10 @@ class Active:
         terminalreporter.ensure_newline()
         if said or not only_rows or any(terminalreporter.stats.get(each) for each in _SECTIONS):
             terminalreporter.section("fileperf")
+        if lines:
+            from pytest_fileperf.plugin.ci import no_command
+
+            lines = tuple(map(no_command, lines))
         for line in (*lines, *said):
             terminalreporter.write_line(line)
 

@@ -13,7 +13,7 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 
-__all__ = ("annotations_in", "tell_ci")
+__all__ = ("annotations_in", "no_command", "tell_ci")
 
 _TOPS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Environment variables in which GitHub and GitLab name the top of the repository."""
@@ -26,8 +26,23 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+    if _on_github():
         yield from github_commands(annotations_in(config, record))
+
+
+def no_command(line: str) -> str:
+    """Returns a line that GitHub takes for no command, whatever the names in it: `::error` where it begins so.
+
+    An older form, `##[error]`, is one anywhere in a line.
+    """
+    if not _on_github():
+        return line
+    line = line.replace("##[", "# #[")
+    return line.replace("::", ": :", 1) if line.lstrip().startswith("::") else line
+
+
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
