@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -27,7 +27,8 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.units import format_duration
+from pytest_fileperf.watch.cpu import cpu_times_ns, ended_children_ns, peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
@@ -116,14 +117,14 @@ class Loader:
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         in_process = isinstance(server, RunningInProcess)
-        before = server.pids
-        reset_peak_rss(before)
-        with self._watch(server) as watch, self._server_cpu(before) as cpu:
-            made = self._loaded(work, plan, index, server, before, cores, tell, _reading(plan, (cpu,)))
+        before = _Processes.of(server)
+        reset_peak_rss(before.pids)
+        with self._watch(server) as watch, self._server_cpu(before.pids) as cpu:
+            made = self._loaded(work, plan, index, server, before.pids, cores, tell, _reading(plan, (cpu,)))
         result = _with_cpu(made.results[0], cpu)
         server.check()
-        pids = server.pids
-        changed = "" if in_process else _change(before, pids)
+        after = _Processes.of(server)
+        pids, changed = after.pids, after.change_since(before)
         boot = Boot(
             index=index,
             pids=pids,
@@ -147,9 +148,9 @@ class Loader:
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
-        before = (base.pids, now.pids)
-        for pids in before:
-            reset_peak_rss(pids)
+        before = (_Processes.of(base), _Processes.of(now))
+        for processes in before:
+            reset_peak_rss(processes.pids)
 
         def check() -> None:
             base.check()
@@ -162,7 +163,7 @@ class Loader:
                     works,
                     plan,
                     targets,
-                    pids=before,
+                    pids=tuple(processes.pids for processes in before),
                     cores=cores,
                     progress=tell,
                     check=check,
@@ -172,15 +173,15 @@ class Loader:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
-        after = (base.pids, now.pids)
-        changes = map(_change, before, after)
+        after = (_Processes.of(base), _Processes.of(now))
+        changes = [later.change_since(earlier) for earlier, later in zip(before, after, strict=True)]
         first, second = (
             Run(
                 result=_without_cpu(result) if changed else result,
                 boot=Boot(
                     index=index,
-                    pids=pids,
-                    peak_rss_bytes=None if changed else peak_rss_bytes(pids),
+                    pids=processes.pids,
+                    peak_rss_bytes=None if changed else peak_rss_bytes(processes.pids),
                     processes_changed=changed,
                     stabilised=server.stabilised,
                     tracer=self._tracer(server),
@@ -189,7 +190,7 @@ class Loader:
                     first=result.first,
                 ),
             )
-            for server, result, pids, changed in zip(
+            for server, result, processes, changed in zip(
                 servers, map(_with_cpu, made.results, (of_base, of_now)), after, changes, strict=True
             )
         )
@@ -267,10 +268,39 @@ class Loader:
         )
 
 
-def _change(before: Sequence[int], after: Sequence[int]) -> str:
-    """Returns how processes changed, as `1 ended, 1 began`; empty where they did not."""
-    counts = ((len({*before} - {*after}), "ended"), (len({*after} - {*before}), "began"))
-    return ", ".join(f"{count} {what}" for count, what in counts if count)
+_NEGLIGIBLE = 0.01
+"""Share of a server's CPU time that may be missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Processes:
+    """A server's processes at one instant."""
+
+    pids: tuple[int, ...]
+    spent_ns: Mapping[int, int]
+    """Their CPU time so far."""
+    ended_ns: Mapping[int, int]
+    """The CPU time of those that they have started, and that have ended."""
+
+    @classmethod
+    def of(cls, server: RunningServer) -> _Processes:
+        pids = server.pids
+        # The test process is no server of its own: what it has started, as generators, is not the app's.
+        known = () if isinstance(server, RunningInProcess) else pids
+        return cls(pids=pids, spent_ns=cpu_times_ns(known), ended_ns=ended_children_ns(known))
+
+    def change_since(self, before: _Processes) -> str:
+        """Returns how they changed, as `1 ended, 1 began`; empty where they did not."""
+        counts = ((len({*before.pids} - {*self.pids}), "ended"), (len({*self.pids} - {*before.pids}), "began"))
+        told = [f"{count} {what}" for count, what in counts if count]
+        between_ns = _grown_ns(before.ended_ns, self.ended_ns)
+        if not told and between_ns > _NEGLIGIBLE * _grown_ns(before.spent_ns, self.spent_ns):
+            told.append(f"some began and ended, with {format_duration(between_ns)} of CPU time")
+        return ", ".join(told)
+
+
+def _grown_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+    return sum(after[pid] - before_ns for pid, before_ns in before.items() if pid in after)
 
 
 def _reading(plan: LoadPlan | Alternation, series: Sequence[CpuSeries | None]) -> Callable[[int], None]:

@@ -107,6 +107,48 @@ def test_what_a_server_used_is_unknown_where_its_workers_were_replaced(tmp_path:
     assert processes_text(result).startswith("processes of the server changed during the run (1 ended, 1 began)")
 
 
+_FORKING = """
+import os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if not (worker := os.fork()):
+            while time.process_time() < 0.1:
+                pass
+            os._exit(0)
+        os.waitpid(worker, 0)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+with HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler) as server:
+    server.serve_forever()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
+def test_what_a_server_used_is_unknown_where_much_of_it_was_in_processes_that_came_and_went(tmp_path: Path) -> None:
+    settings = Settings(
+        server=Command([sys.executable, "-c", _FORKING, "{port}"]),
+        boots=1,
+        connections=1,
+        requests=4,
+        warmup_ns=0,
+        gate=(),
+    )
+    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+        used = session.measure(GET, settings, TEST).server
+        (result,) = session.results
+
+    assert (used.cpu_per_request, used.cpu_share, used.peak_rss) == (None, None, None)
+    assert "during the run (some began and ended, with " in processes_text(result)
+
+
 _FLOODING = """
 import os
 from pathlib import Path
