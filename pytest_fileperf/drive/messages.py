@@ -10,10 +10,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("PROTOCOL", "Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
-
-PROTOCOL = 4
-"""With 5, each array that is read keeps the message's bytes by a view: a measurement is then larger by a quarter."""
+__all__ = ("Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +58,7 @@ class Begin:
 
 def write_message(stream: IO[bytes], message: object) -> None:
     """Writes one message; raises OSError when nobody reads any more."""
-    pickle.dump(message, stream, protocol=PROTOCOL)
+    pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 

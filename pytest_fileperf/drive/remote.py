@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 
-from pytest_fileperf.drive.messages import PROTOCOL, LoadOrder
+from pytest_fileperf.drive.messages import LoadOrder
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import GeneratorError
@@ -99,7 +99,7 @@ class RemoteGenerator:
         self._messages.clear()
         if self._news is not None:
             self._news.clear()
-        return pickle.dumps(said, protocol=PROTOCOL)
+        return pickle.dumps(said)
 
     async def end(self) -> None:
         """Ends the generator's process and removes its files."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pytest_fileperf.drive.clock import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
-from pytest_fileperf.drive.messages import PROTOCOL, Begin, LoadOrder
+from pytest_fileperf.drive.messages import Begin, LoadOrder
 from pytest_fileperf.drive.remote import Ended, RemoteGenerator, Said
 from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import FilePerfError, PlanError
@@ -156,7 +156,7 @@ class RemoteHandle:
         await self._read_clock(same=there.clock == here.clock)
         cores = job.cores if there.machine == here.machine else None
         own = replace(job, cores=cores, pids=tuple(() for _ in job.pids), together=True)
-        await _within(_START_S, self._actor.order(pickle.dumps(own, protocol=PROTOCOL)))
+        await _within(_START_S, self._actor.order(pickle.dumps(own)))
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
             said: Said = pickle.loads(packed)  # noqa: S301 - from our own generator
@@ -208,7 +208,7 @@ class RemoteHandle:
     async def _sent(self, message: object) -> None:
         if self._actor is not None:
             with suppress(Exception):  # that it is gone shows where it is asked for messages
-                await _within(_SILENT_S, self._actor.send(pickle.dumps(message, protocol=PROTOCOL)))
+                await _within(_SILENT_S, self._actor.send(pickle.dumps(message)))
 
 
 async def _within(seconds: float, answer: Awaitable[_Answer]) -> _Answer:

@@ -56,14 +56,8 @@ class Durations:
         self._folded = False
         steps = np.flatnonzero(self._counts)
         counts = self._counts[steps]
-        histogram = Histogram(
-            steps=steps,
-            counts=counts,
-            count=int(counts.sum()),
-            min_ns=self._min,
-            max_ns=self._max,
-            sum_ns=self._sum,
-            sum_squares=self._squares,
+        histogram = Histogram.counted(
+            steps, counts, min_ns=self._min, max_ns=self._max, sum_ns=self._sum, sum_squares=self._squares
         )
         self._counts[steps] = 0
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0

@@ -1,6 +1,6 @@
 """Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
 
-Counts live in a numpy array, so a block of samples is added in one step; the stored form is the standard
+Counts are numpy arrays where they are used, so a block of samples is added in one step; the stored form is the standard
 HdrHistogram V2 text, written and read by the `hdrhistogram` package.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from pytest_fileperf.measure.counts import Counts
 
 __all__ = ("EMPTY", "HIGHEST_NS", "Histogram", "highest_equivalent", "middle_of", "step_of")
 
@@ -35,10 +37,8 @@ class Histogram:
     A value is known to three digits: two values in one step (`lowest_equivalent` to `highest_equivalent`) are one.
     """
 
-    steps: NDArray[np.int64]
-    """Indexes of the steps that were hit, ascending."""
-    counts: NDArray[np.int64]
-    """How often each was hit; same shape as `steps`."""
+    held: Counts = field(repr=False)
+    """What `steps` and `counts` return."""
     count: int
     min_ns: int
     """Exact; 0 when empty."""
@@ -49,12 +49,22 @@ class Histogram:
     sum_squares: float
     """Sum of squared nanoseconds, for the standard deviation."""
 
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Indexes of the steps that were hit, ascending."""
+        return self.held.arrays()[0]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each was hit; same shape as `steps`."""
+        return self.held.arrays()[1]
+
     def __eq__(self, other: object) -> bool:
         """Whether both have the same counts and exact figures."""
         if not isinstance(other, Histogram):
             return NotImplemented
         return self._exact() == other._exact() and all(
-            np.array_equal(*pair) for pair in ((self.steps, other.steps), (self.counts, other.counts))
+            np.array_equal(*pair) for pair in zip(self.held.arrays(), other.held.arrays(), strict=True)
         )
 
     def __hash__(self) -> int:
@@ -62,6 +72,27 @@ class Histogram:
 
     def _exact(self) -> tuple[float, ...]:
         return self.count, self.min_ns, self.max_ns, self.sum_ns, self.sum_squares
+
+    @classmethod
+    def counted(
+        cls,
+        steps: NDArray[np.integer],
+        counts: NDArray[np.integer],
+        *,
+        min_ns: int,
+        max_ns: int,
+        sum_ns: int,
+        sum_squares: float,
+    ) -> Histogram:
+        """Returns the histogram of what was counted: ascending steps, how often each was hit, and the exact figures."""
+        return cls(
+            held=Counts(steps, counts),
+            count=int(counts.sum()),
+            min_ns=min_ns,
+            max_ns=max_ns,
+            sum_ns=sum_ns,
+            sum_squares=sum_squares,
+        )
 
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
@@ -73,10 +104,9 @@ class Histogram:
             raise ValueError("a duration cannot be negative")
         steps, counts = np.unique(step_of(np.minimum(values, HIGHEST_NS)), return_counts=True)
         floats = values.astype(np.float64)
-        return cls(
-            steps=steps,
-            counts=counts.astype(np.int64),
-            count=int(values.size),
+        return cls.counted(
+            steps,
+            counts,
             min_ns=int(values.min()),
             max_ns=int(values.max()),
             sum_ns=int(values.sum()),
@@ -91,13 +121,13 @@ class Histogram:
             return EMPTY
         if len(parts) == 1:
             return parts[0]
-        steps, where = np.unique(np.concatenate([part.steps for part in parts]), return_inverse=True)
+        each_steps, each_counts = zip(*(part.held.arrays() for part in parts), strict=True)
+        steps, where = np.unique(np.concatenate(each_steps), return_inverse=True)
         counts = np.zeros(steps.size, dtype=np.int64)
-        np.add.at(counts, where, np.concatenate([part.counts for part in parts]))
-        return cls(
-            steps=steps,
-            counts=counts,
-            count=sum(part.count for part in parts),
+        np.add.at(counts, where, np.concatenate(each_counts))
+        return cls.counted(
+            steps,
+            counts,
             min_ns=min(part.min_ns for part in parts),
             max_ns=max(part.max_ns for part in parts),
             sum_ns=sum(part.sum_ns for part in parts),
@@ -116,8 +146,9 @@ class Histogram:
             return 0
         # The guard keeps 99.9 % of 1000 at rank 999 although 99.9 / 100 * 1000 is 999.0000000000001.
         rank = max(1, math.ceil(percent / 100 * self.count - 1e-9 * self.count))
-        position = int(np.searchsorted(np.cumsum(self.counts), rank))
-        return max(self.min_ns, min(highest_equivalent(int(self.steps[position])), self.max_ns))
+        steps, counts = self.held.arrays()
+        position = int(np.searchsorted(np.cumsum(counts), rank))
+        return max(self.min_ns, min(highest_equivalent(int(steps[position])), self.max_ns))
 
     def mean_ns(self) -> float:
         """Returns the exact mean; 0 when empty."""
@@ -141,8 +172,9 @@ class Histogram:
         stored = HdrHistogram(_LOWEST_NS, HIGHEST_NS, _DIGITS)
         if self.count:
             # Recording value by value costs microseconds each; its counts array has the same indexes as our steps.
-            np.ctypeslib.as_array(stored.counts)[self.steps] = self.counts
-            stored.set_internal_tacking_values(int(self.steps[0]), int(self.steps[-1]), self.count)
+            steps, counts = self.held.arrays()
+            np.ctypeslib.as_array(stored.counts)[steps] = counts
+            stored.set_internal_tacking_values(int(steps[0]), int(steps[-1]), self.count)
         text: bytes = stored.encode()
         return text.decode("ascii")
 
@@ -180,10 +212,9 @@ class Histogram:
         if int(counts.min()) < 0:
             raise ValueError("its counts are damaged: one is negative")
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
-        return cls(
-            steps=steps,
-            counts=counts,
-            count=int(counts.sum()),
+        return cls.counted(
+            steps,
+            counts,
             min_ns=_span(int(steps[0]))[0],
             max_ns=min(highest_equivalent(int(steps[-1])), HIGHEST_NS),
             sum_ns=round(float(np.dot(middles, counts))),
@@ -194,9 +225,10 @@ class Histogram:
         """Returns the share of samples between the two values, to the precision of a step; 0 when empty."""
         if self.count == 0:
             return 0.0
-        middles = middle_of(self.steps)
+        steps, counts = self.held.arrays()
+        middles = middle_of(steps)
         inside = (middles >= low_ns) & (middles <= high_ns)
-        return float(self.counts[inside].sum()) / self.count
+        return float(counts[inside].sum()) / self.count
 
 
 def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -231,13 +263,5 @@ def _span(step: int) -> tuple[int, int]:
     return sub << bucket, 1 << bucket
 
 
-EMPTY = Histogram(
-    steps=np.empty(0, dtype=np.int64),
-    counts=np.empty(0, dtype=np.int64),
-    count=0,
-    min_ns=0,
-    max_ns=0,
-    sum_ns=0,
-    sum_squares=0.0,
-)
+EMPTY = Histogram.counted(np.empty(0, np.int64), np.empty(0, np.int64), min_ns=0, max_ns=0, sum_ns=0, sum_squares=0.0)
 """The histogram of no values."""

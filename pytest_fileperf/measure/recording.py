@@ -218,7 +218,7 @@ class Boot:
     """Those that the generator may run on, or all of them; empty also where that is the test process."""
     generators: tuple[GeneratorProcess, ...] = ()
     """Those that loaded it; empty where there was one."""
-    samples: tuple[Sample, ...] = ()
+    samples: Sequence[Sample] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the run."""
     first: Histogram = EMPTY
     """Nanoseconds that the requests took which were sent before any answer had come, in the warm-up where there is one.
@@ -240,7 +240,7 @@ class Boot:
         return replace(
             later.with_lost(self),
             peak_rss_bytes=None if changed else max(peaks, default=None),
-            samples=self.samples + later.samples,
+            samples=(*self.samples, *later.samples),
             first=Histogram.merged((self.first, later.first)),
             processes_changed=changed,
         )

@@ -4,6 +4,7 @@
     Histogram           a number: its place in a list of all histograms, in which each is once
     enumeration         the name of the member
     tuple, frozenset    a list; the latter is sorted
+    sequence            a list, which becomes a tuple
     mapping             an object; keys that are numbers become texts
     float               a number; NaN and infinities become texts
     object              a JSON value, as such fields hold no others
@@ -42,6 +43,8 @@ class Encoder:
             return None if value is None else self.encode(value, _present(arguments))
         if origin is tuple:
             return [self.encode(*pair) for pair in zip(_items(value), _types(value, arguments), strict=True)]
+        if origin is Sequence:
+            return [self.encode(item, arguments[0]) for item in cast("Sequence[object]", value)]
         if origin is frozenset:
             return [self.encode(item, arguments[0]) for item in sorted(cast("frozenset[Any]", value))]
         if origin is Mapping:
@@ -86,6 +89,8 @@ class Decoder:
             return None if held is None else self.decode(held, _present(arguments), where)
         if origin is tuple:
             return self._tuple(_list_at(held, where), arguments, where)
+        if origin is Sequence:
+            return self._tuple(_list_at(held, where), (*arguments, ...), where)
         if origin is frozenset:
             return frozenset(self._tuple(_list_at(held, where), (*arguments, ...), where))
         if origin is Mapping:

@@ -28,7 +28,8 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 def samples_series(boot: Boot) -> dict[str, object]:
     """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
-    samples = boot.samples
+    samples = tuple(boot.samples)
+    first = samples[0]
     pids = dict.fromkeys(process.pid for sample in samples for process in sample.server)
     processes = [
         {
@@ -41,7 +42,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
     generators = [_columns(samples, own) for own in _generators(samples)]
     queues = [sample.queues for sample in samples]
     return {
-        "at": [_offset(sample, samples[0]) for sample in samples],
+        "at": [_offset(sample, first) for sample in samples],
         "processes": processes,
         "generator": generators[0] if len(generators) == 1 else None,
         "generators": generators if len(generators) > 1 else [],

@@ -26,6 +26,7 @@ from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.capacity import Capacity
+from pytest_fileperf.measure.keeping import kept_small, pack_histograms
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.work import Work, in_smoke
@@ -193,6 +194,7 @@ class Session:
                 if kept.store is not None:
                     self._to_store[place + at] = results[at], kept.store
             self.results[place:] = [kept.result for kept in keeping]
+        self.results[place:] = map(_kept_small, self.results[place:])
         self._raise_for_all(task, measured, self.results[place:])
         return self.results[place]
 
@@ -229,7 +231,7 @@ class Session:
                 problems.append(error)
                 why = "it could not be written"
             if why:
-                self.results[place] = replace(without, not_stored=why)
+                self.results[place] = _kept_small(replace(without, not_stored=why))
         if problems:
             raise problems[0]
 
@@ -350,6 +352,14 @@ class Session:
 
 
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
+
+
+def _kept_small(result: Result) -> Result:
+    """Returns an equal result that takes less memory: a session keeps all of them."""
+    base = None if result.base is None else kept_small(result.base)
+    small = replace(result, recording=kept_small(result.recording), base=base)
+    pack_histograms([small])
+    return small
 
 
 def _unsure(world: MetricComparison) -> MetricComparison:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -46,6 +47,24 @@ def test_merging_is_associative_and_commutative(one: list[int], two: list[int], 
 @given(SAMPLES)
 def test_one_at_a_time_is_all_at_once(values: list[int]) -> None:
     assert facts(Histogram.merged(Histogram.of([value]) for value in values)) == facts(Histogram.of(values))
+
+
+@given(SAMPLES)
+def test_a_packed_histogram_is_what_it_was(values: list[int]) -> None:
+    plain, packed = Histogram.of(values), Histogram.of(values)
+    packed.held.pack({})
+    assert packed == plain == pickle.loads(pickle.dumps(packed))
+    assert facts(packed) == facts(plain)
+    assert packed.encode() == plain.encode()
+
+
+@pytest.mark.parametrize("times", [1, 100, 10_000, 100_000])
+def test_counts_of_any_size_are_packed(times: int) -> None:
+    values = np.random.default_rng(1).lognormal(15.4, 0.5, 3_000).astype(np.int64)
+    plain, packed = (Histogram.merged([Histogram.of(values)] * times) for _ in range(2))
+    packed.held.pack({})
+    assert packed == plain
+    assert packed.count == 3_000 * times
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=120), st.floats(0, 100))

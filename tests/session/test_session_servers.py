@@ -13,6 +13,7 @@ import pytest
 
 from pytest_fileperf.errors import LimitExceededError, RequestsFailedError
 from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.measure.keeping import Packed
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.report.details import processes_text
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Uvicorn
@@ -48,6 +49,7 @@ def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
 
     assert len(result.recording.boots) == boots
     assert len(result.recording.measured()) == 6
+    assert all(isinstance(boot.samples, Packed) for boot in result.recording.boots)  # it is kept until the end
     assert measurement.duration == pytest.approx(0.3)
 
 
