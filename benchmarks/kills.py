@@ -1,6 +1,6 @@
 """Kills runs of pytest at every stage, with every kind of server, and counts what is left of them after 5 s.
 
-    python benchmarks/kills.py RESULTS [--each 10] [--minutes 60] [--only uvicorn,load]
+    python benchmarks/kills.py RESULTS [--each 10] [--minutes 60] [--at-once 2] [--only uvicorn,load]
 
 A case is a kind of server, a stage of the run, an app (one that behaves, or one that takes Python's lock at that stage
 and never gives it back) and a signal. Each app has also detached a process from itself. What counts as left: processes,
@@ -8,7 +8,8 @@ known by a variable of their environment; ports that accept connections; directo
 left, for 5 s at the longest from the end of pytest. Ctrl-C (SIGINT) goes to pytest and what shares its terminal.
 
 Each result is a line of the file RESULTS, in random order, until each case has as many as asked for; another call goes
-on where one has ended. Linux only.
+on where one has ended. Several runs at once make each of them slower, so that what is left after 5 s can only be more.
+Linux only.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -132,17 +136,19 @@ def is_open(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def killed(case: Case) -> dict[str, object]:
-    """Makes a run, kills it, and returns what was left."""
+def killed(case: Case, *, ignores_ctrl_c: bool = False) -> dict[str, object]:
+    """Makes a run, kills it, and returns what was left.
+
+    One that ignores Ctrl-C from its start, as those that a shell has started in the background, has a short load.
+    """
     kind, stage, app, name = case
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
     value = f"{os.getpid()}-{random.getrandbits(40)}"
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as directory:
         project, temporary = Path(directory, "project"), Path(directory, "temporary")
         project.mkdir()
         temporary.mkdir()
         loads = {"warm-up": ("8s", "1s"), "load": ("0s", "8s"), "profile": ("0s", "0.5s")}
-        warmup, duration = loads.get(stage, ("0s", "0.5s"))
+        warmup, duration = ("0s", "1.5s") if ignores_ctrl_c else loads.get(stage, ("0s", "0.5s"))
         (project / "app.py").write_text(APP)
         (project / "pytest.ini").write_text("[pytest]\n")
         (project / "test_it.py").write_text(TEST.format(server=KINDS[kind], warmup=warmup, duration=duration))
@@ -156,6 +162,8 @@ def killed(case: Case) -> dict[str, object]:
         }
         profile = ["--fileperf-profile"] if stage == "profile" else []
         command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly", *profile)
+        if ignores_ctrl_c:
+            command = ("sh", "-c", 'trap "" INT; exec "$@"', "sh", *command)
         with (Path(directory) / "log.txt").open("w+b") as log:
             run = subprocess.Popen(
                 command, cwd=project, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
@@ -171,7 +179,8 @@ def killed(case: Case) -> dict[str, object]:
                     run.wait(ENDED_S)
                 ended_s = time.monotonic()
                 left = _left(value, ports, temporary, project, ended_s + WAIT_S)
-                return {"ends_s": ended_s - begun_s, "clean_s": time.monotonic() - ended_s, **left}
+                times = {"ends_s": ended_s - begun_s, "clean_s": time.monotonic() - ended_s}
+                return {"code": run.returncode, **times, **left}
             finally:
                 for process in marked(value):
                     with suppress(psutil.Error):
@@ -189,6 +198,7 @@ def _reach(stage: str, run: subprocess.Popen[bytes], value: str, project: Path) 
                 (project / "profiled").touch()
                 time.sleep(0.5)
                 return ports_of(marked(value))
+            time.sleep(0.1)
         elif (project / "reached").exists():
             time.sleep(random.uniform(0.1, 0.5))  # no secret
             return ports_of(marked(value))
@@ -222,8 +232,19 @@ def read(path: Path) -> dict[Case, list[dict[str, object]]]:
     return results
 
 
-def summary(results: dict[Case, list[dict[str, object]]]) -> str:
+def summary(results: Mapping[Case, Sequence[Mapping[str, object]]], each: int) -> str:
     """Returns a table: of each kind the runs, those of them that left something, and what that was."""
+    made = {case: sum("problem" not in entry for entry in entries) for case, entries in results.items()}
+    by_signal = Counter[str]()
+    for case, count in made.items():
+        by_signal[case[3]] += count
+    enough = sum(count >= each for count in made.values())
+    told = ", ".join(f"{count:,} {name}" for name, count in sorted(by_signal.items()))
+    said = f"{sum(made.values()):,} runs ({told}); {enough} of {len(cases())} cases have {each}"
+    return f"{said}, {len(cases()) - len(+Counter(made))} have none\n\n{_table(results)}"
+
+
+def _table(results: Mapping[Case, Sequence[Mapping[str, object]]]) -> str:
     lines = ["| server | runs | not reached | left processes | left ports | left directories | slowest end, s |"]
     lines.append("|---|--:|--:|--:|--:|--:|--:|")
     for kind in KINDS:
@@ -248,23 +269,32 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--each", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--only", default="", help="words that a case must have, with commas")
     options = parser.parse_args()
     wanted = {word for word in options.only.split(",") if word}
     until_s = time.monotonic() + 60 * options.minutes
-    left = [
-        case for case in cases() if wanted <= set(case) for _ in range(options.each - len(read(options.results)[case]))
-    ]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
+    made = Counter(
+        case for case, entries in read(options.results).items() for entry in entries if "problem" not in entry
+    )
+    left = [case for case in cases() if wanted <= set(case) for _ in range(options.each - made[case])]
     random.shuffle(left)
-    for case in left:
-        if time.monotonic() > until_s:
-            break
-        result = killed(case)
-        with options.results.open("a") as file:
-            file.write(json.dumps({"case": case, **result}) + "\n")
-        if any(result.get(what) for what in ("processes", "ports", "directories", "problem")):
-            sys.stderr.write(f"{case}: {result}\n")
-    sys.stdout.write(summary(read(options.results)) + "\n")
+    writing = threading.Lock()
+    with ThreadPoolExecutor(options.at_once) as pool, options.results.open("a") as file:
+
+        def make(case: Case) -> None:
+            if time.monotonic() > until_s:
+                return
+            result = killed(case)
+            with writing:
+                file.write(json.dumps({"case": case, **result}) + "\n")
+                file.flush()
+            if any(result.get(what) for what in ("processes", "ports", "directories", "problem")):
+                sys.stderr.write(f"{case}: {result}\n")
+
+        list(pool.map(make, left))
+    sys.stdout.write(summary(read(options.results), options.each) + "\n")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,15 @@ def test_nothing_is_left_of_a_run_that_is_killed(case: tuple[str, ...], kills: M
     assert (left.get("processes"), left.get("ports"), left.get("directories")) == (0, 0, 0), left
 
 
+@linux
+@pytest.mark.parametrize("kind", ["uvicorn x2", "command"])
+def test_a_run_that_ignores_ctrl_c_goes_on_and_leaves_nothing(kind: str, kills: ModuleType) -> None:
+    """A shell starts what is in its background so, and nothing of ours may take that for a reason to stay."""
+    left = kills.killed((kind, "load", "polite", "SIGINT"), ignores_ctrl_c=True)
+    assert left.get("code") == 0, left
+    assert (left["processes"], left["ports"], left["directories"]) == (0, 0, 0), left
+
+
 @posix
 def test_a_server_that_does_not_end_is_told_in_a_line(
     run_apart: Callable[..., pytest.RunResult], project: pytest.Pytester

@@ -1,0 +1,40 @@
+"""Runs that get a signal at every write: each file is as it was or as it was to be, and the next run tidies up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hostile.runs import LOAD, project_in
+from serve.processes import posix
+
+DYING = Path(__file__).with_name("dying_runs.py")
+TESTS = f"""
+import pytest
+pytestmark = pytest.mark.fileperf({LOAD})
+
+def test_before(fileperf):
+    fileperf.get("/")
+
+def test_now(fileperf):
+    fileperf.get("/")
+"""
+
+
+@posix
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_a_signal_at_any_write_damages_nothing_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    project = project_in(tmp_path, TESTS)
+    env = {key: value for key, value in os.environ.items() if key != "CI"} | {"OPENBLAS_NUM_THREADS": "1"}
+    command = (sys.executable, str(DYING), str(project), name, "inprocess")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=110, check=True)
+    found = json.loads(done.stdout)
+    assert found["wrong"] == [], (project / "log.txt").read_text(errors="replace")[-3000:]
+    kinds = Counter(write.partition(" ")[0] for write in found["writes"])
+    assert kinds["os.rename"] >= 5  # a baseline and the reports at the least
+    assert kinds["open"] >= 2 * kinds["os.rename"]
