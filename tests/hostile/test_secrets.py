@@ -20,7 +20,7 @@ CANARY = "canary7f3a"
 HEAD = """
 import os, sys
 import pytest
-from pytest_fileperf import Command, part, payload
+from pytest_fileperf import Command, Url, Uvicorn, part, payload
 
 def secret(place):
     return os.environ["CANARY"] + "-" + place + os.environ.get("CHANGED", "")
@@ -67,6 +67,10 @@ FAILING = {
     "ends_early": 'get("/", server=Command([sys.executable, "-c", "raise SystemExit(3)", secret("argument"), "{port}"],'
     ' env={"KEY": secret("environment")}))',
     "bad_env": 'get("/", server=Command(["x", "{port}"], env={"KEY": (secret("bad-env"),)}))',
+    "wrong_body": 'get("/", expect_body=secret("expected"))',
+    "wrong_login": 'get("/", server=Url("http://user:" + secret("server-login") + "@127.0.0.1:1/"))',
+    "wrong_url": 'get("/", server=Url("http://127.0.0.1:1/?token=" + secret("server-query")))',
+    "no_app": 'get("/", app="nowhere:app", server=Uvicorn(env={"KEY": secret("no-app")}))',
     "bad_build": 'get("/", server=Command(["x", "{port}"], build=[sys.executable, "-c", "1/0", secret("build")]))',
 }  # fmt: skip
 COMMAND = (
