@@ -14,7 +14,6 @@ __all__ = ("BLOCK", "Durations", "Leads", "stretches_of")
 
 BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
-_STEPS = int(step_of(np.array([HIGHEST_NS]))[0]) + 1
 _POINTS = 500
 """Points of a lead-time series: as many as a chart can show."""
 _NONE = np.empty(0, dtype=np.int64)
@@ -37,11 +36,11 @@ class Durations:
         if not self.block:
             return
         self._folded = True
-        if not self._counts.size:
-            self._counts = np.zeros(_STEPS, dtype=np.int64)  # some kinds of time have no sample in a whole load
         values = np.minimum(np.array(self.block, dtype=np.int64), HIGHEST_NS)
         del self.block[:]
-        self._counts += np.bincount(step_of(values), minlength=_STEPS)
+        found = np.bincount(step_of(values), minlength=self._counts.size)
+        found[: self._counts.size] += self._counts
+        self._counts = found  # as long as the slowest sample so far needs: each step of a journey has several
         self._min = min(self._min, int(values.min()))
         self._max = max(self._max, int(values.max()))
         self._sum += int(values.sum())
