@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.alternating import edges_of
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
@@ -19,7 +18,7 @@ from pytest_fileperf.errors import LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Recording, Round, without_samples
-from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.split import split
@@ -27,8 +26,8 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.units import format_duration
-from pytest_fileperf.watch.cpu import cpu_times_ns, ended_children_ns, peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.session.server_use import Processes, reading, with_cpu, without_cpu
+from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.watch import Watch
@@ -117,13 +116,13 @@ class Loader:
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         in_process = isinstance(server, RunningInProcess)
-        before = _Processes.of(server)
+        before = Processes.of(server)
         reset_peak_rss(before.pids)
         with self._watch(server) as watch, self._server_cpu(before.pids) as cpu:
-            made = self._loaded(work, plan, index, server, before.pids, cores, tell, _reading(plan, (cpu,)))
-        result = _with_cpu(made.results[0], cpu)
+            made = self._loaded(work, plan, index, server, before.pids, cores, tell, reading(plan, (cpu,)))
+        result = with_cpu(made.results[0], cpu)
         server.check()
-        after = _Processes.of(server)
+        after = Processes.of(server)
         pids, changed = after.pids, after.change_since(before)
         boot = Boot(
             index=index,
@@ -141,14 +140,14 @@ class Loader:
             first=result.first,
             thread_pools=watch.thread_pools,
         )
-        return Run(result=_without_cpu(result) if changed else result, boot=boot)
+        return Run(result=without_cpu(result) if changed else result, boot=boot)
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
-        before = (_Processes.of(base), _Processes.of(now))
+        before = (Processes.of(base), Processes.of(now))
         for processes in before:
             reset_peak_rss(processes.pids)
 
@@ -167,17 +166,17 @@ class Loader:
                     cores=cores,
                     progress=tell,
                     check=check,
-                    begins=_reading(plan, (of_base, of_now)),
+                    begins=reading(plan, (of_base, of_now)),
                 )
         except httpx.ConnectError as error:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
-        after = (_Processes.of(base), _Processes.of(now))
+        after = (Processes.of(base), Processes.of(now))
         changes = [later.change_since(earlier) for earlier, later in zip(before, after, strict=True)]
         first, second = (
             Run(
-                result=_without_cpu(result) if changed else result,
+                result=without_cpu(result) if changed else result,
                 boot=Boot(
                     index=index,
                     pids=processes.pids,
@@ -191,7 +190,7 @@ class Loader:
                 ),
             )
             for server, result, processes, changed in zip(
-                servers, map(_with_cpu, made.results, (of_base, of_now)), after, changes, strict=True
+                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, strict=True
             )
         )
         return first, second
@@ -266,65 +265,6 @@ class Loader:
             port=None if in_process else httpx.URL(server.url).port,
             generators=tuple if in_process else lambda: self._generators.pids,
         )
-
-
-_NEGLIGIBLE = 0.01
-"""Share of a server's CPU time that may be missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Processes:
-    """A server's processes at one instant."""
-
-    pids: tuple[int, ...]
-    spent_ns: Mapping[int, int]
-    """Their CPU time so far."""
-    ended_ns: Mapping[int, int]
-    """The CPU time of those that they have started, and that have ended."""
-
-    @classmethod
-    def of(cls, server: RunningServer) -> _Processes:
-        pids = server.pids
-        # The test process is no server of its own: what it has started, as generators, is not the app's.
-        known = () if isinstance(server, RunningInProcess) else pids
-        return cls(pids=pids, spent_ns=cpu_times_ns(known), ended_ns=ended_children_ns(known))
-
-    def change_since(self, before: _Processes) -> str:
-        """Returns how they changed, as `1 ended, 1 began`; empty where they did not."""
-        counts = ((len({*before.pids} - {*self.pids}), "ended"), (len({*self.pids} - {*before.pids}), "began"))
-        told = [f"{count} {what}" for count, what in counts if count]
-        between_ns = _grown_ns(before.ended_ns, self.ended_ns)
-        if not told and between_ns > _NEGLIGIBLE * _grown_ns(before.spent_ns, self.spent_ns):
-            told.append(f"some began and ended, with {format_duration(between_ns)} of CPU time")
-        return ", ".join(told)
-
-
-def _grown_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int:
-    return sum(after[pid] - before_ns for pid, before_ns in before.items() if pid in after)
-
-
-def _reading(plan: LoadPlan | Alternation, series: Sequence[CpuSeries | None]) -> Callable[[int], None]:
-    """Returns what has the CPU time read where rounds begin and end, once it is known when the load begins."""
-
-    def begins(origin_ns: int) -> None:
-        for side, own in zip(Side, series, strict=False):
-            if own is not None:
-                own.read_at(origin_ns + edge_ns for edge_ns in edges_of(plan, side))
-
-    return begins
-
-
-def _with_cpu(result: RunResult, cpu: CpuSeries | None) -> RunResult:
-    """Returns what a run found, with the server's CPU time that was read here meanwhile."""
-    if cpu is None:
-        return result
-    rounds = (replace(own, server_cpu_ns=cpu.spent_ns(own.started_ns, own.ended_ns)) for own in result.rounds)
-    return replace(result, rounds=tuple(rounds))
-
-
-def _without_cpu(result: RunResult) -> RunResult:
-    """Returns what a run found, without the server's CPU time: processes that ended took theirs with them."""
-    return replace(result, rounds=tuple(replace(round_, server_cpu_ns=None) for round_ in result.rounds))
 
 
 def of_part(run: Run, part: str, step: str = "") -> Run:
