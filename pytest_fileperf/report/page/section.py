@@ -114,17 +114,18 @@ def _latencies(run: Measurement) -> Markup:
 
 
 def _generators(run: Measurement) -> Markup:
-    """Returns a row for each of several generators."""
+    """Returns a row for each generator, where there are several or they are elsewhere."""
     rows = [
         element(
             "tr",
             element("th", f"{use.number}", scope="row"),
             *(element("td", text, class_="number") for text in generator_texts(use)[:5]),
-            element("td", *generator_texts(use)[5:]),
+            element("td", " · ".join(generator_texts(use)[5:])),
         )
         for use in run.client.generators
     ]
-    heads = ("generator", ">core", ">connections", ">rate", ">errors", ">CPU", "")
+    place = ">worker" if any(use.worker for use in run.client.generators) else ">core"
+    heads = ("generator", place, ">connections", ">rate", ">errors", ">CPU", "")
     return table(heads, rows, title="Load generators") if rows else Markup("")
 
 
