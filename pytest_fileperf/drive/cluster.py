@@ -7,8 +7,9 @@ Its client has an event loop and a thread of its own here.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ _ASKED_S = 15.0
 """Asking all workers once takes no longer, nor asking each alone after that."""
 _REPLACED_S = 3.0
 """So long a load waits for another worker where one is gone: some deployments start another one."""
-_CLOSE_S = 2.0
+_CLOSE_S = 1.0
 _Result = TypeVar("_Result")
 
 
@@ -38,7 +39,6 @@ class Cluster:
     def __init__(self, scheduler: str) -> None:
         """`scheduler` is its address, or the path of its scheduler file."""
         self.title = scheduler
-        self._is_file = Path(scheduler).is_file()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
@@ -50,12 +50,7 @@ class Cluster:
 
     def workers(self) -> Workers:
         """Returns how many workers can make a load. Raises GeneratorError where none can, or one is unfit."""
-        try:
-            count = self.call(self._count(), timeout_s=_CONNECT_S + _ASKED_S)
-        except TimeoutError:
-            raise GeneratorError(
-                f"the Dask cluster at {self.title} did not answer within {_CONNECT_S + _ASKED_S:g} s"
-            ) from None
+        count = self.call(self._count(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
         return Workers(count=count, silent=self._roster.silent)
 
     def generator(self) -> RemoteHandle:
@@ -103,10 +98,10 @@ class Cluster:
 
     async def worker_for(self, handle: RemoteHandle) -> str:
         """Returns a worker that no other generator has, and waits a moment for one. Raises GeneratorError."""
-        client, loop = await self.client(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
-            for worker in await self._roster.workers(client):
+            for worker in await self._workers():
                 if worker not in self._used:
                     self._used[worker] = handle
                     return worker
@@ -114,27 +109,46 @@ class Cluster:
                 raise GeneratorError(f"no worker of the Dask cluster at {self.title} is left for it")
             await asyncio.sleep(_REPLACED_S / 10)
 
-    def release(self, worker: str) -> None:
-        """Lets other generators have the worker, once it has said again that it is fit."""
-        self._used.pop(worker, None)
-        self._roster.doubt(worker)
+    def release(self, worker: str, handle: RemoteHandle) -> None:
+        """Lets other generators have the worker of this one, once it has said again that it is fit."""
+        if self._used.get(worker) is handle:
+            del self._used[worker]
+            self._roster.doubt(worker)
 
     async def _count(self) -> int:
-        return len(await self._roster.workers(await self.client()))
+        return len(await self._workers())
+
+    async def _workers(self) -> Sequence[str]:
+        """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""
+        client = await self.client()
+        try:
+            async with asyncio.timeout(_ASKED_S):
+                return await self._roster.workers(client)
+        except OSError as error:  # TimeoutError is one, and so is what Dask raises for a closed connection
+            why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            self._failure = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
+            raise self._failure from error
 
     async def _connected(self) -> Client:
+        """Returns a client that is connected. Raises GeneratorError."""
         from distributed import Client
 
-        where = {"scheduler_file": self.title} if self._is_file else {"address": self.title}
+        address = await asyncio.to_thread(_address_of, self.title)
+        client = None
         try:
-            client = Client(
-                **where, asynchronous=True, set_as_default=False, timeout=_CONNECT_S, name="pytest-fileperf"
-            )
-            await client
-        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            async with asyncio.timeout(_CONNECT_S + 1):
+                client = Client(
+                    address, asynchronous=True, set_as_default=False, timeout=_CONNECT_S, name="pytest-fileperf"
+                )
+                await client
+        except Exception as error:  # whatever Dask makes of an address
+            with suppress(Exception):
+                if client is not None:
+                    await client.close(timeout=_CLOSE_S)
+            why = f"nothing within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else str(error)
             raise GeneratorError(
-                f"no Dask scheduler answers at {self.title} ({error}): start one, as with `dask scheduler`, or give "
-                "another address with --fileperf-cluster"
+                f"no Dask scheduler answers at {self.title} ({why or type(error).__name__}): start one, as with "
+                "`dask scheduler`, or give another address with --fileperf-cluster"
             ) from error
         return client
 
@@ -152,6 +166,22 @@ class Cluster:
             self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
             self._thread.start()
         return self._loop
+
+
+def _address_of(scheduler: str) -> str:
+    """Returns the address in a scheduler file, or the text where it is an address. Raises GeneratorError."""
+    path = Path(scheduler)
+    if "://" in scheduler or not (path.exists() or path.name != scheduler):
+        return scheduler
+    try:
+        address = json.loads(path.read_text(encoding="utf-8"))["address"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it has no address in JSON"
+        raise GeneratorError(
+            f"{scheduler} is no scheduler file ({why}): give the one that `dask scheduler --scheduler-file` wrote, "
+            "or an address as in tcp://127.0.0.1:8786"
+        ) from error
+    return str(address)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

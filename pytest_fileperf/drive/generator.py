@@ -13,17 +13,17 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic_ns, sleep
-from typing import BinaryIO
+from time import monotonic, monotonic_ns, sleep
+from typing import BinaryIO, NoReturn
 
 import httpx
 
 from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready, Setup, read_message, write_message
+from pytest_fileperf.drive.messages import Alive, Begin, Late, LoadOrder, Ready, Setup, read_message, write_message
 from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
@@ -36,6 +36,7 @@ __all__ = ("main",)
 
 _SPARE_FILES = 128
 """Open files a generator needs besides its connections."""
+_LEAST_WAIT_S = 0.05
 _SURE_S = 0.002
 """Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
 
@@ -47,15 +48,18 @@ def main() -> None:
     write_message(answers, os.getpid())
     setup = read_message(commands)
     assert isinstance(setup, Setup)
-    threading.Thread(target=_read_all, args=(commands, jobs, setup.scratch), daemon=True).start()
+    lease = _Lease(setup.scratch)
+    threading.Thread(target=_read_all, args=(commands, jobs, lease), daemon=True).start()
     sys.path[:] = setup.path
     anywhere = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
     with closing(PayloadFiles(Path(setup.scratch))) as files:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
-            begin = partial(_together, jobs, answers) if job.together else at_once
-            write_message(answers, _answer(job, files, answers, anywhere, begin))
+            begin = partial(_together, jobs, answers, job.most_late_ns) if job.together else at_once
+            with lease.of(job.lease_s):
+                answer = _answer(job, files, answers, anywhere, begin)
+            write_message(answers, answer)
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -68,22 +72,68 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     return commands, answers
 
 
-def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], scratch: str) -> None:
+class _Lease:
+    """Ends this process where nothing is heard for too long in a run: whoever has ordered it may hang, or be gone."""
+
+    def __init__(self, scratch: str) -> None:
+        self._scratch = scratch
+        self._heard_s = monotonic()
+
+    def renew(self) -> None:
+        """Something was heard."""
+        self._heard_s = monotonic()
+
+    @contextmanager
+    def of(self, seconds: float | None) -> Iterator[None]:
+        """Looks after it within the block."""
+        over = threading.Event()
+        if seconds is not None:
+            self.renew()
+            threading.Thread(target=self._watch, args=(seconds, over), daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def end(self) -> NoReturn:
+        """Ends this process at once, and removes its files."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os._exit(0)
+
+    def _watch(self, seconds: float, over: threading.Event) -> None:
+        while not over.wait(max(_LEAST_WAIT_S, self._heard_s + seconds - monotonic())):
+            if monotonic() > self._heard_s + seconds:
+                self.end()
+
+
+def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
     """Passes messages on. Ends this process at once when the test process closes the pipe, or is gone."""
     while (message := read_message(commands)) is not None:
-        jobs.put(message)
-    shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(0)
+        lease.renew()
+        if not isinstance(message, Alive):
+            jobs.put(message)
+    lease.end()
 
 
-async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO) -> int:
-    """Waits for the instant at which all generators begin, and returns it."""
+async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, most_late_ns: int | None) -> int:
+    """Waits for the instant at which all generators begin, and returns it; raises _LateError where it is long past."""
     write_message(answers, Ready())
     message = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(message, Begin)
+    late_ns = monotonic_ns() - message.origin_ns
+    if most_late_ns is not None and late_ns > most_late_ns:
+        raise _LateError(late_ns)
     await asyncio.sleep((message.origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
     sleep(max(0, message.origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
     return message.origin_ns
+
+
+class _LateError(Exception):
+    """All others have begun."""
+
+    def __init__(self, by_ns: int) -> None:
+        super().__init__(by_ns)
+        self.by_ns = by_ns
 
 
 def _answer(
@@ -92,8 +142,8 @@ def _answer(
     answers: BinaryIO,
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
-) -> tuple[RunResult, ...] | Exception:
-    """Makes the run; returns what it found, or the error that the test process raises.
+) -> tuple[RunResult, ...] | Late | Exception:
+    """Makes the run; returns what it found, that it was told too late, or the error that the test process raises.
 
     `anywhere` are the cores of a run that names none: the run before it may have had fewer.
     """
@@ -104,6 +154,8 @@ def _answer(
         works = pickle.loads(job.works)  # noqa: S301 - from our own process
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress), begin))
+    except _LateError as error:
+        return Late(by_ns=error.by_ns)
     except (FileLimitError, PlanError) as error:
         return error
     except FilePerfError as error:  # a subclass may not survive the way to the test process

@@ -18,19 +18,22 @@ from functools import partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
+import httpx
+
 from pytest_fileperf.drive.clock import ClockOffset
 from pytest_fileperf.drive.merging import merged_progress, merged_result
-from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
+from pytest_fileperf.drive.messages import Begin, Late, LoadOrder, Ready
 from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import CHECK_S, Generator, longest_s
 from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.errors import GeneratorError, LoadError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.split import generators_used, split
 from pytest_fileperf.plan.work import Work
+from pytest_fileperf.units import format_duration
 
 if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
@@ -152,6 +155,9 @@ class Generators:
             return MadeLoad(results=made, lost={})
         while len(self._generators) < count:
             self._generators.append(self._new())
+        if self._alone is None:
+            for idle in self._generators[count:]:  # others may need their workers
+                idle.hang_up()
         work = packed(works)
         orders = [
             LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=True)
@@ -251,8 +257,10 @@ class _Together:
         elif isinstance(message, tuple):
             self._results[number] = message
             self._waited_for.discard(number)
+        elif isinstance(message, Late):
+            self._lose(number, f" was told {format_duration(message.by_ns)} too late to begin")
         elif isinstance(message, Exception):
-            raise message
+            raise self._of_worker(number, message)
         else:
             self._lose(number, self._generators[number].ended())
 
@@ -295,10 +303,15 @@ class _Together:
         if not self._begun:
             self._begin_when_ready()
 
+    def _of_worker(self, number: int, error: Exception) -> Exception:
+        """Returns the error with the name of the worker that had it, where it is one elsewhere."""
+        if self._generators[number].worker and type(error) in (LoadError, GeneratorError, httpx.ConnectError):
+            return type(error)(f"{self._title(number)}: {error}")
+        return error
+
+    def _title(self, number: int) -> str:
+        worker = self._generators[number].worker
+        return GeneratorProcess(number=number, of=len(self._generators), worker=worker).title
+
     def _said(self) -> str:
-        each = (
-            GeneratorProcess(number=number, of=len(self._generators), worker=self._generators[number].worker).title
-            + what
-            for number, what in sorted(self._lost.items())
-        )
-        return "; ".join(each)
+        return "; ".join(self._title(number) + what for number, what in sorted(self._lost.items()))

@@ -10,7 +10,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 
-__all__ = ("Begin", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
+__all__ = ("Alive", "Begin", "Late", "LoadOrder", "Ready", "Setup", "read_message", "write_message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,10 @@ class LoadOrder:
     """Cores to run on; None for any."""
     together: bool = False
     """Whether it waits until it is told when to begin."""
+    most_late_ns: int | None = None
+    """It does not begin where it is told so much too late, and says so; None for at any time."""
+    lease_s: float | None = None
+    """It ends where it hears nothing for so long in a run, as from a machine that hangs; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,18 @@ class Begin:
 
     origin_ns: int
     """When, on the monotonic clock of the one that gets it; all processes of a machine share one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A generator was told too late when to begin, and has not begun."""
+
+    by_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """Whoever has ordered a run is still there."""
 
 
 def write_message(stream: IO[bytes], message: object) -> None:

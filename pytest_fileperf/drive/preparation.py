@@ -22,6 +22,7 @@ from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.mix import Mix
+from pytest_fileperf.plan.network import LOCAL, Reach
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.plan.requests import Requests
@@ -46,8 +47,8 @@ class Target:
     boot: int
     url: str
     """Base URL, without a slash at the end."""
-    allowed: frozenset[str] = frozenset()
-    """IP addresses that load may go to besides this machine's own loopback ones."""
+    reach: Reach = LOCAL.reach
+    """Where its load may go, by redirects too."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes the transport of each client where the app is in this process; None for sockets."""
 
@@ -90,7 +91,7 @@ async def prepared(
         own = target.transport
         return Client(
             number=plan.share.number(number),
-            transport=own() if own is not None else LoadTransport(only_to=target.allowed, scratch=scratch),
+            transport=own() if own is not None else LoadTransport(only_to=target.reach, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
             trust_env=False,
@@ -105,7 +106,7 @@ async def prepared(
     # Answers to different requests are seldom the same.
     alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
     known = KnownAnswers() if alike else None
-    connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s), only_to=target.allowed)
+    connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s), only_to=target.reach)
     replays = target.transport is None
     make = _repeating(work, new_client(), loop, recorder.tallies[0], connect) if replays else None
     slots: list[Slot] = []
@@ -198,7 +199,7 @@ _Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 def _connecting(
-    origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float, only_to: frozenset[str]
+    origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float, only_to: Reach
 ) -> _Connect:
     """Returns what opens a connection; all of them know the answers that one of them has had, if they send the same."""
     loop = asyncio.get_running_loop()

@@ -2,11 +2,11 @@
 
     test process                     Dask's scheduler      worker                 generator's process
     order, begin ────────────────────────────────────────▶ RemoteGenerator ─────▶ the same as on one machine
-    messages?    ────────────────────────────────────────▶ … waits for one …
+    messages?    ────────────────────────────────────────▶ … waits for one … ───▶ whoever has ordered is there
                  ◀──────────────────────────────────────── ready, progress, result
 
 Dask carries what is said and says who is gone. The generator is a process of its own, as the worker's has other work.
-It ends with the worker, and where the test process asks for nothing any more.
+It ends with the worker, and in a run also where nobody asks for messages any more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import pickle
 import sys
+import threading
+import weakref
 from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic, monotonic_ns
+from dataclasses import dataclass, replace
+from time import monotonic_ns
 
-from pytest_fileperf.drive.messages import LoadOrder
+from pytest_fileperf.drive.messages import Alive, LoadOrder
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import GeneratorError
@@ -26,7 +28,7 @@ from pytest_fileperf.errors import GeneratorError
 __all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "Said")
 
 FORSAKEN_S = 5.0
-"""A generator ends where its test process has asked for nothing for so long: it is gone, or cannot be reached."""
+"""A run ends where its test process has asked for nothing for so long: it, or this worker, hangs or is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +57,17 @@ class RemoteGenerator:
         """`path` is `sys.path` of the test process: what it names may be here too, behind what is here."""
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
-        self._heard_s = monotonic()
+        self._changing = asyncio.Lock()
+        """Held by what starts or ends the process, in a thread of its own."""
+        self._is_over = False
         self._orders = 0
         self._messages: list[object] = []
         self._news: asyncio.Event | None = None
-        self._watch: asyncio.Task[None] | None = None
+        # Dask forgets it where the test process is gone.
+        weakref.finalize(self, _close_apart, self._generator)
 
     async def whereabouts(self) -> Whereabouts:
         """Returns where this is."""
-        self._heard_s = monotonic()
         return Whereabouts.here()
 
     async def now_ns(self) -> int:
@@ -72,29 +76,26 @@ class RemoteGenerator:
 
     async def order(self, packed: bytes) -> None:
         """Starts a run, and the generator where it does not run. Raises GeneratorError."""
-        self._heard_s = monotonic()
-        if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._end_when_forsaken())
-        self._orders += 1
-        self._messages.clear()
-        self._news = asyncio.Event()
-        await asyncio.to_thread(self._start, packed, self._orders, asyncio.get_running_loop())
+        async with self._changing:
+            if self._is_over:
+                raise GeneratorError("it has been ended")
+            self._orders += 1
+            self._messages.clear()
+            self._news = asyncio.Event()
+            await asyncio.to_thread(self._start, packed, self._orders, asyncio.get_running_loop())
 
     async def send(self, packed: bytes) -> None:
         """Sends the generator a message; one that has ended says so by itself."""
-        self._heard_s = monotonic()
-        with suppress(BrokenPipeError):
-            self._generator.send(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
+        self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
         """Returns what the generator has said since the last call, as a pickled `Said`; waits so long for something."""
-        self._heard_s = monotonic()
         self._generator.shorten_log()
+        self._pass_on(Alive())
         if not self._messages and self._news is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
-        self._heard_s = monotonic()
         said = Said(pid=self._generator.pid, messages=tuple(self._messages))
         self._messages.clear()
         if self._news is not None:
@@ -102,11 +103,15 @@ class RemoteGenerator:
         return pickle.dumps(said)
 
     async def end(self) -> None:
-        """Ends the generator's process and removes its files."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        await asyncio.to_thread(self._generator.close)
+        """Ends the generator's process and removes its files; no order is taken after that."""
+        self._is_over = True
+        async with self._changing:
+            await asyncio.to_thread(self._generator.close)
+
+    def _pass_on(self, message: object) -> None:
+        if self._generator.pid is not None:
+            with suppress(BrokenPipeError, ValueError):  # it ends, or its pipe is closed just now
+                self._generator.send(message)
 
     def _start(self, packed: bytes, order: int, loop: asyncio.AbstractEventLoop) -> None:
         job = pickle.loads(packed)  # noqa: S301 - as above
@@ -119,7 +124,7 @@ class RemoteGenerator:
                 loop.call_soon_threadsafe(self._take, order, message)
 
         try:
-            self._generator.order(job, put)
+            self._generator.order(replace(job, lease_s=FORSAKEN_S), put)
         except BrokenPipeError as error:
             raise GeneratorError(self._generator.death()) from error
 
@@ -128,7 +133,7 @@ class RemoteGenerator:
             self._messages.append(message)
             self._news.set()
 
-    async def _end_when_forsaken(self) -> None:
-        while (left_s := self._heard_s + FORSAKEN_S - monotonic()) > 0:  # noqa: ASYNC110 - each question moves it
-            await asyncio.sleep(left_s)
-        await asyncio.to_thread(self._generator.close)
+
+def _close_apart(generator: Generator) -> None:
+    """Ends a generator without keeping the worker waiting."""
+    threading.Thread(target=generator.close, daemon=True).start()

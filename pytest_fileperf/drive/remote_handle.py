@@ -1,4 +1,7 @@
-"""The test process's side of a generator on a Dask worker: takes orders as `process.Generator` does."""
+"""The test process's side of a generator on a Dask worker: takes orders as `process.Generator` does.
+
+What goes on is on the event loop of Dask's client. The test's thread only starts it, and reads what it has left.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import pickle
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future as Carrying
+from concurrent.futures import Future as Started
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic, monotonic_ns
@@ -17,6 +20,7 @@ from uuid import uuid4
 
 from pytest_fileperf.drive.clock import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
 from pytest_fileperf.drive.messages import Begin, LoadOrder
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.remote import Ended, RemoteGenerator, Said
 from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import FilePerfError, PlanError
@@ -34,11 +38,14 @@ _WAIT_S = 1.0
 _SILENT_S = 4.0
 """A worker that does not answer for so much longer is taken for lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
-_END_S = 1.5
+_END_S = 1.0
 _READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
 """How often the clock is read before a load: until it took so long, or often enough. Some milliseconds go by on one
 network, half a second where questions take 40 ms."""
 _KEPT_READINGS = 64
+_SPARE_NS = 100_000_000
+"""Time for a worker that is busy to pass a message on."""
+_MOST_LATE_NS = 50_000_000
 _Answer = TypeVar("_Answer")
 
 
@@ -50,15 +57,15 @@ class RemoteHandle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.worker = ""
-        """The Dask worker's address; empty before its first load."""
+        """The Dask worker's address, or that of the last one it had; empty before its first load."""
         self.clock: ClockOffset = SAME_CLOCK
         self._there: Whereabouts | None = None
         self._pid: int | None = None
         self._actor: Any = None
-        self._future: Future | None = None
+        self._future: Future[Any] | None = None
         self._readings: deque[Reading] = deque(maxlen=_KEPT_READINGS)
-        self._carrying: Carrying[None] | None = None
-        self._ending: Carrying[None] | None = None
+        self._carrying: asyncio.Task[None] | None = None
+        self._endings: list[Started[None]] = []
         self._how = ""
         """How it ended."""
         self._log = ""
@@ -72,14 +79,14 @@ class RemoteHandle:
     @property
     def head_start_ns(self) -> int:
         """How long a message may take to it."""
-        return 2 * self.clock.distance_ns
+        return _SPARE_NS + 2 * self.clock.distance_ns
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         """Starts a run; `put` is called with each of its messages, from another thread.
 
         The last one is None where it is lost.
         """
-        self._carrying = self._cluster.spawn(self._carry_out(job, put))
+        self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
         """Sends it a message; when to begin is told on the clock there."""
@@ -89,18 +96,18 @@ class RemoteHandle:
 
     def hang_up(self) -> None:
         """Tells it to end, and does not wait for that."""
-        if self._actor is not None or self._carrying is not None:
-            self._ending = self._cluster.spawn(self.ended_there())
+        self._endings.append(self._cluster.spawn(self.ended_there()))
 
     kill = hang_up
 
     def close(self) -> None:
         """Ends its process there; gives that up after a moment."""
         self.hang_up()
-        ending, self._ending = self._ending, None
-        if ending is not None:
+        endings, self._endings = self._endings, []
+        patience = monotonic() + 2 * _END_S
+        for ending in endings:
             with suppress(TimeoutError):
-                ending.result(2 * _END_S)
+                ending.result(max(0.0, patience - monotonic()))
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
@@ -116,47 +123,74 @@ class RemoteHandle:
     # --- on the client's event loop
 
     async def ended_there(self) -> None:
-        """Ends the generator's process, and gives the worker back."""
+        """Ends the run and the generator's process, and gives the worker back."""
+        carrying, self._carrying = self._carrying, None
+        if carrying is not None and carrying is not asyncio.current_task():
+            carrying.cancel()
         actor, self._actor, self._pid = self._actor, None, None
         future, self._future = self._future, None
-        carrying, self._carrying = self._carrying, None
-        if carrying is not None:
-            carrying.cancel()
         if actor is not None:
             with suppress(Exception):  # the worker may be gone, with its generator
                 await _within(_END_S, actor.end())
         if future is not None:
             with suppress(Exception):
                 future.release()
-        if self.worker:
-            self._cluster.release(self.worker)
+        self._cluster.release(self.worker, self)
 
     async def _carry_out(self, job: LoadOrder, put: Callable[[object], None]) -> None:
+        self._carrying = asyncio.current_task()
         self._how = self._log = ""
         try:
-            await self._run(job, put)
+            await self._begin(job)
+            await self._listen(put)
         except FilePerfError as error:
             put(error)
         except Exception as error:  # Dask has many ways to say that a worker is gone
             self._how = f" is gone ({_said(error)})"
-            self._carrying = None  # it is this task, which goes on
             await self.ended_there()
             put(None)
 
-    async def _run(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        if self._actor is None:
-            await self._bind()
+    async def _begin(self, job: LoadOrder) -> None:
+        """Has the run begin, on another worker where the one before has gone meanwhile."""
+        if self._actor is not None:
+            try:
+                await self._order(job)
+            except FilePerfError:
+                raise
+            except Exception:
+                carrying = self._carrying
+                await self.ended_there()
+                self._carrying = carrying
+            else:
+                return
+        await self._bind()
+        await self._order(job)
+
+    async def _order(self, job: LoadOrder) -> None:
         assert self._there is not None
         there, here = self._there, Whereabouts.here()
-        if there.network != here.network and (far := [each.url for each in job.targets if _is_local(each.url)]):
-            raise PlanError(
-                f"worker {self.worker} is on another machine ({there.host}), and the server is at {far[0]}: say at "
-                "which address it is reached from there, with --fileperf-host=ADDRESS and --fileperf-allow-host=ADDRESS"
-            )
+        targets = job.targets
+        if there.network != here.network:
+            if far := [target.url for target in targets if is_loopback(urlsplit(target.url).hostname or "")]:
+                raise PlanError(
+                    f"worker {self.worker} is on another machine ({there.host}), and the server is at {far[0]}: say at "
+                    "which address it is reached from there, with --fileperf-host=ADDRESS and "
+                    "--fileperf-allow-host=ADDRESS"
+                )
+            targets = tuple(map(_from_elsewhere, targets))
         await self._read_clock(same=there.clock == here.clock)
-        cores = job.cores if there.machine == here.machine else None
-        own = replace(job, cores=cores, pids=tuple(() for _ in job.pids), together=True)
+        own = replace(
+            job,
+            targets=targets,
+            cores=job.cores if there.machine == here.machine else None,
+            pids=tuple(() for _ in job.pids),
+            together=True,
+            most_late_ns=_MOST_LATE_NS,
+        )
         await _within(_START_S, self._actor.order(pickle.dumps(own)))
+
+    async def _listen(self, put: Callable[[object], None]) -> None:
+        """Passes on what the generator says, until its last word."""
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
             said: Said = pickle.loads(packed)  # noqa: S301 - from our own generator
@@ -188,7 +222,7 @@ class RemoteHandle:
             retries=0,
         )
         with client.as_current():
-            self._actor = await _within(_START_S, self._future)
+            self._actor = await _within(_START_S, self._future, f"; {_BUSY}")
         self._there = await _within(_SILENT_S, self._actor.whereabouts())
 
     async def _read_clock(self, *, same: bool) -> None:
@@ -211,17 +245,21 @@ class RemoteHandle:
                 await _within(_SILENT_S, self._actor.send(pickle.dumps(message)))
 
 
-async def _within(seconds: float, answer: Awaitable[_Answer]) -> _Answer:
+_BUSY = "is it busy with other tasks? Give the load workers of its own"
+
+
+async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> _Answer:
     """Returns the answer; raises TimeoutError where it takes longer."""
     try:
         async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError:
-        raise TimeoutError(f"it did not answer within {seconds:g} s") from None
+        raise TimeoutError(f"it did not answer within {seconds:g} s{why}") from None
 
 
-def _is_local(url: str) -> bool:
-    return is_loopback(urlsplit(url).hostname or "")
+def _from_elsewhere(target: Target) -> Target:
+    """Returns the target for a machine on another network, whose own addresses nobody has named."""
+    return replace(target, reach=replace(target.reach, loopback=False))
 
 
 def _said(error: Exception) -> str:

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pytest_fileperf.plan.hidden import without_queries
 
-__all__ = (
-    "LOCAL",
-    "LOOPBACK",
-    "Network",
-    "host_in_url",
-    "is_allowed",
-    "is_looked_up",
-    "is_loopback",
-    "refusal",
-    "url_problem",
-)
+__all__ = ("LOCAL", "LOOPBACK", "Network", "Reach", "host_in_url", "is_loopback", "refusal", "url_problem")
 
 LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Where load may go: an address, by its number, or a name that leads to one."""
+
+    addresses: frozenset[str] = frozenset()
+    """IP addresses besides the loopback ones."""
+    loopback: bool = True
+    """Whether it may go to 127.0.0.0/8, ::1 and localhost; not from another machine: they are that one there."""
+
+    def allows(self, host: str) -> bool:
+        """Returns whether load may go to the host, by its name or number alone."""
+        if is_loopback(host):
+            return self.loopback
+        try:
+            return str(ipaddress.ip_address(host)) in self.addresses
+        except ValueError:
+            return False
+
+    def looks_up(self, host: str) -> bool:
+        """Returns whether a name is looked up, to see where it leads: never where load goes to this machine only."""
+        if not self.addresses or host == "localhost":
+            return False
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +48,13 @@ class Network:
 
     host: str = LOOPBACK
     """The address of this machine at which servers that are booted listen."""
-    allowed: frozenset[str] = frozenset()
-    """IP addresses that load may go to besides this machine's own loopback ones."""
+    reach: Reach = field(default_factory=Reach)
+    """Where load may go."""
 
     def problem_of(self, url: str) -> str | None:
         """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
         host = urlsplit(url).hostname or ""
-        if is_allowed(host, self.allowed) or is_looked_up(host, self.allowed):
+        if self.reach.allows(host) or self.reach.looks_up(host):
             return None
         return f"{without_queries(url)!r} is not on this machine: {refusal(host)}"
 
@@ -51,27 +69,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def is_allowed(host: str, allowed: Collection[str]) -> bool:
-    """Returns whether load may go to the host, by its name or number alone; `allowed` has addresses."""
-    if is_loopback(host):
-        return True
-    try:
-        return str(ipaddress.ip_address(host)) in allowed
-    except ValueError:
-        return False
-
-
-def is_looked_up(host: str, allowed: Collection[str]) -> bool:
-    """Returns whether a name is looked up, to see where it leads: never where load goes to this machine only."""
-    if not allowed or host == "localhost":
-        return False
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return True
-    return False
 
 
 def refusal(host: str) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 
-from pytest_fileperf.plan.network import LOOPBACK, Network, is_allowed
+from pytest_fileperf.plan.network import LOOPBACK, Network, Reach
 from pytest_fileperf.serve.spec import ServerSpec, Url
 
 __all__ = ("read_network", "server_problems")
+
+_BROADCAST = "255.255.255.255"
+_NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 
 
 def read_network(
@@ -32,10 +37,10 @@ def read_network(
     host, where = option_host, f"--fileperf-host={option_host}"
     if host is None and ini_host is not None:
         host, where = str(ini_host), f"fileperf_host = {ini_host}"
-    network = Network(host=host or LOOPBACK, allowed=frozenset(allowed))
+    network = Network(host=host or LOOPBACK, reach=Reach(addresses=frozenset(allowed)))
     if host is not None and (problem := _problem_of(host, network)):
         problems.append(f"{where}: {problem}")
-        network = Network(allowed=network.allowed)
+        network = replace(network, host=LOOPBACK)
     return network, tuple(problems)
 
 
@@ -56,10 +61,13 @@ def _addresses(name: str) -> set[str]:
     except ValueError:
         pass
     else:
-        if address.is_unspecified or address.is_multicast:
+        if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
             raise ValueError("it is not the address of one machine")
+        if address.is_link_local and address.version == 6:
+            raise ValueError("a link-local address means another machine on each link: name another one")
         return {str(address)}
-    if not name or any(char in name for char in "/:@ *"):
+    # What ends in a number is an address to the system, and not the one that a reader sees: 010.0.0.1 is 8.0.0.1.
+    if not name or any(char in name for char in "/:@ *%") or _NUMERIC.fullmatch(name.rstrip(".").rpartition(".")[2]):
         raise ValueError("write an address as in 10.0.0.5, or a name, without a port")
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -76,6 +84,6 @@ def _problem_of(host: str, network: Network) -> str | None:
         return "write an address of this machine, as in 10.0.0.5"
     if address.is_unspecified:
         return "write the one address at which servers are reached, as in 10.0.0.5"
-    if not is_allowed(host, network.allowed):
+    if not network.reach.allows(host):
         return f"load would go there, which has to be said: add --fileperf-allow-host={host}"
     return None

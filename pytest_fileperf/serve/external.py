@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
-from pytest_fileperf.plan.network import LOCAL, Network, is_allowed, refusal
+from pytest_fileperf.plan.network import LOCAL, Network, refusal
 from pytest_fileperf.serve.listening import listeners
 from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
@@ -47,7 +47,7 @@ class RunningUrl(RunningServer):
         if problem := self._network.problem_of(self.url):
             raise PlanError(problem, where="Url")
         found = [str(each[4][0]) for each in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
-        allowed = [address for address in found if is_allowed(address, self._network.allowed)]
+        allowed = [address for address in found if self._network.reach.allows(address)]
         if not allowed:
             raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
         for address in allowed:

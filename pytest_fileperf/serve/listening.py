@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import psutil
 
+from pytest_fileperf.plan.network import is_loopback
+
 __all__ = ("Endpoint", "endpoints_of", "is_reached", "listeners")
 
 Endpoint: TypeAlias = tuple[str, int]
@@ -17,11 +19,16 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may sh
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes that listen there; empty where only an administrator may know."""
+    """Returns the topmost processes of this machine that listen there.
+
+    Empty where the address is another machine's, and where only an administrator may know.
+    """
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
     except (OSError, psutil.Error):
+        return ()
+    if not any(map(_is_here, hosts)):
         return ()
     addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
     listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
@@ -45,6 +52,14 @@ def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | N
 def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
     """Returns whether a connection to this address reaches one of the endpoints."""
     return any(ip in (host, *_ANY_ADDRESS) and number == port for ip, number in endpoints)
+
+
+def _is_here(ip: str) -> bool:
+    """Returns whether the address is one of this machine."""
+    if is_loopback(ip):
+        return True
+    own = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return ip in own
 
 
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:

@@ -98,7 +98,7 @@ class Loader:
         """
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
-        self._allowed = network.allowed
+        self._reach = network.reach
         self._files = PayloadFiles()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Loader:
             base.check()
             now.check()
 
-        targets = tuple(Target(boot=index, url=server.url, allowed=self._allowed) for server in servers)
+        targets = tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers)
         try:
             with self._server_cpu(base.pids) as of_base, self._server_cpu(now.pids) as of_now:
                 made = self._generators.run(
@@ -209,10 +209,10 @@ class Loader:
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
-            target = Target(boot=index, url=server.url, allowed=self._allowed, transport=lambda: server.transport)
+            target = Target(boot=index, url=server.url, reach=self._reach, transport=lambda: server.transport)
             result = server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
             return MadeLoad(results=(result,), lost={})
-        target = Target(boot=index, url=server.url, allowed=self._allowed)
+        target = Target(boot=index, url=server.url, reach=self._reach)
         try:
             return self._generators.run(
                 (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check, begins=begins

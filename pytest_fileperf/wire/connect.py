@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
 
-from pytest_fileperf.plan.network import is_allowed, is_looked_up, refusal
+from pytest_fileperf.plan.network import Reach, refusal
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Origin", "breach_of_idle", "open_socket")
@@ -31,12 +31,12 @@ async def open_socket(
     uds: str | None,
     tls: Callable[[], ssl.SSLContext],
     timeout_s: float | None,
-    only_to: Collection[str] | None = None,
+    only_to: Reach | None = None,
 ) -> socket.socket:
     """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
 
-    With `only_to` it connects to this machine and to these IP addresses, and sends nothing to any other, whatever name
-    leads there. Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
+    With `only_to` it connects to what that allows, and sends nothing to any other address, whatever name leads there.
+    Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -61,16 +61,16 @@ def breach_of_idle(sock: socket.socket) -> Breach | None:
     return Breach.OUT_OF_STEP if more else Breach.CLOSED_UNSAID
 
 
-async def _connected(origin: Origin, uds: str | None, only_to: Collection[str] | None) -> socket.socket:
+async def _connected(origin: Origin, uds: str | None, only_to: Reach | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _try(loop, socket.AF_UNIX, uds)
-    if only_to is not None and not is_allowed(origin.host, only_to) and not is_looked_up(origin.host, only_to):
+    if only_to is not None and not only_to.allows(origin.host) and not only_to.looks_up(origin.host):
         raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(origin.host)}")
     addresses = await _addresses(loop, origin)
     if only_to is not None and addresses:
         found = [str(address[0]) for *_, address in addresses]
-        addresses = [each for each in addresses if is_allowed(str(each[4][0]), only_to)]
+        addresses = [each for each in addresses if only_to.allows(str(each[4][0]))]
         if not addresses:
             raise httpx.ConnectError(f"{origin.host} leads to {found[0]}: {refusal(found[0])}")
     for family, _, _, _, address in addresses:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.plan.network import is_loopback
+from pytest_fileperf.plan.network import Reach, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,25 @@ from pytest_fileperf.plan.network import is_loopback
 )
 def test_only_this_machine_is_loopback(host: str, ours: bool) -> None:
     assert is_loopback(host) is ours
+
+
+@pytest.mark.parametrize(
+    "host, allowed, looked_up",
+    [
+        ("127.0.0.1", True, False),
+        ("localhost", True, False),
+        ("10.0.0.5", True, False),
+        ("10.0.0.6", False, False),
+        ("fd00::0:1", True, False),
+        ("files.test", False, True),
+    ],
+)
+def test_load_may_go_to_what_is_named(host: str, allowed: bool, looked_up: bool) -> None:
+    reach = Reach(addresses=frozenset({"10.0.0.5", "fd00::1"}))
+    assert (reach.allows(host), reach.looks_up(host)) == (allowed, looked_up)
+    assert not Reach().looks_up(host)
+
+
+def test_another_machine_s_own_services_are_not_named_by_anybody() -> None:
+    there = Reach(addresses=frozenset({"10.0.0.5"}), loopback=False)
+    assert [there.allows(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.5")] == [False, False, False, True]

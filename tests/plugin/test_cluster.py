@@ -47,7 +47,7 @@ def scheduler() -> Iterator[str]:
 def test_the_workers_of_a_cluster_make_the_load(project: pytest.Pytester, run_apart: Run, scheduler: str) -> None:
     project.makepyfile(LOADS)
     cluster = f"--fileperf-cluster={scheduler}"
-    first = run_apart("--fileperf-update=new", cluster, "--fileperf-json=run.json", "--fileperf-html=run.html", "-v")
+    first = run_apart("--fileperf-update=all", cluster, "--fileperf-json=run.json", "--fileperf-html=run.html", "-v")
 
     first.assert_outcomes(passed=3)
     first.stdout.fnmatch_lines([f"fileperf: *; load from the Dask cluster at {scheduler}; *"])

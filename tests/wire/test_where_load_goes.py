@@ -10,6 +10,7 @@ from typing import NoReturn
 import httpx
 import pytest
 
+from pytest_fileperf.plan.network import Reach
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.transport import LoadTransport
 
@@ -21,7 +22,8 @@ def no_tls() -> ssl.SSLContext:
 
 
 async def connect(host: str, allowed: frozenset[str]) -> None:
-    sock = await open_socket(Origin("http", host, 80), uds=None, tls=no_tls, timeout_s=5, only_to=allowed)
+    reach = Reach(addresses=allowed)
+    sock = await open_socket(Origin("http", host, 80), uds=None, tls=no_tls, timeout_s=5, only_to=reach)
     sock.close()
 
 
