@@ -21,11 +21,11 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ("HERE", "NAME", "THERE", "DaskCluster", "Machines", "NotAllowedError", "dask_cluster", "machines")
+__all__ = ("HERE", "OTHER", "THERE", "DaskCluster", "Machines", "NotAllowedError", "dask_cluster", "machines")
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
-NAME = "files.test"
-"""What the machine here is called in both."""
+OTHER = "load.test"
+"""What the machine there is called in both."""
 _PORT = 8786
 _PATIENCE_S = 60.0
 _numbers = count()
@@ -187,11 +187,11 @@ def _slow_cable(here: str, there: str, delay_ms: float, jitter_ms: float) -> Ite
 
 
 def _name_hosts(namespace: str, closing: ExitStack) -> None:
-    """Gives the namespace a name for the machine here: processes that `ip netns exec` starts in it see this file."""
+    """Gives the namespace a name for the machine there: processes that `ip netns exec` starts in it see this file."""
     etc = Path("/etc/netns") / namespace
     etc.mkdir(parents=True)
     closing.callback(shutil.rmtree, etc)
-    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{HERE} {NAME}\n", encoding="ascii")
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{THERE} {OTHER}\n", encoding="ascii")
 
 
 def _removed(namespace: str) -> None:

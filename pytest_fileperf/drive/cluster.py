@@ -97,7 +97,10 @@ class Cluster:
             return self._client
 
     async def worker_for(self, handle: RemoteHandle) -> str:
-        """Returns a worker that no other generator has, and waits a moment for one. Raises GeneratorError."""
+        """Returns a worker that no other generator has, and waits a moment for one.
+
+        Raises LookupError where none is left, and GeneratorError where the cluster makes no load at all.
+        """
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
@@ -106,7 +109,7 @@ class Cluster:
                     self._used[worker] = handle
                     return worker
             if loop.time() > patience:
-                raise GeneratorError(f"no worker of the Dask cluster at {self.title} is left for it")
+                raise LookupError("no worker is left for it")
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:

@@ -61,6 +61,8 @@ class Member(Protocol):
     """A generator, wherever it runs, as `process.Generator` is."""
 
     tracer: str
+    is_elsewhere: bool
+    """Whether it is beside a worker of a cluster, and may be missing from a load."""
     worker: str
     """The Dask worker that it is beside; empty for a process of this machine."""
 
@@ -297,7 +299,7 @@ class _Together:
         self._waited_for.discard(number)
         self._told.pop(number, None)
         self._lost[number] = what
-        if not self._begun and not generator.worker:
+        if not self._begun and not generator.is_elsewhere:
             raise GeneratorError(f"before the load began, {self._said()}{generator.log_tail()}")
         generator.kill()
         if not self._begun:

@@ -56,6 +56,7 @@ class _Mailbox:
 class Generator:
     """A generator process. It starts with the first run and serves any number of them."""
 
+    is_elsewhere = False
     worker = ""
     """It is a process of this machine, on its clock, and a message to it takes no time."""
     clock = SAME_CLOCK

@@ -53,6 +53,7 @@ class RemoteHandle:
     """A generator on a worker of its own."""
 
     tracer = ""
+    is_elsewhere = True
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

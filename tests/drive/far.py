@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 
 import httpx
-from drive.scripted import answer, scripted
+from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators
@@ -22,7 +22,7 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import Reach
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.operation import Journey, Operation
 
 MS = 1_000_000
 
@@ -30,6 +30,20 @@ MS = 1_000_000
 async def hello(number: int, writer: asyncio.StreamWriter) -> None:
     """Answers at once."""
     writer.write(answer(b"hello"))
+
+
+def leading_to(url: str) -> Handler:
+    """Returns what sends every client there."""
+
+    async def handler(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"", "302 Found", f"Location: {url}\r\n"))
+
+    return handler
+
+
+async def follow(client: httpx.AsyncClient) -> None:
+    """Goes where the server sends it."""
+    await client.get("/", follow_redirects=True)
 
 
 def main() -> None:
@@ -40,6 +54,7 @@ def main() -> None:
     parser.add_argument("seconds", type=float)
     parser.add_argument("--allow", default="")
     parser.add_argument("--url", default="")
+    parser.add_argument("--redirect", default="", help="where the server sends its clients")
     parser.add_argument("--generators", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--loads", type=int, default=1)
@@ -61,7 +76,7 @@ def main() -> None:
             print("begun", flush=True)
 
     with (
-        scripted(hello, host=asked.host) as url,
+        scripted(leading_to(asked.redirect) if asked.redirect else hello, host=asked.host) as url,
         closing(Cluster(asked.scheduler)) as cluster,
         closing(Generators(cluster=cluster)) as generators,
     ):
@@ -71,7 +86,7 @@ def main() -> None:
             found: dict[str, object] = {}
             try:
                 made = generators.run(
-                    (Operation(method="GET", url="/"),),
+                    (Journey(name="follow", function=follow) if asked.redirect else Operation(method="GET", url="/"),),
                     plan,
                     (target,),
                     pids=((),),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -21,11 +23,15 @@ import psutil
 import pytest
 from distributed import LocalCluster
 from drive.scripted import answer, scripted
-from machines import HERE, NAME, DaskCluster, NotAllowedError, dask_cluster, machines
+from machines import HERE, OTHER, DaskCluster, NotAllowedError, dask_cluster, machines
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators, MadeLoad
+from pytest_fileperf.drive.messages import LoadOrder
+from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.remote import RemoteGenerator
+from pytest_fileperf.drive.remote_handle import RemoteHandle
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
@@ -41,6 +47,8 @@ GET = Operation(method="GET", url="/")
 PLAN = LoadPlan(connections=4, warmup_ns=0, round_ns=200 * MS, rounds=2, timeout_ns=2000 * MS, generators=2)
 COUNTED = replace(PLAN, round_ns=20_000 * MS, rounds=1)
 SEEN: list[tuple[bytes, bytes]] = []
+FORBIDDEN = 9999
+"""A port that no load may go to."""
 FAR = Path(__file__).with_name("far.py")
 ENVIRONMENT = (("PYTHONPATH", str(Path(__file__).parents[1])),)
 
@@ -147,10 +155,11 @@ def test_they_load_two_servers_in_turn(shared: Generators, url: str) -> None:
     )
     targets = (Target(boot=0, url=url), Target(boot=0, url=url))
     made = shared.run((GET, GET), plan, targets, pids=((), ()), cores=None, progress=lambda _: None, check=lambda: None)
-    for result in made.results:
+    for side, result in zip(Side, made.results, strict=True):
         turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
-        assert len(turns) == 3
-        assert all(turn.typical_rps is not None for turn in turns if turn.requests > 32)
+        zero_ns = result.rounds[0].started_ns
+        assert [(turn.started_ns - zero_ns, turn.ended_ns - zero_ns) for turn in turns] == list(plan.rounds(side))
+        assert all(turn.requests for turn in turns)
 
 
 def test_a_journey_of_this_module_travels_by_value(shared: Generators, url: str) -> None:
@@ -245,9 +254,88 @@ def test_more_generators_than_workers_wait_for_one_and_then_do_without(
         local_cluster(1) as address,
         closing(Cluster(address)) as cluster,
         closing(Generators(cluster=cluster)) as generators,
-        pytest.raises(GeneratorError, match=r"no worker of the Dask cluster at .* is left for it"),
     ):
-        load(generators, url)
+        made = load(generators, url)
+        assert list(made.lost.values()) == [" is gone (no worker is left for it)"]
+        assert sum(round_.requests for round_ in made.results[0].rounds) > 0
+
+
+def test_a_generator_that_makes_no_load_gives_its_worker_to_others(url: str) -> None:
+    with (
+        local_cluster(2) as address,
+        closing(Cluster(address)) as cluster,
+        closing(Generators(cluster=cluster)) as first,
+        closing(Generators(cluster=cluster)) as second,
+    ):
+        assert load(first, url).lost == {}
+        assert load(first, url, replace(PLAN, generators=1)).lost == {}
+        assert load(second, url, replace(PLAN, generators=1)).lost == {}
+
+
+def test_a_generator_that_is_told_too_late_to_begin_is_missing(
+    shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(shared, url)  # it has its worker
+    second, sent = shared.member(2), RemoteHandle._sent
+
+    async def late(handle: RemoteHandle, message: object) -> None:
+        if handle is second:
+            await asyncio.sleep(0.5)
+        await sent(handle, message)
+
+    monkeypatch.setattr(RemoteHandle, "_sent", late)
+    made = load(shared, url, replace(PLAN, rounds=4))
+    assert re.fullmatch(r" was told \d+ ms too late to begin", made.lost[2])
+    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {1}
+
+
+def test_an_end_that_comes_while_a_run_is_ordered_leaves_no_process(scheduler: str, url: str) -> None:
+    before = {process.pid for process in generator_processes()}
+    order = pickle.dumps(LoadOrder(works=packed((GET,)), plan=PLAN, targets=(), pids=(), cores=None, together=True))
+
+    async def ended_after(delay_s: float) -> None:
+        generator = RemoteGenerator(())
+        ordering = asyncio.create_task(generator.order(order))
+        await asyncio.sleep(delay_s)
+        await generator.end()
+        await asyncio.gather(ordering, return_exceptions=True)
+        with pytest.raises(GeneratorError, match="it has been ended"):
+            await generator.order(order)
+
+    for delay_s in (0.0, 0.001, 0.004):
+        asyncio.run(ended_after(delay_s))
+    assert {process.pid for process in generator_processes()} <= before
+
+
+def test_a_scheduler_that_goes_away_is_told_in_a_sentence(url: str) -> None:
+    with ExitStack() as stack, local_cluster(1) as address:
+        cluster = stack.enter_context(closing(Cluster(address)))
+        generators = stack.enter_context(closing(Generators(cluster=cluster)))
+        assert load(generators, url, replace(PLAN, generators=1)).lost == {}
+        other = stack.enter_context(closing(Cluster(address)))
+        assert other.workers().count == 1
+    with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://\S+ "):
+        Cluster(address).workers()
+
+
+@pytest.mark.parametrize(
+    "content, why",
+    [(b"garbage", "no address in JSON"), (b'{"x": 1}', "no address in JSON"), (b"\xff", "no address in JSON")],
+)
+def test_a_scheduler_file_that_is_none_says_so(content: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.json"
+    path.write_bytes(content)
+    with (
+        closing(Cluster(str(path))) as cluster,
+        pytest.raises(GeneratorError, match=f"is no scheduler file .it has {why}"),
+    ):
+        cluster.workers()
+    missing = str(tmp_path / "missing.json")
+    with (
+        closing(Cluster(missing)) as cluster,
+        pytest.raises(GeneratorError, match=r"is no scheduler file \(No such file"),
+    ):
+        cluster.workers()
 
 
 def test_nothing_loads_the_other_machine_s_own_server(far: DaskCluster) -> None:
@@ -260,14 +348,14 @@ def test_nothing_loads_the_other_machine_s_own_server(far: DaskCluster) -> None:
 
 
 @contextmanager
-def far_cluster(logs: Path, *, delay_ms: float = 0.0, jitter_ms: float = 0.0) -> Iterator[DaskCluster]:
-    """Gives two workers on another machine, whose clock is 3 s ahead."""
+def far_cluster(logs: Path, *, near: int = 0, delay_ms: float = 0.0, jitter_ms: float = 0.0) -> Iterator[DaskCluster]:
+    """Gives two workers whose clock is 3 s ahead; all but some `near` ones are on another machine."""
     with ExitStack() as closing:
         try:
             joined = closing.enter_context(machines(delay_ms=delay_ms, jitter_ms=jitter_ms))
         except NotAllowedError as error:
             pytest.skip(f"needs two network namespaces, which cannot be made here: {error}")
-        yield closing.enter_context(dask_cluster(joined, logs, ahead_s=3, environment=ENVIRONMENT))
+        yield closing.enter_context(dask_cluster(joined, logs, near=near, ahead_s=3, environment=ENVIRONMENT))
 
 
 @pytest.fixture(scope="module")
@@ -321,18 +409,66 @@ def test_rounds_begin_together_on_clocks_that_differ_over_a_slow_cable(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "where, words",
+    "arguments",
     [
-        (("--url", f"http://{HERE}:8786"), f"{HERE} is not this machine"),
-        (("--url", f"http://{NAME}:8786", "--allow", "10.9.9.9"), f"{NAME} leads to {HERE}"),
+        ("--url", f"http://{OTHER}:{FORBIDDEN}", "--allow", "10.9.9.9"),
+        ("--redirect", f"http://{OTHER}:{FORBIDDEN}/", "--allow", HERE),
+        ("--redirect", f"http://127.0.0.1:{FORBIDDEN}/", "--allow", HERE),
     ],
-    ids=["address", "name"],
+    ids=["name", "redirect to a name", "redirect to the worker's own machine"],
 )
-def test_what_is_not_allowed_is_refused_in_every_generator(
-    far: DaskCluster, where: tuple[str, ...], words: str
+def test_what_is_not_allowed_is_refused_and_nothing_is_sent(
+    far: DaskCluster, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = run_far(far, HERE, 0.4, *where)
-    assert words in str(found["error"])
+    server = [sys.executable, "-m", "http.server", str(FORBIDDEN), "--bind", "0.0.0.0", "--directory", str(tmp_path)]
+    with (tmp_path / "log").open("wb") as log:
+        listening = subprocess.Popen([*far.machines.on(far.machines.there), *server], stderr=log, stdout=log)
+    try:
+        found = run_far(far, HERE, 0.4, *arguments)
+    finally:
+        listening.kill()
+        listening.wait()
+    said = str(found.get("error") or found["failures"])
+    assert "load only goes to this machine" in said
+    assert re.search(r"generator \d of 2 on tcp://", said) or "--redirect" in arguments
+    assert "GET" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("fault", ["stopped", "cut off"])
+def test_a_worker_that_cannot_be_reached_is_lost_and_the_next_load_does_without(fault: str, tmp_path: Path) -> None:
+    with far_cluster(tmp_path, near=1) as far, running_far(far, HERE, 2.0, "--allow", HERE, "--loads", "2") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        if fault == "stopped":
+            far.workers[1].send_signal(signal.SIGSTOP)
+        else:
+            far.machines.cut()
+        since_s = time.monotonic()
+        first = answer_of(process)
+        assert time.monotonic() - since_s < 2.0 + 2.0 + 5.0 + 3.0  # the load, its time limit, the limit; a busy machine
+        second = answer_of(process)
+    for found in (first, second):
+        lost, rounds = found["lost"], found["rounds"]
+        assert isinstance(lost, dict)
+        assert isinstance(rounds, list)
+        assert len(lost) == 1
+        assert [count for *_, count in rounds] == [1, 1]
+
+
+def test_a_load_ends_where_its_test_process_is_killed(far: DaskCluster) -> None:
+    with running_far(far, HERE, 60.0, "--allow", HERE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        generators = [
+            child
+            for worker in far.workers
+            for child in psutil.Process(worker.pid).children(recursive=True)
+            if "pytest_fileperf.drive" in child.cmdline()
+        ]
+        process.kill()
+    assert len(generators) >= 2
+    _, alive = psutil.wait_procs(generators, timeout=15)
+    assert alive == []
 
 
 def test_a_worker_that_is_killed_is_lost_and_the_rest_is_kept(far: DaskCluster) -> None:
