@@ -36,6 +36,7 @@ __all__ = ("main",)
 
 _SPARE_FILES = 128
 """Open files a generator needs besides its connections."""
+_SUPERVISED_S = 2.0
 _LEAST_WAIT_S = 0.05
 _SURE_S = 0.002
 """Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
@@ -107,11 +108,16 @@ class _Lease:
 
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
-    """Passes messages on. Ends this process at once when the test process closes the pipe, or is gone."""
+    """Passes messages on. Ends this process where the test process has closed the pipe, or is gone.
+
+    A supervisor ends it sooner, and removes its files: one that saw this process end first would take that for all.
+    """
     while (message := read_message(commands)) is not None:
         lease.renew()
         if not isinstance(message, Alive):
             jobs.put(message)
+    if os.name == "posix":
+        sleep(_SUPERVISED_S)
     lease.end()
 
 

@@ -135,6 +135,7 @@ class Generator:
         if self._process is not None and self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
+            self._process.terminate()
 
     def kill(self) -> None:
         """Ends it at once, whatever it does or does not do; the next run starts a new one."""
