@@ -6,7 +6,7 @@ import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TypeVar, overload
 
 from pytest_fileperf.measure.histogram import Histogram
@@ -40,13 +40,8 @@ def histograms_in(value: object) -> Iterator[Histogram]:
     elif isinstance(value, Mapping):
         yield from histograms_in(tuple(value.values()))
     elif is_dataclass(value):
-        for name in _names(type(value)):
-            yield from histograms_in(getattr(value, name))
-
-
-@cache
-def _names(type_: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(type_))
+        for field in fields(value):
+            yield from histograms_in(getattr(value, field.name))
 
 
 class Packed(Sequence[T]):

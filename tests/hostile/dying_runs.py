@@ -1,10 +1,11 @@
 """Makes runs of pytest, in forks of this process, each of which gets a signal as it is about to write; a script.
 
-    python dying_runs.py DIRECTORY SIGNAL SERVER
+    python dying_runs.py DIRECTORY SIGNAL FIRST STEP
 
 The first run is whole, and tells how many writes there are: files opened to be written, and whatever makes, renames
-or removes files and directories. Then there is a run for each of them, and a whole one at the end, which has to remove
-what all others have left. Prints what was wrong, and the writes, as JSON. What is imported is imported once.
+or removes files and directories. Then there is a run for each of them, or for every so manieth from the FIRST one on,
+and a whole one at the end, which has to remove what all others have left. Prints what was wrong, and the writes, as
+JSON. What is imported is imported once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CHANGES = frozenset(
 """What Python tells its audit hooks of before it does it, as it does of `open`."""
 OPTIONS = (
     "--fileperf-update=all", "--fileperf-json=out/run.json", "--fileperf-markdown=out/run.md",
-    "--fileperf-codequality=out/quality.json", "--fileperf-save=saved", "--benchmark-storage=saved",
+    "--fileperf-codequality=out/quality.json", "--fileperf-save=saved", "--benchmark-storage=storage",
 )  # fmt: skip
 QUIET = (
     "-pno:asyncio", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:randomly", "-pno:timeout", "-pno:xdist",
@@ -86,7 +87,7 @@ def damaged() -> Iterator[str]:
         is_whole = _is_json(text) if name.endswith("json") else text.strip() and text.endswith("\n")
         if text != OLD and not is_whole:
             yield f"{name}: {text[-80:]!r}"
-    for path in (*Path(".fileperf").rglob("*.json"), *Path("saved").rglob("*.json")):
+    for path in (*Path(".fileperf").rglob("*.json"), *Path("storage").rglob("*.json")):
         if not any(part.startswith(".fileperf-") for part in path.parts) and not _is_json(path.read_text()):
             yield f"{path} is no JSON"
     (baselines,) = Path(".fileperf").glob("*-*/*.json")
@@ -107,7 +108,7 @@ def left_over(temporary: Path) -> list[str]:
     return [str(path) for path in (*Path().rglob(".fileperf-*"), *temporary.iterdir())]
 
 
-def main(directory: str, name: str, server: str) -> None:
+def main(directory: str, name: str, first: str, step: str) -> None:
     """Makes all runs in this directory, which has `test_it.py`."""
     os.chdir(directory)
     temporary = Path("temporary")
@@ -118,13 +119,13 @@ def main(directory: str, name: str, server: str) -> None:
         importlib.import_module(module)
     number_of_signal = getattr(signal, name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    arguments = (f"--fileperf-server={server}", *OPTIONS)
+    arguments = ("--fileperf-server=inprocess", *OPTIONS)
     wrong: list[str] = []
     code, _ = run(0, number_of_signal, (*arguments, "-k", "before"))
     wrong += [f"exit code {code} of the run before"] * (code != 0)
     code, writes = run(0, number_of_signal, (*arguments, "-k", "now"))
     wrong += [f"exit code {code} of the first run"] * (code != 0)
-    for number, write in enumerate(writes, start=1):
+    for number, write in [*enumerate(writes, start=1)][int(first) :: int(step)]:
         for path in Path("out").iterdir():
             path.write_text(OLD)
         code, _ = run(number, number_of_signal, (*arguments, "-k", "now"))

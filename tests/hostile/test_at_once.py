@@ -80,7 +80,7 @@ def test_two_runs_at_once_measure_and_store_their_own(start: Start, tmp_path: Pa
     assert [run.returncode for run in runs.values()] == [0, 0], texts
     assert stored(tmp_path) == {"one]", "two]"}
     (result,) = json.loads((tmp_path / "project" / "run.json").read_text(encoding="utf-8"))["results"]
-    assert result["requests"] % 300 == 0
+    assert result["test"]["name"] in ("test_it[one]", "test_it[two]")
     assert left(tmp_path) == []
 
 
