@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.keeping import Packed, histograms_in, kept_small, pack_histograms
 from pytest_fileperf.report.codec import Encoder
 
-RESULTS = {
+RESULTS: Mapping[str, Callable[[], Result]] = {
     "alone": lambda: result(recorded=recording(boots=1, rounds=2)),
     "open loop": lambda: result(recorded=open_loop()),
     "in turn": compared,
