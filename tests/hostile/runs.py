@@ -61,7 +61,7 @@ def ran(
     env: Mapping[str, str | None] | None = None,
     program: Sequence[str] = (sys.executable, "-m", "pytest"),
 ) -> Ran:
-    """Runs pytest there, within a minute; a variable that is None is not set."""
+    """Runs pytest there, within 100 s; a variable that is None is not set."""
     own = {name: value for name, value in os.environ.items() if name != "CI"}
     given = {**own, **(env or {})}
     junit = directory / "junit.xml"
@@ -73,7 +73,7 @@ def ran(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     tests = dict(map(_outcome, ET.parse(junit).iter("testcase"))) if junit.exists() and junit.stat().st_size else {}
