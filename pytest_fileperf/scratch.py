@@ -11,11 +11,13 @@ run does: where nobody holds the lock, nobody is left who needs the directory.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +33,10 @@ IS_SUPERVISED = os.name == "posix"
 """Whether programs run below a supervisor."""
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
+_RANDOM = re.compile(r"-[a-z0-9_]{8}$")
+"""What `tempfile` adds to a prefix."""
+_UNMARKED_S = 600.0
+"""A directory without a mark is left alone for so long: its run may be about to make it."""
 _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
@@ -130,12 +136,15 @@ def remove_directory(directory: Path) -> None:
 
 def _marked(parent: Path, prefix: str) -> _Top:
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    mark = None
     try:
         mark = (path / supervisor.MARK).open("xb")
         take(mark.fileno())
         mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
         mark.flush()
-    except OSError:
+    except BaseException:  # Ctrl-C too
+        if mark is not None:
+            mark.close()
         remove_directory(path)
         raise
     return _Top(path, mark)
@@ -165,11 +174,27 @@ def _sweep(parent: Path, prefix: str) -> None:
 def _remove_left_over(path: Path, about: os.stat_result) -> None:
     if hasattr(os, "getuid") and about.st_uid != os.getuid():
         return
-    with (path / supervisor.MARK).open("r+b") as mark:
-        if mark.read() != _CONTENT or is_held(mark.fileno()):
-            return
+    try:
+        with (path / supervisor.MARK).open("r+b") as mark:
+            content = mark.read()
+            if content not in (_CONTENT, b"") or is_held(mark.fileno()):
+                return
+    except FileNotFoundError:
+        content = b""
+    if not content:
+        _remove_unmarked(path, about)
+        return
     if not _resume_supervisors(path):
         remove_directory(path)
+
+
+def _remove_unmarked(path: Path, about: os.stat_result) -> None:
+    """Removes an old directory in which nothing is: its run was killed before it had its mark, or had it no longer."""
+    if _RANDOM.search(path.name) and time.time() - about.st_mtime > _UNMARKED_S:
+        mark = path / supervisor.MARK
+        if mark.exists() and os.listdir(path) == [mark.name]:  # noqa: PTH208 # names
+            mark.unlink()
+        path.rmdir()  # fails where anything is in it
 
 
 def _resume_supervisors(path: Path) -> bool:

@@ -131,3 +131,42 @@ time.sleep(60)
     while left.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "name, held, age_s, stays",
+    [
+        (".fileperf-abcd_123", None, 700, False),
+        (".fileperf-abcd_123", b"", 700, False),
+        (".fileperf-abcd_123", None, 0, True),
+        (".fileperf-abcd_123", b"another's", 700, True),
+        (".fileperf-results", None, 700, True),
+    ],
+    ids=["empty", "not marked yet", "young", "of another", "of another name"],
+)
+def test_a_directory_whose_run_was_killed_before_it_was_marked_goes_once_it_is_old(
+    name: str, held: bytes | None, age_s: float, stays: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    if held is not None:
+        (tmp_path / name / supervisor.MARK).write_bytes(held)
+    os.utime(tmp_path / name, (0, time.time() - age_s))
+    with scratch.beside(tmp_path):
+        assert (tmp_path / name).exists() is stays
+
+
+def test_an_old_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".fileperf-abcd_123" / "new").mkdir(parents=True)
+    os.utime(tmp_path / ".fileperf-abcd_123", (0, 0))
+    with scratch.beside(tmp_path):
+        assert (tmp_path / ".fileperf-abcd_123" / "new").exists()
+
+
+def test_ctrl_c_while_a_directory_is_made_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scratch, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scratch.make("base")
+    assert list(temporary.iterdir()) == []

@@ -10,6 +10,7 @@ JSON. What is imported is imported once.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -26,16 +27,18 @@ CHANGES = frozenset(
     {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 )
 """What Python tells its audit hooks of before it does it, as it does of `open`."""
+REPORTS = ("run.json", "run.md", "quality.json")
 OPTIONS = (
     "--fileperf-update=all", "--fileperf-json=out/run.json", "--fileperf-markdown=out/run.md",
-    "--fileperf-codequality=out/quality.json", "--fileperf-save=saved", "--benchmark-storage=storage",
+    "--fileperf-codequality=out/quality.json",
 )  # fmt: skip
-QUIET = (
-    "-pno:asyncio", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:randomly", "-pno:timeout", "-pno:xdist",
-)  # fmt: skip
+QUIET = tuple(
+    f"-pno:{name}" for name in ("anyio", "asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly")
+)
+CHEAP = ("-pno:timeout", "-pno:xdist", "--assert=plain")
 PRELOADED = (
     "cloudpickle", "hdrh.histogram", "httptools", "httpx", "numpy", "psutil", "scipy.stats", "uvicorn", "uvloop",
-    "wcwidth", "pytest_benchmark.plugin", "pytest_fileperf.plugin.output", "pytest_fileperf.session.session",
+    "wcwidth", "pytest_fileperf.plugin.output", "pytest_fileperf.session.session",
 )  # fmt: skip
 
 
@@ -69,7 +72,7 @@ def run(number: int, number_of_signal: int, arguments: tuple[str, ...]) -> tuple
         sys.addaudithook(hook)
         code = 99
         try:
-            code = int(pytest.main([*QUIET, "--fileperf", "-q", *arguments]))
+            code = int(pytest.main([*QUIET, *CHEAP, "--fileperf", "-q", *arguments]))
         except KeyboardInterrupt:
             code = 2
         finally:
@@ -82,12 +85,12 @@ def run(number: int, number_of_signal: int, arguments: tuple[str, ...]) -> tuple
 
 def damaged() -> Iterator[str]:
     """Yields what is wrong with files that were there before, or that only a whole run makes."""
-    for name in ("run.json", "run.md", "quality.json"):
+    for name in REPORTS:
         text = Path("out", name).read_text(encoding="utf-8")
         is_whole = _is_json(text) if name.endswith("json") else text.strip() and text.endswith("\n")
         if text != OLD and not is_whole:
             yield f"{name}: {text[-80:]!r}"
-    for path in (*Path(".fileperf").rglob("*.json"), *Path("storage").rglob("*.json")):
+    for path in Path(".fileperf").rglob("*.json"):
         if not any(part.startswith(".fileperf-") for part in path.parts) and not _is_json(path.read_text()):
             yield f"{path} is no JSON"
     (baselines,) = Path(".fileperf").glob("*-*/*.json")
@@ -117,6 +120,7 @@ def main(directory: str, name: str, first: str, step: str) -> None:
     sys.dont_write_bytecode = True
     for module in PRELOADED:
         importlib.import_module(module)
+    gc.freeze()  # the collector need not look through that in each run
     number_of_signal = getattr(signal, name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = ("--fileperf-server=inprocess", *OPTIONS)
@@ -126,12 +130,14 @@ def main(directory: str, name: str, first: str, step: str) -> None:
     code, writes = run(0, number_of_signal, (*arguments, "-k", "now"))
     wrong += [f"exit code {code} of the first run"] * (code != 0)
     for number, write in [*enumerate(writes, start=1)][int(first) :: int(step)]:
-        for path in Path("out").iterdir():
-            path.write_text(OLD)
+        for report in REPORTS:
+            Path("out", report).write_text(OLD)
         code, _ = run(number, number_of_signal, (*arguments, "-k", "now"))
         expected = (2,) if number_of_signal == signal.SIGINT else (-number_of_signal,)
         wrong += [f"{number}: {write}: exit code {code}"] * (code not in expected)
         wrong += [f"{number}: {write}: {what}" for what in damaged()]
+    for path in left_over(temporary):
+        os.utime(path, (0, 0))  # what has no mark yet is removed later
     code, _ = run(0, number_of_signal, (*arguments, "-k", "now"))
     wrong += [f"exit code {code} of the last run"] * (code != 0)
     wrong += [f"left: {what}" for what in left_over(temporary)]
