@@ -7,7 +7,6 @@ counted is asked for after each of them.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from clients import TIMEOUT_S, WARM_UP_S, Figures, Watch, finished, ours, replayed
+from clients import ours, replayed
+from programs import k6_run, vegeta_attack
+from watched import TIMEOUT_S, WARM_UP_S, Figures, finished
 
 from pytest_fileperf.plan.mix import turns
 
@@ -30,23 +31,10 @@ __all__ = ("CLIENTS", "WEIGHTS", "Load", "Seen", "seen_by", "write_files")
 WEIGHTS = {"item": 6, "file": 3, "upload": 1}
 TARGETS = 10_000
 BODY_BYTES = 64 * 1024
-_SCRIPT = """
-import http from "k6/http";
-
-export const options = { discardResponseBodies: true, scenarios: { mix: SCENARIO } };
-const body = open("BODY", "b");
-
-export default function () {
-  const chance = Math.random() * 10;
+_MIX = """const chance = Math.random() * 10;
   if (chance < 6) http.get("URL/item/1");
   else if (chance < 9) http.get("URL/file/1");
-  else http.post("URL/upload/1", body);
-}
-
-export function handleSummary(data) {
-  return { "SUMMARY": JSON.stringify(data.metrics) };
-}
-"""
+  else http.post("URL/upload/1", body);"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,51 +100,16 @@ def _counts(url: str) -> dict[str, Any]:
 
 
 def vegeta(load: Load, url: str, seconds: int) -> tuple[dict[str, Any], float]:
-    """Loads with vegeta, from the file of targets; it writes its results as it usually does."""
-    directory = Path(load.files)
-    results = directory / "vegeta.bin"
-    command = ["vegeta", "attack", f"-targets={directory / 'targets'}", f"-duration={seconds}s", f"-output={results}"]
-    command += [f"-timeout={TIMEOUT_S}s", f"-rate={load.rate or 0}", f"-max-connections={load.connections}"]
-    command += [f"-workers={load.connections}", f"-max-workers={load.connections}"]
-    _, watch = _finished_in(directory, command, seconds)
-    report = subprocess.run(["vegeta", "report", "-type=json", str(results)], capture_output=True, check=True)
-    found = json.loads(report.stdout)
-    if set(found["status_codes"]) != {"200"}:
-        raise SystemExit(f"vegeta saw failures: {found['status_codes']} {found['errors'][:3]}")
-    latencies = found["latencies"]
-    return _figures(found["throughput"], latencies["50th"] / 1e9, latencies["99th"] / 1e9, watch, seconds), 0.0
+    """Loads with vegeta, from the file of targets."""
+    targets = Path(load.files) / "targets"
+    return asdict(vegeta_attack(targets, seconds, connections=load.connections, rate=load.rate)), 0.0
 
 
 def k6(load: Load, url: str, seconds: int) -> tuple[dict[str, Any], float]:
     """Loads with k6: one scenario, in which chance chooses among three requests by their weights."""
     directory = Path(load.files)
-    script, summary = directory / "script.js", directory / "summary.json"
-    scenario: dict[str, object] = {"duration": f"{seconds}s"}
-    if load.rate is None:
-        scenario |= {"executor": "constant-vus", "vus": load.connections}
-    else:
-        scenario |= {"executor": "constant-arrival-rate", "rate": load.rate, "timeUnit": "1s"}
-        scenario |= {"preAllocatedVUs": load.connections, "maxVUs": load.connections}
-    text = _SCRIPT.replace("SCENARIO", json.dumps(scenario)).replace("SUMMARY", str(summary))
-    script.write_text(text.replace("BODY", str(directory / "body")).replace("URL", url), encoding="utf-8")
-    command = ["k6", "run", "--quiet", "--no-usage-report", "--address=", "--summary-trend-stats=med,p(99)"]
-    _, watch = _finished_in(directory, [*command, str(script)], seconds)
-    found = {name: metric["values"] for name, metric in json.loads(summary.read_text(encoding="utf-8")).items()}
-    if found["http_req_failed"]["rate"]:
-        raise SystemExit(f"k6 saw failures: {found['http_req_failed']}")
-    durations = found["http_req_duration"]
-    rps = found["http_reqs"]["rate"]
-    return _figures(rps, durations["med"] / 1e3, durations["p(99)"] / 1e3, watch, seconds), 0.0
-
-
-def _finished_in(directory: Path, command: list[str], seconds: int) -> tuple[str, Watch]:
-    return finished(["env", "-C", str(directory), *command], seconds + 2 * TIMEOUT_S)
-
-
-def _figures(rps: float, p50_s: float, p99_s: float, watch: Watch, seconds: int) -> dict[str, Any]:
-    """Returns fields of figures; CPU as of the steady part of the run."""
-    cpu_s = watch.cpu_share(seconds / 4, seconds) / rps
-    return {"rps": rps, "p50_s": p50_s, "p99_s": p99_s, "cpu_s": cpu_s, "peak_bytes": watch.peak_bytes}
+    code, before = _MIX.replace("URL", url), f'const body = open("{directory / "body"}", "b");'
+    return asdict(k6_run(directory, code, seconds, before=before, connections=load.connections, rate=load.rate)), 0.0
 
 
 # --- ours

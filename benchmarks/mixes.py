@@ -33,11 +33,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from clients import MIB
 from gate import OUTCOMES, read, reported
 from mixed_clients import CLIENTS, WEIGHTS, Load, Seen, seen_by, write_files
-from peers import ratio, server
+from peers import ratio
 from peers import table as markdown
+from programs import absent
+from servers import uvicorn
+from watched import MIB
 
 HERE = Path(__file__).parent
 MANY, LOTS = 10_000, 100_000
@@ -142,11 +144,11 @@ def run_missing(
 
 def take_turns(results: Path, cases: Mapping[str, Case], turns: int, ends_s: float) -> None:
     """Makes the turns that are missing; a case without its peer is left out."""
-    absent = {name for name in CLIENTS if name != "fileperf" and shutil.which(name) is None}
+    missing = absent() & set(CLIENTS)
     present = {
-        name: case for name, case in cases.items() if not absent & {client for client, _ in case.clients.values()}
+        name: case for name, case in cases.items() if not missing & {client for client, _ in case.clients.values()}
     }
-    for name in sorted(absent):
+    for name in sorted(missing):
         print(f"{name} is not on PATH: absent", file=sys.stderr)
 
     def turn(name: str, number: int) -> dict[str, object]:
@@ -155,7 +157,7 @@ def take_turns(results: Path, cases: Mapping[str, Case], turns: int, ends_s: flo
         seen = {}
         with (
             tempfile.TemporaryDirectory(prefix="fileperf-mixes-") as directory,
-            server("mixed_app:app", MIXED_COST_S=str(case.cost_s)) as url,
+            uvicorn("mixed_app:app", MIXED_COST_S=str(case.cost_s)) as url,
         ):
             write_files(Path(directory), url)
             seen_by("fileperf", Load(kind="one"), url, 1)  # what a server does only once does not count

@@ -1,10 +1,11 @@
 """Measures our load next to wrk's and plain httpx's, and prints the ratios as Markdown tables.
 
-    python benchmarks/peers.py [--pairs 9] [--seconds 4] [--cases tiny,upload,download,journey,file]
+    python benchmarks/peers.py [--pairs 9] [--seconds 4] [--cases tiny,upload,nginx-1] [--clients wrk,k6]
 
-One uvicorn with one worker runs on core 0, the client under test on core 1. Clients alternate, in turns of reversed
-order, so that drift hits all alike. A ratio is taken within a turn; the table shows the median of the turns and,
-in brackets, their quartiles. Loopback only; takes about ten minutes as it stands.
+One uvicorn or nginx with one worker runs on core 0, the client under test on core 1; two of our generators have a core
+each where there are more. Clients alternate, in turns of reversed order, so that drift hits all alike. A ratio is
+taken within a turn; the table shows the median of the turns and, in brackets, their quartiles. Programs that are not
+on PATH are left out and listed. Loopback only; takes about an hour as it stands.
 """
 
 from __future__ import annotations
@@ -12,67 +13,28 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
-import socket
+import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from clients import CLIENTS, MIB, Case, Figures, core
+from clients import CLIENTS, OURS, TWO_OF_OURS
+from programs import PROGRAMS, absent
+from servers import NGINX, nginx, uvicorn
+from watched import MIB, Case, Figures
 
 from pytest_fileperf.plan.payload import payload
 
-OURS = "fileperf"
-READY_WITHIN_S = 20
 LARGE_BYTES = 100_000_000
+MANY = 10_000
+SPARE_FILES = 200
+"""Open files that a client or a server needs besides its connections."""
 
 Turn = Mapping[str, Figures]
 """The figures of every client, by its name, from one turn."""
-
-
-@contextmanager
-def server(app: str = "app:app", **environment: str) -> Iterator[str]:
-    """Runs the app of this directory on core 0, with more in its environment; gives its URL."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    # uvicorn takes a socket given by number for a Unix socket and leaves Nagle's delay on; accepted ones inherit this.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    options = ["--app-dir", str(Path(__file__).parent), "--no-access-log", "--log-level", "critical"]
-    with core(0):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", app, *options, "--fd", str(listener.fileno())],
-            pass_fds=[listener.fileno()],
-            env={**os.environ, **environment},
-        )
-    address = listener.getsockname()
-    listener.close()
-    try:
-        wait_until_ready(process, address)
-        yield f"http://127.0.0.1:{address[1]}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_until_ready(process: subprocess.Popen[bytes], address: tuple[str, int]) -> None:
-    """Returns when the server answers; raises when it ends or takes too long."""
-    deadline_s = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline_s:
-        if process.poll() is not None:
-            raise SystemExit(f"the server ended with {process.returncode}")
-        with socket.create_connection(address, timeout=READY_WITHIN_S) as connection:
-            connection.sendall(b"GET /tiny HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            if connection.recv(16).startswith(b"HTTP/1.1 200"):
-                return
-    raise SystemExit(f"the server did not answer within {READY_WITHIN_S} s")
 
 
 def take_turns(case: Case, names: Sequence[str], url: str, *, pairs: int, seconds: int) -> list[Turn]:
@@ -144,34 +106,80 @@ def ratios_table(results: Mapping[str, Sequence[Turn]]) -> str:
     return table(("case", "ratio", "requests/s", "p50", "p99", "CPU/request", "peak memory"), rows)
 
 
-def cases_in(directory: Path) -> dict[str, tuple[Case, tuple[str, ...]]]:
-    """Returns each case with its clients, ours first; writes their bodies into the directory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A case, the server that it is for, and the clients that make it: ours first."""
+
+    case: Case
+    clients: tuple[str, ...]
+    by_nginx: bool = False
+
+    @property
+    def title(self) -> str:
+        """As it stands in the tables."""
+        return f"{self.case.title}, {'nginx' if self.by_nginx else 'uvicorn'}"
+
+
+def cases_in(directory: Path) -> dict[str, Served]:
+    """Returns the cases by their names; writes their bodies into the directory."""
     bodies = {}
     for name, size_bytes in (("body", 256 * 1024), ("large", LARGE_BYTES)):
         bodies[name] = str(directory / name)
         with Path(bodies[name]).open("wb") as file:
             file.writelines(payload(size_bytes).blocks())
-    peers = (OURS, "wrk", "httpx")
-    return {
-        "tiny": (Case(title="tiny GET", method="GET", path="/tiny"), peers),
-        "upload": (Case(title="256 KiB upload", method="POST", path="/upload", body=bodies["body"]), peers),
-        "download": (Case(title="256 KiB download", method="GET", path="/download"), peers),
-        "journey": (
-            Case(title="tiny GET through `httpx.AsyncClient.send`", method="GET", path="/tiny"),
-            ("httpx on LoadTransport", "httpx"),
-        ),
-        "file": (
-            Case(
-                title="100 MB upload, 8 at once",
-                method="POST",
-                path="/upload",
-                body=bodies["large"],
-                connections=8,
-                times_longer=3,
-            ),
-            (OURS, "wrk"),
-        ),
+    small = {
+        "tiny": Case(title="tiny GET", method="GET", path="/tiny"),
+        "upload": Case(title="256 KiB upload", method="POST", path="/upload", body=bodies["body"]),
+        "download": Case(title="256 KiB download", method="GET", path="/download"),
+        "one": Case(title="tiny GET, 1 connection", method="GET", path="/tiny", connections=1),
     }
+    of_client = Case(title="tiny GET through `httpx.AsyncClient.send`", method="GET", path="/tiny")
+    large = Case(
+        title="100 MB upload, 8 at once",
+        method="POST",
+        path="/upload",
+        body=bodies["large"],
+        connections=8,
+        times_longer=3,
+    )
+    return {
+        **{name: Served(case=case, clients=(OURS, *PROGRAMS, "httpx")) for name, case in small.items()},
+        "journey": Served(case=of_client, clients=("httpx on LoadTransport", "httpx")),
+        "file": Served(case=large, clients=(OURS, "wrk")),
+        **{f"nginx-{connections}": _on_nginx(connections) for connections in (1, 32, 256, MANY)},
+    }
+
+
+def _on_nginx(connections: int) -> Served:
+    """Returns the tiny GET on so many connections. Some clients cannot have many of them."""
+    counted = f"{connections:,} connection{'' if connections == 1 else 's'}"
+    case = Case(
+        title=f"tiny GET, {counted}",
+        method="GET",
+        path="/tiny",
+        connections=connections,
+        times_longer=2 if connections == MANY else 1,
+    )
+    # k6 has an interpreter of its own for each, httpx's pool looks through all of them at each request.
+    others = [name for name in (*PROGRAMS, "httpx") if connections < MANY or name not in ("k6", "httpx")]
+    ours = (OURS,) if connections == 1 else (OURS, TWO_OF_OURS)
+    return Served(case=case, clients=(*ours, *others), by_nginx=True)
+
+
+def why_not(served: Served) -> str:
+    """Returns why a case is left out here; empty where it is not."""
+    if served.by_nginx and NGINX is None:
+        return "nginx is not installed (Debian and Ubuntu: apt install nginx-core)"
+    needed, (_, allowed) = served.case.connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        return f"{needed:,} open files are needed and {allowed:,} allowed (ulimit -Hn)"
+    return ""
+
+
+def allow_files() -> None:
+    """Lets the processes that are started open as many files as this user may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:
@@ -179,25 +187,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
     parser.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
-    parser.add_argument("--cases", default="tiny,upload,download,journey,file", help="which cases (default: all)")
+    parser.add_argument("--cases", default="", help="which cases (default: all)")
+    parser.add_argument("--clients", default="", help="which clients beside ours (default: all)")
     options = parser.parse_args()
     if len(os.sched_getaffinity(0)) < 2:
         raise SystemExit("two cores are needed: one for the server, one for the client")
-    if shutil.which("wrk") is None:
-        print("wrk is not on PATH: its column is left out (Debian and Ubuntu: apt install wrk)", file=sys.stderr)
-    results = {}
-    with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory, server() as url:
+    gone, results = absent(), dict[str, list[Turn]]()
+    left_out = dict.fromkeys(sorted(gone), "not on PATH")
+    allow_files()
+    with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         cases = cases_in(Path(directory))
-        if unknown := set(options.cases.split(",")) - set(cases):
+        chosen = options.cases.split(",") if options.cases else list(cases)
+        if unknown := set(chosen) - set(cases):
             parser.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
-        for name in options.cases.split(","):
-            case, clients = cases[name]
-            present = [client for client in clients if client != "wrk" or shutil.which("wrk")]
-            CLIENTS[present[0]](case, url, 1)  # what a server does only once does not count
-            results[case.title] = take_turns(case, present, url, pairs=options.pairs, seconds=options.seconds)
+        for served in (cases[name] for name in chosen):
+            if why := why_not(served):
+                left_out[served.title] = why
+                continue
+            first, *others = served.clients
+            wanted = set(options.clients.split(",")) if options.clients else set(others)
+            present = [first, *(name for name in others if name in wanted - gone)]
+            with nginx() if served.by_nginx else uvicorn() as url:
+                CLIENTS[first](served.case, url, 1)  # what a server does only once does not count
+                results[served.title] = take_turns(
+                    served.case, present, url, pairs=options.pairs, seconds=options.seconds
+                )
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()};")
     print(f"medians of {options.pairs} turns of {options.seconds} s each.\n")
     print(figures_table(results), ratios_table(results), sep="\n\n")
+    if left_out:
+        print("\nLeft out:", *(f"- {name}: {why}" for name, why in left_out.items()), sep="\n")
 
 
 if __name__ == "__main__":
