@@ -1,4 +1,4 @@
-"""The app that `mixes.py` loads: three kinds of requests, and counts of its own of all that came.
+"""The app that `mixes.py` loads: kinds of requests, and counts of its own of all that came.
 
 It is bare ASGI, so that the server is no part of what a client costs. `MIXED_COST_S` in its environment is CPU time
 that each request burns: with it the server sets the pace of a closed loop, whoever loads it.
@@ -18,7 +18,9 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 COST_S = float(os.environ.get("MIXED_COST_S", "0"))
 BUCKETS_PER_S = 20
-BODIES = {"item": b"x" * 100, "file": bytes(64 * 1024), "upload": b"taken"}
+BODIES = {"item": b"x" * 100, "file": bytes(64 * 1024), "upload": b"taken", "bad": b"sorry"}
+FAILING = "bad"
+"""The kind that is answered with an error."""
 _kinds: Counter[str] = Counter()
 _paths: set[str] = set()
 _digests: set[bytes] = set()
@@ -27,7 +29,7 @@ _first_s: list[float] = []
 
 
 async def app(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
-    """Answers `/item/…`, `/file/…` and `/upload/…`; `/counts` with what came since it was last asked."""
+    """Answers `/item/…`, `/file/…`, `/upload/…` and `/bad/…`; `/counts` with what came since it was last asked."""
     if scope["type"] == "lifespan":
         while True:
             message = await receive()
@@ -52,7 +54,7 @@ async def app(scope: Message, receive: Callable[[], Awaitable[Message]], send: S
     burn(COST_S)
     _kinds[kind] += 1
     _buckets[int(time.monotonic() * BUCKETS_PER_S)] += 1
-    await _answer(send, BODIES[kind])
+    await _answer(send, BODIES[kind], 500 if kind == FAILING else 200)
 
 
 def burn(cost_s: float) -> None:
@@ -63,9 +65,9 @@ def burn(cost_s: float) -> None:
             pass
 
 
-async def _answer(send: Send, body: bytes) -> None:
+async def _answer(send: Send, body: bytes, status: int = 200) -> None:
     headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/octet-stream")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
