@@ -49,9 +49,13 @@ class Durations:
 
     def take(self) -> Histogram:
         """Returns the histogram of everything so far and begins anew."""
+        if not self._folded:  # as in most rounds, which may be short: a look through all counts takes too long for them
+            if not self.block:
+                return EMPTY
+            values = np.minimum(np.array(self.block, dtype=np.int64), HIGHEST_NS)
+            del self.block[:]
+            return Histogram.of(values)
         self.fold()
-        if not self._folded:
-            return EMPTY  # there are many short rounds, and a look through all counts takes too long for them
         self._folded = False
         steps = np.flatnonzero(self._counts)
         counts = self._counts[steps]
