@@ -116,12 +116,15 @@ class RemoteGenerator:
     def _start(self, packed: bytes, order: int, loop: asyncio.AbstractEventLoop) -> None:
         job = pickle.loads(packed)  # noqa: S301 - as above
         assert isinstance(job, LoadOrder)
+        own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
+            """Takes a message; what the generator holds must not hold this, which would never be forgotten."""
             if message is None:
-                message = Ended(how=self._generator.ended(), log=self._generator.log_tail())
-            with suppress(RuntimeError):  # the worker ends, and its event loop is closed
-                loop.call_soon_threadsafe(self._take, order, message)
+                message = Ended(how=generator.ended(), log=generator.log_tail())
+            if (actor := own()) is not None:
+                with suppress(RuntimeError):  # the worker ends, and its event loop is closed
+                    loop.call_soon_threadsafe(actor._take, order, message)
 
         try:
             self._generator.order(replace(job, lease_s=FORSAKEN_S), put)

@@ -97,7 +97,8 @@ class RemoteHandle:
 
     def hang_up(self) -> None:
         """Tells it to end, and does not wait for that."""
-        self._endings.append(self._cluster.spawn(self.ended_there()))
+        going = [ending for ending in self._endings if not ending.done()]
+        self._endings = [*going, self._cluster.spawn(self.ended_there())]
 
     kill = hang_up
 
@@ -126,8 +127,12 @@ class RemoteHandle:
     async def ended_there(self) -> None:
         """Ends the run and the generator's process, and gives the worker back."""
         carrying, self._carrying = self._carrying, None
-        if carrying is not None and carrying is not asyncio.current_task():
+        if carrying is not None:
             carrying.cancel()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Ends the generator's process, and gives the worker back."""
         actor, self._actor, self._pid = self._actor, None, None
         future, self._future = self._future, None
         if actor is not None:
@@ -148,7 +153,7 @@ class RemoteHandle:
             put(error)
         except Exception as error:  # Dask has many ways to say that a worker is gone
             self._how = f" is gone ({_said(error)})"
-            await self.ended_there()
+            await self._let_go()
             put(None)
 
     async def _begin(self, job: LoadOrder) -> None:
@@ -159,9 +164,7 @@ class RemoteHandle:
             except FilePerfError:
                 raise
             except Exception:
-                carrying = self._carrying
-                await self.ended_there()
-                self._carrying = carrying
+                await self._let_go()
             else:
                 return
         await self._bind()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import pickle
@@ -30,7 +31,7 @@ from pytest_fileperf.drive.group import Generators, MadeLoad
 from pytest_fileperf.drive.messages import LoadOrder
 from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.remote import RemoteGenerator
+from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator
 from pytest_fileperf.drive.remote_handle import RemoteHandle
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import GeneratorError
@@ -305,6 +306,23 @@ def test_an_end_that_comes_while_a_run_is_ordered_leaves_no_process(scheduler: s
     for delay_s in (0.0, 0.001, 0.004):
         asyncio.run(ended_after(delay_s))
     assert {process.pid for process in generator_processes()} <= before
+
+
+def test_a_generator_that_nobody_knows_any_more_ends(url: str) -> None:
+    """Dask forgets an actor whose test process is gone."""
+    before = {process.pid for process in generator_processes()}
+    order = pickle.dumps(LoadOrder(works=packed((GET,)), plan=PLAN, targets=(), pids=(), cores=None, together=True))
+
+    async def forgotten() -> list[psutil.Process]:
+        generator = RemoteGenerator(())
+        await generator.order(order)
+        return [process for process in generator_processes() if process.pid not in before]
+
+    begun = asyncio.run(forgotten())
+    gc.collect()
+    assert begun
+    _, alive = psutil.wait_procs(begun, timeout=FORSAKEN_S - 1)  # it would end by itself, too
+    assert alive == []
 
 
 def test_a_scheduler_that_goes_away_is_told_in_a_sentence(url: str) -> None:
