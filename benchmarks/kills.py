@@ -114,10 +114,17 @@ def marked(value: str) -> list[psutil.Process]:
     """Returns the live processes that belong to a run."""
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):
+        with suppress(psutil.Error, OSError):
             if process.environ().get(MARK) == value and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Returns its command line; nothing where it is gone."""
+    with suppress(psutil.Error, OSError):
+        return list(process.cmdline())
+    return []
 
 
 def ports_of(processes: list[psutil.Process]) -> set[int]:
@@ -193,8 +200,7 @@ def _reach(stage: str, run: subprocess.Popen[bytes], value: str, project: Path) 
     until_s = time.monotonic() + REACHED_S
     while time.monotonic() < until_s and run.poll() is None:
         if stage == "profile":
-            spies = [process for process in marked(value) if process.name().startswith("py-spy")]
-            if spies:
+            if any(word.endswith("py-spy") for process in marked(value) for word in words_of(process)[:1]):
                 (project / "profiled").touch()
                 time.sleep(0.5)
                 return ports_of(marked(value))
@@ -212,7 +218,7 @@ def _left(value: str, ports: set[int], temporary: Path, project: Path, until_s: 
         directories = [*temporary.iterdir(), *project.rglob(".fileperf-*")]
         open_ports = [port for port in ports if is_open(port)]
         if not (processes or directories or open_ports) or time.monotonic() > until_s:
-            names = [" ".join(process.cmdline())[-200:] for process in processes if process.is_running()]
+            names = [" ".join(words_of(process))[-200:] for process in processes]
             return {
                 "processes": len(processes),
                 "ports": len(open_ports),

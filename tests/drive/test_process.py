@@ -296,3 +296,43 @@ generator.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores
 
     assert not psutil.pid_exists(orphan)
     assert list(tmp_path.iterdir()) == []
+
+
+_STOPPED = """
+import os, signal, sys, threading, time
+import psutil
+from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.operation import Operation
+generator = Generator()
+plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
+def kill():
+    while generator.pid is None:
+        time.sleep(0.01)
+    supervisor = psutil.Process(generator.pid).parent()
+    supervisor.suspend()
+    print(generator.pid, supervisor.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=kill).start()
+target = Target(boot=0, url=sys.argv[1])
+generator.run((Operation(method="GET", url="/"),), plan, (target,), pids=((),), cores=None, progress=repr,
+              check=lambda: None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sees that a process has ended which nobody has waited for")
+def test_a_generator_that_ends_before_its_supervisor_looks_leaves_no_files(url: str, tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", _STOPPED, url], capture_output=True, text=True, timeout=60, check=False, env=env
+    )
+    orphan, supervisor = map(psutil.Process, map(int, ran.stdout.split()))
+    deadline = time.monotonic() + 20
+    while orphan.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.02)
+    supervisor.resume()
+    deadline = time.monotonic() + 20
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
