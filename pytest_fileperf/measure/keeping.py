@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def kept_small(recording: Recording) -> Recording:
-    """Returns an equal recording whose samples take a twentieth of the memory."""
+    """Returns an equal recording whose samples take much less memory."""
     boots = (replace(boot, samples=Packed(boot.samples)) if boot.samples else boot for boot in recording.boots)
     return replace(recording, boots=tuple(boots))
 

@@ -68,4 +68,4 @@ def test_a_measurement_is_kept_in_some_ten_kilobytes() -> None:
     finally:
         tracemalloc.stop()
     assert kept.measurement.requests
-    assert size < 60_000  # it was 900,000
+    assert size < 60_000
