@@ -34,7 +34,6 @@ _STANDARD_INPUT = 0
 _GRACE_S = 3.0
 """How long a program may take to end when the test run is gone."""
 _KILLED_S = 5.0
-_HANGING_UP_S = 0.05
 _POLL_S = 0.05
 _LOOK_MS: int | None = 250
 """How often it looks whether the test run is there, where the system does not tell."""
@@ -61,11 +60,10 @@ def main(arguments: list[str]) -> None:
     os._exit(_CANNOT_EXECUTE)
 
 
-def supervise(owner: int, directory: str, *, hangs_up: bool = False) -> None:
+def supervise(owner: int, directory: str) -> None:
     """Forks: this process becomes the supervisor, and never returns; the call returns in its child.
 
-    With `hangs_up` the child ends by itself when a pipe of the test run is closed: one that is killed closes it before
-    it is gone. It needs to be called before any thread is started. It does nothing on Windows.
+    It needs to be called before any thread is started. It does nothing on Windows.
     """
     if os.name != "posix":
         return
@@ -76,7 +74,7 @@ def supervise(owner: int, directory: str, *, hangs_up: bool = False) -> None:
         _begin(supervisor)
         return
     try:
-        _supervise(child, owner, directory, hangs_up=hangs_up)
+        _supervise(child, owner, directory)
     finally:  # whatever happened, there must not be two of the program
         os._exit(1)
 
@@ -144,27 +142,17 @@ def _begin(supervisor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _supervise(child: int, owner: int, directory: str, *, hangs_up: bool) -> None:
+def _supervise(child: int, owner: int, directory: str) -> None:
     import signal
 
     ended = _wait(child, owner)
     if ended is None:
         _end(child)
     _kill_children()
-    if ended is not None and not _is_gone(owner, hangs_up=hangs_up):
+    if ended is not None and os.getppid() == owner:
         _end_like(ended)
-    _remove(directory)
+    _remove(directory)  # the test run is gone, and what it has made is nobody's
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _is_gone(owner: int, *, hangs_up: bool) -> bool:
-    """Returns whether the test run is gone; after a moment in which it may be about to go, where the child hangs up."""
-    import time
-
-    deadline_s = time.monotonic() + (_HANGING_UP_S if hangs_up else 0)
-    while os.getppid() == owner and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S / 10)
-    return os.getppid() != owner
 
 
 def _remove(directory: str) -> None:

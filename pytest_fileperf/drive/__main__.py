@@ -8,7 +8,7 @@ import sys
 from pytest_fileperf.supervisor import supervise
 
 if __name__ == "__main__":
-    supervise(int(sys.argv[1]), sys.argv[2], hangs_up=True)
+    supervise(int(sys.argv[1]), sys.argv[2])
     from pytest_fileperf.drive.generator import main
 
     main()
