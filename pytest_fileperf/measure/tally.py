@@ -137,6 +137,10 @@ class Tally:
         self.rounds: list[Round] = []
         """Those that are over."""
 
+    def is_quick(self, ended_ns: int) -> bool:
+        """Returns whether a sample that ends then is taken in no time: it closes no round, and fills no block."""
+        return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
+
     def success(
         self,
         started_ns: int,

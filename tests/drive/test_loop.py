@@ -86,6 +86,22 @@ def test_a_fixed_count_starts_exactly_so_many(slot_count: int) -> None:
     assert all(slot.most_at_once <= 1 for slot in slots)
 
 
+@pytest.mark.parametrize(
+    "pacing, slot_count, at_once",
+    [
+        (ClosedLoop(requests=3, duration_ns=10_000 * MS), 1, True),
+        (ClosedLoop(requests=3, duration_ns=10_000 * MS), 2, False),
+        (Burst(requests=3), 1, False),
+    ],
+)
+def test_only_a_single_slot_of_a_closed_loop_begins_its_next_work_at_once(
+    pacing: Pacing, slot_count: int, at_once: bool
+) -> None:
+    _, slots = run(pacing, slot_count)
+
+    assert slots[0].load.at_once is at_once
+
+
 def test_a_closed_loop_ends_when_its_time_is_over() -> None:
     starts, slots = run(ClosedLoop(duration_ns=30 * MS), 2)
 
@@ -150,7 +166,8 @@ def test_slots_are_asked_to_expire_what_is_older_than_the_time_limit() -> None:
     assert slots[0].expired
 
 
-def test_nothing_begins_after_a_run_was_given_up() -> None:
+@pytest.mark.parametrize("slot_count", [1, 4])
+def test_nothing_begins_after_a_run_was_given_up(slot_count: int) -> None:
     """Slots that are cut off get free: their next work would be left without an end."""
 
     async def load() -> int:
@@ -159,7 +176,7 @@ def test_nothing_begins_after_a_run_was_given_up() -> None:
             recorder=Recorder(boot=0, stretches=(), server_cpu=dict),
             timeout_ns=1000 * MS,
         )
-        slots = [FakeSlot(loop, lambda: None) for _ in range(4)]
+        slots = [FakeSlot(loop, lambda: None) for _ in range(slot_count)]
         asyncio.get_running_loop().call_later(0.01, loop.abort, KeyError("given up"))
         with pytest.raises(KeyError, match="given up"):
             await loop.run(slots, origin_ns=monotonic_ns())
