@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,9 @@ from pytest_fileperf.plan.payload import payload
 
 LARGE_BYTES = 100_000_000
 MANY = 10_000
+NOT_MANY = ("vegeta", "k6", "httpx")
+"""vegeta binds connections to local ports, which then nobody else gets for a minute; k6 has an interpreter of its own
+for each connection; httpx's pool looks through all of them at each request."""
 SPARE_FILES = 200
 """Open files that a client or a server needs besides its connections."""
 
@@ -37,12 +41,19 @@ Turn = Mapping[str, Figures]
 """The figures of every client, by its name, from one turn."""
 
 
-def take_turns(case: Case, names: Sequence[str], url: str, *, pairs: int, seconds: int) -> list[Turn]:
-    """Returns the figures of each turn; every other turn goes the other way round."""
+def take_turns(
+    case: Case, names: Sequence[str], serving: Callable[[], AbstractContextManager[str]], *, pairs: int, seconds: int
+) -> list[Turn]:
+    """Returns the figures of each turn; every other turn goes the other way round. `serving` gives the server's URL."""
+
+    def figures(name: str) -> Figures:
+        with serving() as url:
+            return CLIENTS[name](case, url, seconds * case.times_longer)
+
     turns: list[Turn] = []
     for number in range(pairs):
         order = names if number % 2 == 0 else names[::-1]
-        turns.append({name: CLIENTS[name](case, url, seconds * case.times_longer) for name in order})
+        turns.append({name: figures(name) for name in order})
         rates = ", ".join(f"{name} {turns[-1][name].rps:,.0f}/s" for name in names)
         print(f"{case.title}, turn {number + 1} of {pairs}: {rates}", file=sys.stderr)
     return turns
@@ -160,10 +171,19 @@ def _on_nginx(connections: int) -> Served:
         connections=connections,
         times_longer=2 if connections == MANY else 1,
     )
-    # k6 has an interpreter of its own for each, httpx's pool looks through all of them at each request.
-    others = [name for name in (*PROGRAMS, "httpx") if connections < MANY or name not in ("k6", "httpx")]
+    others = [name for name in (*PROGRAMS, "httpx") if connections < MANY or name not in NOT_MANY]
     ours = (OURS,) if connections == 1 else (OURS, TWO_OF_OURS)
     return Served(case=case, clients=(*ours, *others), by_nginx=True)
+
+
+def made(served: Served, names: Sequence[str], *, pairs: int, seconds: int) -> list[Turn]:
+    """Returns the turns of a case, on one server; on one each where a port has no room for the connections of all."""
+    serve = nginx if served.by_nginx else uvicorn
+    with serve() as url:
+        CLIENTS[names[0]](served.case, url, 1)  # what a server does only once does not count
+        if served.case.connections < MANY:
+            return take_turns(served.case, names, lambda: nullcontext(url), pairs=pairs, seconds=seconds)
+    return take_turns(served.case, names, serve, pairs=pairs, seconds=seconds)
 
 
 def why_not(served: Served) -> str:
@@ -207,11 +227,10 @@ def main() -> None:
             first, *others = served.clients
             wanted = set(options.clients.split(",")) if options.clients else set(others)
             present = [first, *(name for name in others if name in wanted - gone)]
-            with nginx() if served.by_nginx else uvicorn() as url:
-                CLIENTS[first](served.case, url, 1)  # what a server does only once does not count
-                results[served.title] = take_turns(
-                    served.case, present, url, pairs=options.pairs, seconds=options.seconds
-                )
+            try:
+                results[served.title] = made(served, present, pairs=options.pairs, seconds=options.seconds)
+            except SystemExit as error:  # of a client that failed: what the others showed is worth a table
+                left_out[served.title] = str(error)
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()};")
     print(f"medians of {options.pairs} turns of {options.seconds} s each.\n")
     print(figures_table(results), ratios_table(results), sep="\n\n")
