@@ -40,7 +40,7 @@ APP_FAULTS = {
     "has_a_long_header": ("await start(0, headers=[(b'x', b'y' * 70_000)]); await body(b'')", ""),
     "has_many_headers": ("await start(0, headers=[(b'x', b'y')] * 2_000); await body(b'')", ""),
     "has_two_lengths": ("await start(2, headers=[(b'content-length', b'3')]); await body(b'xy')", "protocol"),
-    "sends_a_body_after_204": ("await start(2, status=204); await body(b'xy')", ""),
+    "sends_a_body_after_204": ("await start(2, status=204); await body(b'xy')", "maybe protocol"),
     "exits": ("raise SystemExit(3)", "status 500"),
     "interrupts": ("raise KeyboardInterrupt", "status 500"),
     "recurses": ("f = lambda: f(); f()", "status 500"),
@@ -52,7 +52,10 @@ APP_FAULTS = {
     "loses_its_environment": ("os.environ.clear(); await start(2); await body(b'ok')", ""),
     "forbids_collecting": ("gc.disable(); await start(2); await body(b'ok')", ""),
 }
-"""What the app does, and what kind of failure it is; empty for none."""
+"""What the app does, and what kind of failure it is; empty for none.
+
+`maybe` is for what comes after an answer: it may come when the next request is on its way, and is no answer to that.
+"""
 
 WIRE_FAULTS: dict[str, tuple[bytes, str, str]] = {
     "closes": (b"", "", "disconnected"),
@@ -165,6 +168,9 @@ PROMISED = [
 @pytest.mark.parametrize("whose,name,kind", PROMISED, ids=[f"{whose}_{name}" for whose, name, _ in PROMISED])
 def test_a_fault_is_told_by_its_kind(served: Ran, whose: str, name: str, kind: str) -> None:
     outcome, said = served.tests[f"{whose}_{name}"]
+    if kind.startswith("maybe "):
+        assert outcome == "passed" or f"× {kind.removeprefix('maybe ')}\n" in said
+        return
     assert outcome == ("failed" if kind else "passed"), said
     if kind:
         assert said.startswith(f"none of 4 requests succeeded: {kind}")
