@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--allow", default="")
     parser.add_argument("--url", default="")
     parser.add_argument("--redirect", default="", help="where the server sends its clients")
+    parser.add_argument("--silent", action="store_true", help="say how many workers do not answer")
     parser.add_argument("--generators", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--loads", type=int, default=1)
@@ -99,7 +100,8 @@ def main() -> None:
             else:
                 (result,) = made.results
                 found["lost"] = made.lost
-                found["silent"] = len(cluster.workers().silent)
+                if asked.silent:
+                    found["silent"] = len(cluster.workers().silent)
                 found["requests"] = sum(own.requests for own in result.rounds)
                 found["failures"] = sorted({failure.example for own in result.rounds for failure in own.failures})
                 found["rounds"] = [

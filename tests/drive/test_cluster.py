@@ -241,7 +241,7 @@ def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pyt
 def test_a_worker_that_hangs_is_left_out_and_named(far: DaskCluster) -> None:
     far.workers[0].send_signal(signal.SIGSTOP)
     try:
-        found = run_far(far, HERE, 0.3, "--allow", HERE, "--generators", "1")
+        found = run_far(far, HERE, 0.3, "--allow", HERE, "--generators", "1", "--silent")
     finally:
         far.workers[0].send_signal(signal.SIGCONT)
     assert (found.get("lost"), found.get("silent")) == ({}, 1), found
