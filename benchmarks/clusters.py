@@ -33,7 +33,7 @@ import psutil
 from pytest_fileperf.drive import remote
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators
-from pytest_fileperf.drive.messages import LoadOrder, Ready
+from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -229,7 +229,7 @@ def _run_s(project: Path, option: str) -> float:
 class Simulated:
     """A generator that has measured as soon as it is told to begin."""
 
-    pid = None
+    pid = 0
     results: Sequence[RunResult] = ()
     numbers = count()
 
@@ -242,9 +242,10 @@ class Simulated:
         self._put = put
         put(Ready())
 
-    def send(self, begin: object) -> None:
+    def send(self, message: object) -> None:
         """Answers with rounds as a load of 12 rounds has them, which are known: other machines would make them."""
-        self._put((self._found,))
+        if isinstance(message, Begin):
+            self._put((self._found,))
 
     def ended(self) -> str:
         """Never ends."""
