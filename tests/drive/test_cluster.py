@@ -489,8 +489,8 @@ def test_a_load_ends_where_its_test_process_is_killed(far: DaskCluster) -> None:
     assert alive == []
 
 
-def test_a_worker_that_is_killed_is_lost_and_the_rest_is_kept(far: DaskCluster) -> None:
-    with running_far(far, HERE, 3.0, "--allow", HERE) as process:
+def test_a_worker_that_is_killed_is_lost_and_the_rest_is_kept(tmp_path: Path) -> None:
+    with far_cluster(tmp_path) as far, running_far(far, HERE, 3.0, "--allow", HERE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         os.kill(far.workers[1].pid, signal.SIGKILL)
