@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, PlanError
@@ -164,7 +165,7 @@ class Comparison:
                 return Absent(side=side, what=f"{whose} has no good answer to {work}: {kinds_of(rounds)}")
             if self._searches is not None:
                 self._searches[side].begin(run)
-            self._latency_ns = max(self._latency_ns, _median_ns([run]))
+            self._latency_ns = max(self._latency_ns, _under_way_in(run))
         return None
 
     def _pair(self, number: int, servers: BothServers) -> Pair:
@@ -213,7 +214,7 @@ class Comparison:
     def _alternated(self, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
         """Loads both boots in many short turns of one load."""
         # All pairs so far say what a request takes: the probe may have met a stall.
-        latency_ns = max(map(_median_ns, self._runs)) or self._latency_ns
+        latency_ns = max(map(_under_way_ns, self._runs)) or self._latency_ns
         turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.result.rounds)
@@ -352,10 +353,18 @@ class _Gates:
         return None if self._open else self._found
 
 
-def _median_ns(runs: Sequence[Run]) -> int:
-    """Returns how long a request typically takes, pauses of a journey among it; 0 where there were none."""
-    latency = Histogram.merged(round_.latency for run in runs for round_ in run.result.rounds)
-    return latency.percentile_ns(50) + sum(run.result.uncounted_ns for run in runs) // max(1, latency.count)
+def _under_way_ns(runs: Sequence[Run]) -> int:
+    """Returns how long the request takes that a connection typically waits for, pauses of a journey among it.
+
+    Of all requests the slow part of a mix may be few, though a turn has to wait for it. The lower median of the runs:
+    a boot may have begun with a stall. 0 where there were no requests.
+    """
+    return median_low(map(_under_way_in, runs)) if runs else 0
+
+
+def _under_way_in(run: Run) -> int:
+    latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
+    return latency.under_way_ns() + run.result.uncounted_ns // max(1, latency.count)
 
 
 def _pair_side(runs: Sequence[Run]) -> PairSide:

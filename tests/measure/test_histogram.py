@@ -173,6 +173,7 @@ def test_nothing_has_no_figures() -> None:
     empty = Histogram.of([])
     assert (empty.count, empty.percentile_ns(99), empty.mean_ns(), empty.stdev_ns()) == (0, 0, 0.0, 0.0)
     assert empty.share_within(0, 10) == 0.0
+    assert empty.under_way_ns() == 0
     assert Histogram.merged([]).count == Histogram.merged([empty, empty]).count == 0
 
 
@@ -182,6 +183,19 @@ def test_mean_and_deviation_are_exact() -> None:
     assert histogram.stdev_ns() == pytest.approx(float(np.std([2_000_001, 4_000_003, 9_000_005], ddof=1)))
     assert Histogram.of([5]).stdev_ns() == 0.0
     assert histogram.share_within(0, 5_000_000) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    "values, under_way",
+    [
+        pytest.param([7_000] * 9, 7_000, id="all-alike"),
+        pytest.param([50_000] * 200 + [50_000_000], 50_000_000, id="few-take-most-of-the-time"),
+        pytest.param([50_000] * 2_000 + [50_000_000], 50_000, id="one-stall"),
+        pytest.param([0, 0, 0], 0, id="no-time-at-all"),
+    ],
+)
+def test_what_is_under_way_at_a_random_moment_is_what_the_time_goes_into(values: list[int], under_way: int) -> None:
+    assert Histogram.of(values).under_way_ns() == pytest.approx(under_way, rel=1e-3)
 
 
 def test_what_is_longer_than_the_range_counts_as_its_end_but_keeps_the_maximum() -> None:

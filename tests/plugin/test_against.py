@@ -59,7 +59,7 @@ def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
         [
             f"fileperf: measuring; *; against {title}",
             "*RegressionError: rps −*",
-            "E *#second: p50 +*",
+            "E *#second: p50 *",
             "FAILED test_it.py::test_mix - rps −*",
         ]
     )
