@@ -5,9 +5,10 @@
 
 Four servers take turns. `queue` answers one request after the other, 5 ms each: theory (M/D/1) says at which rate 1 %
 of requests take longer than the limit. Of the other three, nothing says so but loads of their own, and those say it
-only for their minute, as the machine's pace changes. So right before and right after each search, on boots of their
-own, loads are made from the middle of the capacity that is known by then, and the search is held against those. What
-is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
+only for their boot and their seconds: one server's pace changes by 10 % from one minute to the next. So each load of
+a search is followed by one of a second search, on the same boot, which knows nothing of the first; its time does not
+count. The first search is held against what the second one finds. What is found is added to FILE at once, so the
+script can be stopped at any time and goes on where it was.
 Needs an idle machine with two cores.
 """
 
@@ -23,21 +24,24 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from gate import read
 
 from pytest_fileperf.errors import LimitExceededError
-from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.measure.capacity import RateTried, tried_of
-from pytest_fileperf.plan.arrivals import place_of
+from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.plan.capacity import CapacityPlan
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.work import Work
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.session.loading import recording_of
+from pytest_fileperf.session.capacity import RateSearch
+from pytest_fileperf.session.loading import Cores, Loader, Run, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.capacity import for_capacity
@@ -46,9 +50,7 @@ from pytest_fileperf.settings.resolve import Settings
 HERE = Path(__file__).parent
 LIMIT_S, SERVICE_S = 0.1, 0.005
 LIMITS = {"max_p99": LIMIT_S, "max_error_rate": 0.001}
-CONNECTIONS, TIMEOUT_NS = 256, 5_000_000_000
-LOADS, LOAD_S = 8, 4.0
-"""Of the loads before a search, and of those after it."""
+SEARCH_NS, CONNECTIONS, TIMEOUT_NS = 60_000_000_000, 256, 5_000_000_000
 WITHIN = 0.05
 
 
@@ -67,7 +69,12 @@ CASES = {
     ),
     "threads": Case(app="capacity.app:app", operation=Operation(method="GET", url="/threads")),
     "upload": Case(
-        app="app:app", operation=Operation(method="POST", url="/upload", arguments={"content": payload("256KiB")})
+        app="file_endpoints.app:app",
+        operation=Operation(
+            method="POST",
+            url="/files/upload/stream/async_read_and_async_write",
+            arguments={"content": payload("64KiB")},
+        ),
     ),
 }
 
@@ -90,7 +97,7 @@ def main() -> None:
         name = min(counts, key=counts.__getitem__)
         if counts[name] >= arguments.searches:
             break
-        row = search(name, rows)
+        row = search(name)
         with results.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
         found = f"{row['rate']:.0f} [{row['low']:.0f}, {row['high']:.0f}]"
@@ -98,22 +105,49 @@ def main() -> None:
     print(table(read(results)))
 
 
-def search(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Returns what one search found, and what loads right before and after it show."""
-    case, rig = CASES[name], Rig()
+class Interleaved(Loader):
+    """Makes the loads of a search, and after each one the next load of another search on the same boot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        plan = CapacityPlan(limits=LIMITS, total_ns=SEARCH_NS, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
+        self.other = RateSearch(plan, pinned=False, chance=random.Random())
+        self._begun = False
+        self._other_s = 0.0
+
+    def clock(self) -> float:
+        """Returns the time without that of the other search, in seconds."""
+        return time.monotonic() - self._other_s
+
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
+        """Makes this load, and then one of the other search."""
+        run = super().make(work, plan, index, server, cores, tell)
+        begun_s = time.monotonic()
+        if not self._begun:
+            self._begun = True
+            self.other.begin(run)
+        else:
+            load = partial(super().make, work, index=index, server=server, cores=cores, tell=lambda _: None)
+            self.other.step(load, index, left_s=math.inf)
+        self._other_s += time.monotonic() - begun_s
+        return run
+
+
+def search(name: str) -> dict[str, object]:
+    """Returns what one search found, and what the other one shows that took turns with it."""
+    case, loads = CASES[name], Interleaved()
     settings = for_capacity(Settings(app=case.app, server=Uvicorn(), limits=LIMITS, gate=()))
     test = TestId(nodeid=f"benchmarks/capacities.py::{name}", module="benchmarks/capacities.py", name=name)
-    own = [row for row in rows if row["case"] == name]
-    before = beside(case, settings, test, centre=_median(own, "rate"), busy_rate=_median(own, "closed")) if own else []
+    rig = Rig(loads=loads, clock=loads.clock)
     with tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch:
-        began_s = time.monotonic()
+        began_s = loads.clock()
         with Session(SessionOptions(baselines=Path(scratch)), rig) as session:
             with suppress(LimitExceededError):  # at no rate a limit held: that is a result, too
                 session.capacity(case.operation, settings, test)
             found = session.results[0].capacity
-        seconds = time.monotonic() - began_s
+        seconds = loads.clock() - began_s
     assert found is not None
-    after = beside(case, settings, test, centre=found.rate, busy_rate=found.closed_rps or found.rate)
+    other, known = loads.other.capacity(), loads.other.estimate()
     return {
         "case": name,
         "at": round(time.time()),
@@ -122,39 +156,19 @@ def search(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
         "low": found.low,
         "high": found.high,
         "closed": found.closed_rps,
-        "loads": len(found.tried),
-        "beside": [before, after],
+        "ended": found.ended.name,
+        "loads": _loads(found),
+        "other": {"rate": other.rate, "sd": None if known is None else known.sd, "ended": other.ended.name}
+        | {"loads": _loads(other)},
     }
 
 
-def beside(case: Case, settings: Settings, test: TestId, *, centre: float, busy_rate: float) -> list[dict[str, object]]:
-    """Returns what loads show on a boot of their own: the first at this rate, each other where it tells most then."""
-    rig, chance = Rig(), random.Random()
-    plan = CapacityPlan(limits=LIMITS, total_ns=1, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
-    first, seen = chance.random(), list[RateTried]()
-    with (
-        tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch,
-        Session(SessionOptions(baselines=Path(scratch)), rig) as session,
-    ):
-        server = session.server(settings, test.nodeid)
-        while len(seen) < LOADS:
-            following = next_load(Search(limits=LIMITS, start=busy_rate, total_s=60.0), seen, left_s=math.inf)
-            rate = following.rate if seen and isinstance(following, NextLoad) else centre
-            place = place_of(len(seen), first)
-            busy = max(rate, busy_rate)
-            load = plan.load(rate, warmup_s=0.8, seconds=LOAD_S, chance=chance, place=place, busy_rate=busy)
-            run = rig.loads.make(case.operation, load, 0, server, None, lambda _: None)
-            recording = recording_of([run], connections=CONNECTIONS, open_loop=True, pinned=False)
-            seen.append(tried_of(rate, recording, LIMITS))
+def _loads(found: Capacity) -> list[dict[str, object]]:
     return [
-        {"rate": load.rate, "requests": load.requests, "failed": load.failed, "beyond": dict(load.beyond)}
-        | {"holds": load.holds, "by_generator": load.by_generator}
-        for load in seen
+        {"boot": load.boot, "rate": round(load.rate, 1), "made": load.made, "beyond": dict(load.beyond)}
+        | {"holds": load.holds, "by_generator": load.by_generator, "p50": load.p50, "p99": load.p99}
+        for load in found.tried
     ]
-
-
-def _median(rows: Sequence[dict[str, object]], key: str) -> float:
-    return median(float(str(row[key])) for row in rows)
 
 
 def in_theory(service_s: float, limit_s: float) -> float:
@@ -172,17 +186,10 @@ def _beyond(rate: float, service_s: float, wait_s: float) -> float:
     return 1 - (1 - rate * service_s) * within
 
 
-def shown_beside(row: dict[str, object]) -> tuple[float, float]:
-    """Returns the capacity that the loads beside a search show, and its relative deviation."""
-    sides: list[list[dict[str, object]]] = row["beside"]  # type: ignore[assignment]
-    seen = [
-        RateTried(boot=boot, seconds=LOAD_S, **load)  # type: ignore[arg-type]
-        for boot, loads in enumerate(sides)
-        for load in loads
-    ]
-    found = estimate(Search(limits=LIMITS, start=float(str(row["closed"])), total_s=60.0), seen)
-    assert found is not None
-    return math.exp(found.mean), found.sd
+def _other(row: dict[str, object]) -> tuple[float, float]:
+    """Returns the capacity that the other search shows, and its relative deviation."""
+    other: dict[str, float] = row["other"]  # type: ignore[assignment]
+    return other["rate"], other["sd"]
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:
@@ -195,7 +202,7 @@ def table(rows: Sequence[dict[str, object]]) -> str:
         own = [row for row in rows if row["case"] == name]
         if not own:
             continue
-        known = [(in_theory(SERVICE_S, LIMIT_S), 0.0) if name == "queue" else shown_beside(row) for row in own]
+        known = [(in_theory(SERVICE_S, LIMIT_S), 0.0) if name == "queue" else _other(row) for row in own]
         rates, closed, seconds = (sorted(float(str(row[key])) for row in own) for key in ("rate", "closed", "seconds"))
         pairs = list(zip(own, known, strict=True))
         near = sum(abs(float(str(row["rate"])) / truth - 1) <= WITHIN for row, (truth, _) in pairs)
