@@ -32,6 +32,7 @@ from gate import read
 
 from pytest_fileperf.errors import LimitExceededError
 from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.measure.busy import Busy, busy_of
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
@@ -41,7 +42,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.capacity import RateSearch
-from pytest_fileperf.session.loading import Cores, Loader, Run, Tell
+from pytest_fileperf.session.loading import Cores, Loader, Run, Tell, recording_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.capacity import for_capacity
@@ -112,6 +113,8 @@ class Interleaved(Loader):
         super().__init__()
         plan = CapacityPlan(limits=LIMITS, total_ns=SEARCH_NS, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
         self.other = RateSearch(plan, pinned=False, chance=random.Random())
+        self.busy: tuple[list[Busy], list[Busy]] = ([], [])
+        """How busy others kept the machine, in each load of the search and of the other one."""
         self._begun = False
         self._other_s = 0.0
 
@@ -127,9 +130,15 @@ class Interleaved(Loader):
             self._begun = True
             self.other.begin(run)
         else:
-            load = partial(super().make, work, index=index, server=server, cores=cores, tell=lambda _: None)
+            self.busy[0].append(_busy(run))
+            load = partial(self._make_other, work, index=index, server=server, cores=cores)
             self.other.step(load, index, left_s=math.inf)
         self._other_s += time.monotonic() - begun_s
+        return run
+
+    def _make_other(self, work: Work, plan: LoadPlan, *, index: int, server: RunningServer, cores: Cores) -> Run:
+        run = super().make(work, plan, index, server, cores, lambda _: None)
+        self.busy[1].append(_busy(run))
         return run
 
 
@@ -157,18 +166,23 @@ def search(name: str) -> dict[str, object]:
         "high": found.high,
         "closed": found.closed_rps,
         "ended": found.ended.name,
-        "loads": _loads(found),
+        "loads": _loads(found, loads.busy[0]),
         "other": {"rate": other.rate, "sd": None if known is None else known.sd, "ended": other.ended.name}
-        | {"loads": _loads(other)},
+        | {"loads": _loads(other, loads.busy[1])},
     }
 
 
-def _loads(found: Capacity) -> list[dict[str, object]]:
+def _loads(found: Capacity, busy: Sequence[Busy]) -> list[dict[str, object]]:
     return [
         {"boot": load.boot, "rate": round(load.rate, 1), "made": load.made, "beyond": dict(load.beyond)}
         | {"holds": load.holds, "by_generator": load.by_generator, "p50": load.p50, "p99": load.p99}
-        for load in found.tried
+        | {"busy": [round(share, 4) for share in (own.server, own.generator, own.host)]}
+        for load, own in zip(found.tried, busy, strict=False)
     ]
+
+
+def _busy(run: Run) -> Busy:
+    return busy_of(recording_of([run], connections=CONNECTIONS, open_loop=True, pinned=True))
 
 
 def in_theory(service_s: float, limit_s: float) -> float:
