@@ -144,7 +144,8 @@ def _marked(parent: Path, prefix: str) -> _Top:
         mark.flush()
     except BaseException:  # Ctrl-C too
         if mark is not None:
-            mark.close()
+            with suppress(OSError):  # of a full disk again, as closing writes what is left
+                mark.close()
         remove_directory(path)
         raise
     return _Top(path, mark)

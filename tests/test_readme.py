@@ -93,7 +93,7 @@ def test_the_first_tests_run_as_they_are_pasted(pytester: pytest.Pytester) -> No
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         # A busy machine may take longer; what is tested here is that it runs.
-        path.write_text(sample.replace("< 0.020", "< 20"), encoding="utf-8")
+        path.write_text(sample.replace("< 0.2 ", "< 20 "), encoding="utf-8")
     assert len(samples("python")) == len(FILES)
     pytester.runpytest_subprocess("tests/performance").assert_outcomes(skipped=3)
     result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly", "tests/performance")

@@ -57,6 +57,22 @@ def test_directories_have_one_around_them_which_goes_with_the_last(temporary: Pa
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not limit how large a file may be")
+def test_where_nothing_can_be_written_no_directory_is_left(temporary: Path) -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # for a full disk
+    try:
+        with pytest.raises(OSError, match="File too large"), scratch.beside(temporary):
+            pass
+        with pytest.raises(OSError, match="File too large"):
+            scratch.make("server")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(temporary.iterdir()) == []
+
+
 def test_one_whose_surroundings_somebody_has_removed_is_made_anew(temporary: Path) -> None:
     shutil.rmtree(scratch.make("base").parent)
     again = scratch.make("base")

@@ -244,7 +244,8 @@ def _read(path: Path) -> _Stored | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}") from error
+        advice = "remove it, or name another directory with --fileperf-baselines"
+        raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
     except UnicodeDecodeError as error:
         raise _damaged(path, str(error)) from error
     try:

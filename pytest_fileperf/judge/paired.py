@@ -316,7 +316,10 @@ def _why_undecided(
         kind = ReasonKind.PAIRS_CALM_UNCLEAR if evidence.is_calm else ReasonKind.PAIRS_TOTAL_UNCLEAR
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
     if is_worse:
-        return Reason(kind=ReasonKind.PAIRS_NOISE, share=as_share(look.limit), jump=jump)
+        # A verdict takes more than the interval that is shown: of all looks, and of all tests of a session.
+        is_nearly = evidence.main.is_above(look.limit, rules.bound_error)
+        kind = ReasonKind.PAIRS_NEARLY if is_nearly else ReasonKind.PAIRS_NOISE
+        return Reason(kind=kind, share=as_share(look.limit), jump=jump)
     if guard is not None and evidence.may_lose(look.limit, rules) and evidence.seems_well(look.limit, rules):
         return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.rate_pass_error), look, jump, rules)
     return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump, rules)

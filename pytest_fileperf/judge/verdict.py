@@ -67,6 +67,7 @@ class ReasonKind(Enum):
     PAIRS_CALM_UNCLEAR = auto()
     PAIRS_TOTAL_UNCLEAR = auto()
     PAIRS_TOTAL_UNSEEN = auto()
+    PAIRS_NEARLY = auto()
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
 

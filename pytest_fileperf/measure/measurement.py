@@ -115,7 +115,8 @@ class Measurement:
 
     rps: float
     """Successful requests per second of the rounds; of an open loop, of the rounds and the wait for what was under way
-    at their end, while `done_rate` is per second of attack and wait. A run of a journey, an iteration, counts as one
+    at their end, while `done_rate` is per second of attack and wait. So it is, too, where no request ended in the
+    rounds, and then it is rough: give slow requests a longer duration. A run of a journey, an iteration, counts as one
     request: `http_rps` counts those that it makes."""
     requests: int
     """Successful requests, with those that were answered after the last round. Of a journey its iterations."""

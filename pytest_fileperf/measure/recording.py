@@ -343,9 +343,16 @@ class Recording:
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure a kind, most frequent first, with the first example of each."""
+    """Returns one failure a kind, most frequent first, with the first example of each.
+
+    Of two that are as frequent the answer that tells what failed comes first.
+    """
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
         merged[failure.kind] = failure if seen is None else replace(seen, count=seen.count + failure.count)
-    return tuple(sorted(merged.values(), key=lambda failure: (-failure.count, failure.kind)))
+    return tuple(sorted(merged.values(), key=_by_frequency))
+
+
+def _by_frequency(failure: Failure) -> tuple[int, bool, str]:
+    return -failure.count, not failure.kind.startswith("status "), failure.kind

@@ -71,9 +71,10 @@ def fileperf_teardown() -> object:
 def fileperf_server(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> Iterator[RunningServer]:
-    """The running server: `.url`, `.client()`, `.processes` and `.log`, of the boot that serves at this moment.
+    """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`, of the boot that serves now.
 
-    The test's setup has run on it. A measurement boots it anew: what is put on one boot is not on the next one.
+    The clients are a new `httpx.AsyncClient` and a new `httpx.Client`. The test's setup has run on it. A
+    measurement boots it anew: what is put on one boot is not on the next one.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError

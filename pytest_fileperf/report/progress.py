@@ -16,7 +16,7 @@ LIVE_INTERVAL_S = 0.1
 """Ten updates a second look smooth; more cost the machine under test."""
 PLAIN_AFTER_S = 30.0
 """A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
-_BAR_CELLS = 12
+_BAR_CELLS, _BAR_RANK = 12, 5
 _LEAST_TITLE_CELLS = 16
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
@@ -48,14 +48,15 @@ class ProgressLine:
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
     """Returns the moment on one line.
 
-    Where a `width` is given it has at most so many cells: the least important parts are left out first.
+    Where a `width` is given it has at most so many cells: the least important parts are left out first. Without one it
+    is for a log, and has no bar.
     """
     boot = f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(line.phase, line.phase) + boot)]
     if line.total_s:
         share = min(1.0, max(0.0, line.elapsed_s / line.total_s))
         filled = round(share * _BAR_CELLS)
-        parts.append((5, "━" * filled + "╌" * (_BAR_CELLS - filled)))
+        parts.append((_BAR_RANK, "━" * filled + "╌" * (_BAR_CELLS - filled)))
         parts.append((1, f"{line.elapsed_s:.1f}/{line.total_s:.1f} s"))
     elif line.elapsed_s > 0:
         parts.append((1, f"{line.elapsed_s:.1f} s"))
@@ -68,7 +69,7 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
         parts.append((0, f"{line.failures:,} failed"))
     title = plain(line.title)
     if width is None:
-        return "  ".join((title, *(text for _, text in parts)))
+        return "  ".join((title, *(text for rank, text in parts if rank != _BAR_RANK)))
     least = min(cells(title), _LEAST_TITLE_CELLS)
     while len(parts) > 1 and least + sum(2 + cells(text) for _, text in parts) > width:
         parts.remove(max(parts))

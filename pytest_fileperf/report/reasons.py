@@ -46,19 +46,20 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
     ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",
     ReasonKind.NOTHING_TOLD: "nothing can be told, as even a worsening of {share} could not have been seen: {remedy}",
-    ReasonKind.FEW_REQUESTS: "{metric} needs {needed} requests and {side} has {count}: use a longer duration"
+    ReasonKind.FEW_REQUESTS: "{metric} needs {needed:,} requests and {side} has {count:,}: use a longer duration"
     " or gate a lower percentile",
     ReasonKind.NO_REQUEST: "{side} has no successful request",
     ReasonKind.WAS_ZERO: "{metric} was 0 in {side}, and a change from or to 0 has no ratio: set a limit instead",
     ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}{why}",
-    ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count} requests: it takes {needed} to tell it from the maximum",
-    ReasonKind.FEW_EVENTS: "{metric} of only {count} events: it takes {needed} to tell it from the maximum",
+    ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count:,} requests: it takes {needed:,} to tell it from the"
+    " maximum",
+    ReasonKind.FEW_EVENTS: "{metric} of only {count:,} events: it takes {needed:,} to tell it from the maximum",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
     ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
     f" {_LONGER}",
-    ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed} requests a side, and there were {count}:"
+    ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed:,} requests a side, and there were {count:,}:"
     f" {_LONGER}, or gate a lower percentile",
-    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count} requests a side, as {bunches} slow ones come"
+    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count:,} requests a side, as {bunches} slow ones come"
     f" together: {_LONGER}, or gate a lower percentile",
     ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
     " worse by at least {share}",
@@ -69,6 +70,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " {more_time}",
     ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
     " by up to {share}: {more_time}",
+    ReasonKind.PAIRS_NEARLY: "most likely worse by more than {share}, but a failure takes more certainty than the"
+    " interval shows, so that it is no false alarm: {more_time}",
     ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
     ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {more_time}",
 }

@@ -15,8 +15,9 @@ The first paragraph stands alone where there is room for a line only, as in pyte
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, Verdict
 from pytest_fileperf.measure.metrics import METRICS
@@ -53,6 +54,9 @@ EXAMPLE_LENGTH = 300
 """Characters kept of a failure's example: the start of an error page is enough."""
 KINDS = 8
 """Kinds of failure that are listed; more are counted."""
+_CLOSED, _APP_ERROR = "disconnected", re.compile(r"status 5\d\d")
+_CLOSED_AN_ERROR = 1.2
+"""Connections that were closed for each answer that is an error: about one."""
 
 
 def headline(message: str) -> str:
@@ -139,7 +143,18 @@ def failures_text(failures: Sequence[Failure], *, requests: int, allowed: float)
         lines += _example(failure.example, indent=widest + 3)
     if len(failures) > KINDS:
         lines.append(other_kinds(failures[KINDS:]))
-    return "\n\n".join([_wrapped(head), "\n".join(lines)])
+    return "\n\n".join([_wrapped(head), "\n".join(lines), *map(_wrapped, _closed_after_errors(failures))])
+
+
+def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
+    """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
+    counts = {failure.kind: failure.count for failure in failures}
+    closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
+    if 0 < closed <= errors * _CLOSED_AN_ERROR:
+        yield (
+            "a server may close the connection after the answer to a request whose handler raised, without announcing"
+            " it, as uvicorn does: then the next request on that connection fails as well"
+        )
 
 
 def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:

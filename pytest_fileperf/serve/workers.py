@@ -20,6 +20,7 @@ from pytest_fileperf.errors import (
     ServerDiedError,
     ServerStartError,
 )
+from pytest_fileperf.files import full_disk
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imported import answer_imports, is_answered
@@ -137,7 +138,8 @@ class AsgiProgram:
         if returncode is not None:
             what = side + ended_early(self.spec, returncode)
             if not process.log:
-                what += f", without a word: is there room on the disk of {process.directory.parent}?"
+                why = full_disk() or "something that the app imports, or the app itself, has ended the process"
+                what += f", without a word: {why}"
             raise ServerStartError(what, log=process.log)
         if len(reports_of(Started, process.directory)) > self.spec.workers:
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)

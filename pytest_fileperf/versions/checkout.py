@@ -192,14 +192,22 @@ def _why_no_commit(repository: Repository, text: str) -> str:
     known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
     near = difflib.get_close_matches(text, known, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"{problem}{hint or '; ' + (_fetch(repository, text) + 'or is it misspelt?')}"
+    return f"{problem}{hint or '; ' + _fetch_or_check(repository, text)}"
+
+
+def _fetch_or_check(repository: Repository, text: str) -> str:
+    """Returns how to get a ref, or that there is none to get."""
+    fetch = _fetch(repository, text)
+    return f"{fetch}or is it misspelt?" if fetch else "is it misspelt, or older than the history?"
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches a ref, with a comma before the next advice; empty for a relative ref."""
+    """Returns the command that fetches a ref, with a comma before the next advice; empty where it cannot be fetched."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
-    remotes = (repository.answers("remote") or "").splitlines() or ["origin"]
+    remotes = (repository.answers("remote") or "").splitlines()
+    if not remotes:
+        return ""
     remote, slash, branch = text.partition("/")
     if slash and remote in remotes:
         source = f"{remote} {branch}:refs/remotes/{text}"

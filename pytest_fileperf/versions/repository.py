@@ -81,7 +81,7 @@ class Repository:
     def has_commits(self) -> bool:
         """Returns whether there is any commit; raises PlanError where the repository is damaged."""
         try:
-            return bool(self.ask("rev-list", "--max-count=1", "--all"))
+            return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
             raise PlanError(_damaged(self.top, error)) from error
 

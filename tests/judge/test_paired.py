@@ -129,6 +129,14 @@ def test_what_is_undecided_has_a_reason() -> None:
     assert "may be worse by more than 1 %, but the noise hides it" in sentence(found.reason)
 
 
+def test_what_is_worse_by_the_interval_that_is_shown_and_no_failure_says_why() -> None:
+    found = compared("rps", rates(0.98), share=0.04)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.high is not None
+    assert found.high < -0.01
+    assert "most likely worse by more than 1 %, but a failure takes more certainty" in sentence(found.reason)
+
+
 def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> None:
     found = compared("rps", rates(1.15, 0.87, 1.0))
     assert found.outcome is Outcome.INCONCLUSIVE

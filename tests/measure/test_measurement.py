@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
-from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round, merge_failures
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -121,3 +121,9 @@ def test_when_all_end_in_the_drain_the_rates_are_over_the_whole_time() -> None:
     found = measurement_of(late)
     assert found.rps == 1.0
     assert found.bytes_sent_per_second == 1000.0
+
+
+def test_of_kinds_of_failure_that_are_as_frequent_the_status_is_first() -> None:
+    kinds = ("disconnected", "status 500", "timeout")
+    merged = merge_failures(Failure(kind=kind, count=1 + (kind == "timeout"), example="") for kind in kinds)
+    assert [failure.kind for failure in merged] == ["timeout", "status 500", "disconnected"]

@@ -110,8 +110,8 @@ def test_plain_progress_is_one_line_for_each_test_that_takes_long() -> None:
             log.update(replace(LINE, title=title, elapsed_s=tick / 4, total_s=90.0))
         log.done()
     assert stream.getvalue().splitlines() == [
-        "fileperf: test_upload  measuring 2/3  ━━━━╌╌╌╌╌╌╌╌  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
-        "fileperf: test_more  measuring 2/3  ━━━━╌╌╌╌╌╌╌╌  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_upload  measuring 2/3  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_more  measuring 2/3  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
     ]
 
 
@@ -135,9 +135,7 @@ def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
         clock.now_s = now_s
         log.update(replace(LINE, title="写真", p99_s=3e-5))
     stream.seek(0)
-    assert (
-        stream.read() == "fileperf: ??  measuring 2/3  ????????????  3.2/6.5 s  2,050/s  p99 30.0 ?s  6,412 requests\n"
-    )
+    assert stream.read() == "fileperf: ??  measuring 2/3  3.2/6.5 s  2,050/s  p99 30.0 ?s  6,412 requests\n"
 
 
 def test_silent_progress_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -289,6 +289,15 @@ none of 3 requests succeeded: timeout
     )
 
 
+@pytest.mark.parametrize("closed, is_said", [(1_204, True), (90, True), (3_000, False)])
+def test_connections_that_close_with_the_answers_of_an_app_that_raises_are_explained(
+    closed: int, is_said: bool
+) -> None:
+    message = failed_message(run_of(12_000, BROKEN, Failure(kind="disconnected", count=closed, example="reset")))
+    assert ("as uvicorn does: then the next request" in " ".join(message.split())) == is_said
+    assert "disconnected" not in failed_message(run_of(12_000, BROKEN))
+
+
 def test_the_message_when_none_was_made() -> None:
     assert failed_message(run_of(0), 1.0) == "no request was made"
 

@@ -439,9 +439,11 @@ def problem(text: str, directory: Path, *, patience_s: float = 30.0) -> str:
 
 MEANINGLESS = {
     "nothing": ("", ["name a Git ref, a directory, a URL or python:INTERPRETER"]),
-    "unknown ref": ("nowhere", ["'nowhere' is neither a directory nor a ref", "`git fetch origin nowhere`"]),
+    "unknown ref": (
+        "nowhere",
+        ["'nowhere' is neither a directory nor a ref", "is it misspelt, or older than the history?"],
+    ),
     "near": ("mian", ["did you mean main?"]),
-    "remote": ("origin/main", ["`git fetch origin main:refs/remotes/origin/main`"]),
     "unknown hash": ("1" * 40, ["neither a directory nor a ref"]),
     "too far back": ("HEAD~7", ["neither a directory nor a ref"]),
     "option": ("--all", ["neither a directory nor a ref"]),
@@ -490,8 +492,23 @@ def test_the_advised_fetch_is_enough_for_a_shallow_clone(repo: Repo, tmp_path: P
 
 
 def test_an_empty_repository(tmp_path: Path) -> None:
-    Repo.make(tmp_path / "empty")
+    empty = Repo.make(tmp_path / "empty")
     assert "has no commit yet" in problem("HEAD", tmp_path / "empty")
+    # Code that is not committed was kept for a baseline.
+    empty.write("app.py", "app")
+    empty.git("add", "--all")
+    kept = empty.git("commit-tree", empty.git("write-tree"), "-m", "kept")
+    empty.git("update-ref", "refs/fileperf/kept", kept)
+    assert "has no commit yet" in problem("HEAD", tmp_path / "empty")
+
+
+def test_what_a_remote_may_have_can_be_fetched_and_other_things_cannot(repo: Repo) -> None:
+    not_there = "knows; is it misspelt, or older than the history?"
+    assert problem("nowhere", repo.top).endswith(not_there)
+    repo.git("remote", "add", "origin", "https://127.0.0.1:9/none")
+    assert "`git fetch origin nowhere`, or is it misspelt?" in problem("nowhere", repo.top)
+    assert "`git fetch origin main:refs/remotes/origin/main`" in problem("origin/main", repo.top)
+    assert problem("HEAD~999", repo.top).endswith(not_there)
 
 
 def test_a_bare_repository(repo: Repo, tmp_path: Path) -> None:
