@@ -157,7 +157,7 @@ def _answer(
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, job.cores or anywhere)
-        works = pickle.loads(job.works)  # noqa: S301 - from our own process
+        works = _unpacked(job.works)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress), begin))
     except _LateError as error:
@@ -170,6 +170,21 @@ def _answer(
         return httpx.ConnectError(str(error))
     except Exception:  # the rim of the process: the test process shows it
         return GeneratorError(f"the load generator failed:\n{traceback.format_exc()}")
+
+
+def _unpacked(works: bytes) -> tuple[Work, ...]:
+    """Returns the works; raises LoadError where what they import is not here, or fails."""
+    try:
+        each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
+    except ImportError as error:
+        raise LoadError(
+            f"the journey cannot be loaded where the generator runs: {error}: install it there, or write what the "
+            "journey needs of it into the test module"
+        ) from error
+    except Exception as error:  # modules that are imported may raise anything
+        what = f"{type(error).__name__}: {error}"
+        raise LoadError(f"the journey cannot be loaded where the generator runs: {what}") from error
+    return each
 
 
 async def _made(

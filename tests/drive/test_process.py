@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import httpx
@@ -22,7 +23,7 @@ from drive.scripted import answer, scripted
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.errors import FileLimitError, GeneratorError, PlanError
+from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.payload import payload
@@ -173,6 +174,35 @@ def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator,
 
     with pytest.raises(PlanError, match="cannot be carried to the generator process"):
         run(shared, url, Journey(name="locked", function=journey))
+
+
+class Broken:
+    """What can be packed, and not unpacked."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    "used, words",
+    [
+        (ModuleType("onlyhere"), "No module named 'onlyhere': install it there, or write what the journey needs"),
+        (Broken(), "ValueError: invalid literal for int() with base 10: 'no number'"),
+    ],
+    ids=["no such module", "it fails"],
+)
+def test_a_journey_that_cannot_be_loaded_there_says_why(
+    shared: Generator, url: str, used: object, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onlyhere", ModuleType("onlyhere"))
+
+    async def journey(client: httpx.AsyncClient) -> None:
+        assert used
+
+    with pytest.raises(LoadError) as error:
+        run(shared, url, Journey(name="journey", function=journey))
+    assert type(error.value) is LoadError
+    assert str(error.value).startswith(f"the journey cannot be loaded where the generator runs: {words}")
 
 
 def test_what_a_setup_returned_goes_with_the_journey(shared: Generator, url: str) -> None:
