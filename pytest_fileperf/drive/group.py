@@ -165,9 +165,12 @@ class Generators:
             LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=True)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
-        together = _Together(self._generators[:count], plan, progress, check, begins)
+        together = partial(_Together, self._generators[:count], plan, progress, check, begins)
         try:
-            return together.made(orders)
+            try:
+                return together(0).made(orders)
+            except _AllLateError as error:  # nothing has been sent
+                return together(2 * error.by_ns).made(orders)
         except BaseException:
             self._end()
             raise
@@ -190,6 +193,14 @@ def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] |
     return [frozenset({core}) for core in sorted(cores)[:count]]
 
 
+class _AllLateError(Exception):
+    """No generator has begun, as they were told to do so too late: by so much at most."""
+
+    def __init__(self, by_ns: int) -> None:
+        super().__init__(by_ns)
+        self.by_ns = by_ns
+
+
 class _Together:
     """One load that several generators make."""
 
@@ -200,8 +211,11 @@ class _Together:
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
         begins: Callable[[int], None],
+        more_ns: int,
     ) -> None:
+        """`more_ns` is how much earlier they are told to begin, where the first try was too late."""
         self._begins = begins
+        self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
         self._plan = plan
         self._progress = progress
@@ -216,9 +230,14 @@ class _Together:
         self._told: dict[int, RunProgress] = {}
         self._results: dict[int, tuple[RunResult, ...]] = {}
         self._lost: dict[int, str] = {}
+        self._late_ns = 0
+        """How late they were told to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> MadeLoad:
-        """Has the orders carried out, one by each generator; returns all of it."""
+        """Has the orders carried out, one by each generator; returns all of it.
+
+        Raises _AllLateError where they were told to begin too late, and were not told earlier for that reason.
+        """
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             try:
                 generator.order(order, partial(self._take, number))
@@ -234,8 +253,11 @@ class _Together:
             self._check()
             self._give_up(patience_s, deadline)
         if not self._results:
+            if self._late_ns and not self._more_ns:
+                raise _AllLateError(self._late_ns)
+            why = "; the machines are busy, or the network is slow" if self._late_ns else ""
             tail = self._generators[min(self._lost)].log_tail()
-            raise GeneratorError(f"no load generator is left: {self._said()}{tail}")
+            raise GeneratorError(f"no load generator is left: {self._said()}{why}{tail}")
         each = [
             merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
             for place in range(len(orders[0].targets))
@@ -260,7 +282,8 @@ class _Together:
             self._results[number] = message
             self._waited_for.discard(number)
         elif isinstance(message, Late):
-            self._lose(number, f" was told {format_duration(message.by_ns)} too late to begin")
+            self._late_ns = max(self._late_ns, message.by_ns)
+            self._leave_out(number, f" was told {format_duration(message.by_ns)} too late to begin")
         elif isinstance(message, Exception):
             raise self._of_worker(number, message)
         else:
@@ -271,12 +294,12 @@ class _Together:
             return
         self._begun = True
         going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}
-        head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values())
+        head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values()) + self._more_ns
         begin = Begin(origin_ns=monotonic_ns() + head_start_ns)
         self._begins(begin.origin_ns)
-        now_s = monotonic()
+        begin_s = monotonic() + head_start_ns / 1e9
         for number, generator in going.items():
-            self._heard_s[number] = now_s
+            self._heard_s[number] = begin_s
             with suppress(BrokenPipeError):  # its end is a message of its own
                 generator.send(begin)
 
@@ -296,14 +319,17 @@ class _Together:
         What happens to other machines is nothing that a test can do anything about.
         """
         generator = self._generators[number]
-        self._waited_for.discard(number)
-        self._told.pop(number, None)
-        self._lost[number] = what
+        self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:
             raise GeneratorError(f"before the load began, {self._said()}{generator.log_tail()}")
         generator.kill()
         if not self._begun:
             self._begin_when_ready()
+
+    def _leave_out(self, number: int, what: str) -> None:
+        self._waited_for.discard(number)
+        self._told.pop(number, None)
+        self._lost[number] = what
 
     def _of_worker(self, number: int, error: Exception) -> Exception:
         """Returns the error with the name of the worker that had it, where it is one elsewhere."""

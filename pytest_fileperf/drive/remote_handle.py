@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pytest_fileperf.drive.clock import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
-from pytest_fileperf.drive.messages import Begin, LoadOrder
+from pytest_fileperf.drive.messages import Begin, Late, LoadOrder
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.remote import Ended, RemoteGenerator, Said
 from pytest_fileperf.drive.whereabouts import Whereabouts
@@ -133,7 +133,7 @@ class RemoteHandle:
 
     async def _let_go(self) -> None:
         """Ends the generator's process, and gives the worker back."""
-        actor, self._actor, self._pid = self._actor, None, None
+        actor, worker, self._actor, self._pid = self._actor, self.worker, None, None
         future, self._future = self._future, None
         if actor is not None:
             with suppress(Exception):  # the worker may be gone, with its generator
@@ -141,7 +141,7 @@ class RemoteHandle:
         if future is not None:
             with suppress(Exception):
                 future.release()
-        self._cluster.release(self.worker, self)
+        self._cluster.release(worker, self)
 
     async def _carry_out(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         self._carrying = asyncio.current_task()
@@ -208,7 +208,7 @@ class RemoteHandle:
                     put(tuple(on_this_clock(each, self.clock) for each in message))
                     return
                 put(message)
-                if isinstance(message, Exception):
+                if isinstance(message, Late | Exception):
                     return
 
     async def _bind(self) -> None:

@@ -46,8 +46,8 @@ class CpuSeries:
         self._read()
 
     def read_at(self, instants_ns: Iterable[int]) -> None:
-        """Also reads at these instants of the monotonic clock, given in ascending order; once, while it reads."""
-        self._asked_ns.extend(instants_ns)
+        """Also reads at these instants of the monotonic clock, in ascending order; the last that were given count."""
+        self._asked_ns = deque(instants_ns)
 
     def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
         """Returns the CPU time between two instants of the monotonic clock; None where it is not known."""
@@ -60,10 +60,10 @@ class CpuSeries:
 
     def _pause_s(self) -> float:
         """Returns how long it is until the next reading."""
-        now_ns = monotonic_ns()
-        while self._asked_ns and self._asked_ns[0] <= now_ns:
-            self._asked_ns.popleft()
-        left_s = (self._asked_ns[0] - now_ns) / 1e9 if self._asked_ns else _INTERVAL_S
+        now_ns, asked_ns = monotonic_ns(), self._asked_ns
+        while asked_ns and asked_ns[0] <= now_ns:
+            asked_ns.popleft()
+        left_s = (asked_ns[0] - now_ns) / 1e9 if asked_ns else _INTERVAL_S
         return min(left_s, _INTERVAL_S)
 
     def _read(self) -> None:

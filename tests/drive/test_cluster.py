@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 
 import httpx
@@ -288,6 +288,40 @@ def test_a_generator_that_is_told_too_late_to_begin_is_missing(
     made = load(shared, url, replace(PLAN, rounds=4))
     assert re.fullmatch(r" was told \d+ ms too late to begin", made.lost[2])
     assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {1}
+
+
+def later(monkeypatch: pytest.MonkeyPatch, delays_s: Iterator[float]) -> None:
+    """Has messages to workers take so long, one after the other."""
+    sent = RemoteHandle._sent
+
+    async def late(handle: RemoteHandle, message: object) -> None:
+        await asyncio.sleep(next(delays_s))
+        await sent(handle, message)
+
+    monkeypatch.setattr(RemoteHandle, "_sent", late)
+
+
+def test_a_load_that_all_were_told_too_late_is_ordered_once_more_with_more_time(
+    shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(shared, url)  # they have their workers
+    later(monkeypatch, repeat(0.5))
+    made = load(shared, url)
+    assert made.lost == {}
+    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {1, 2}
+
+
+def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(
+    shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(shared, url)
+    later(monkeypatch, chain(repeat(0.3, 2), repeat(2.5)))
+    with pytest.raises(GeneratorError) as error:
+        load(shared, url)
+    late = r"generator \d of 2 on tcp://\S+ was told [\d.]+ m?s too late to begin"
+    assert re.fullmatch(
+        f"no load generator is left: {late}; {late}; the machines are busy, or the network is slow", str(error.value)
+    )
 
 
 def test_an_end_that_comes_while_a_run_is_ordered_leaves_no_process(scheduler: str, url: str) -> None:
