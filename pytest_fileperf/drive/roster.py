@@ -1,4 +1,4 @@
-"""Which workers of a Dask cluster can make a load: those that answer, with this version of everything."""
+"""Which workers of a Dask cluster can make a load: those that answer, with this code and these versions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import GeneratorError
 
 if TYPE_CHECKING:
@@ -36,6 +37,17 @@ class Workers:
     """How many can make a load."""
     silent: tuple[str, ...] = ()
     """The addresses of those that do not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a worker has said about itself: text, or the exception that it had in place of that."""
+
+    python: object
+    package: object
+    """This package's version."""
+    there: object
+    """`Whereabouts`; without some of its fields where the package there is another one."""
 
 
 class Roster:
@@ -76,26 +88,26 @@ class Roster:
             why = f", of which {len(self.silent)} did not answer" if self.silent else ""
             raise GeneratorError(
                 f"the Dask cluster at {self._title} has no workers that answer{why}: start some, as with "
-                f"`dask worker {self._title}`"
+                f"`dask worker {client.scheduler.address}`"
             )
         return _in_turn(fit)
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
         """Returns what is wrong with workers that answer, and notes which ones are fit, and which are silent."""
         found = []
-        for worker, (python, version) in (await self._told_by(client, workers)).items():
-            if problem := _problem_of(python, version):
+        for worker, told in (await self._told_by(client, workers)).items():
+            if problem := _problem_of(told):
                 found.append(f"worker {worker} {problem}")
             else:
                 self._fit.add(worker)
         return found
 
-    async def _told_by(self, client: Client, workers: Sequence[str]) -> Mapping[str, tuple[object, object]]:
-        """Returns the versions of Python and of this package on each of the workers that answer."""
+    async def _told_by(self, client: Client, workers: Sequence[str]) -> Mapping[str, _Told]:
+        """Returns what each of the workers says that answer."""
         if not workers:
             return {}
         try:
-            return await _versions(client, workers)
+            return await _told(client, workers)
         except TimeoutError:
             if len(workers) == 1:
                 self._silent_since_s[workers[0]] = monotonic()
@@ -104,25 +116,30 @@ class Roster:
         return {worker: told for own in each for worker, told in own.items()}
 
 
-async def _versions(client: Client, workers: Sequence[str]) -> dict[str, tuple[object, object]]:
-    # Functions of the standard library: a worker that lacks this package can be asked for them.
+async def _told(client: Client, workers: Sequence[str]) -> dict[str, _Told]:
+    # The first two are functions of the standard library: a worker that lacks this package can be asked for them.
     whom = list(workers)
     async with asyncio.timeout(_ANSWER_S):
         pythons = await client.run(platform.python_version, workers=whom, on_error="return")
-        versions = await client.run(importlib.metadata.version, _PACKAGE, workers=whom, on_error="return")
+        packages = await client.run(importlib.metadata.version, _PACKAGE, workers=whom, on_error="return")
+        theres = await client.run(Whereabouts.here, workers=whom, on_error="return")
     answered = (worker for worker in whom if not isinstance(pythons[worker], Exception))
-    return {worker: (pythons[worker], versions[worker]) for worker in answered}
+    return {
+        worker: _Told(python=pythons[worker], package=packages[worker], there=theres[worker]) for worker in answered
+    }
 
 
-def _problem_of(python: object, version: object) -> str:
+def _problem_of(told: _Told) -> str:
     """Returns why a worker is unfit; empty where it is fit."""
-    own_python, own_version = platform.python_version(), importlib.metadata.version(_PACKAGE)
-    if isinstance(version, importlib.metadata.PackageNotFoundError):
-        return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_version}" there'
-    if _minor(str(python)) != _minor(own_python):
-        return f"has Python {python}, and here it is {own_python}: {_SAME}"
-    if version != own_version:
-        return f"has {_PACKAGE} {version}, and here it is {own_version}: {_SAME}"
+    own_python, own_package = platform.python_version(), importlib.metadata.version(_PACKAGE)
+    if isinstance(told.package, importlib.metadata.PackageNotFoundError):
+        return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there'
+    if _minor(str(told.python)) != _minor(own_python):
+        return f"has Python {told.python}, and here it is {own_python}: {_SAME}"
+    if told.package != own_package:
+        return f"has {_PACKAGE} {told.package}, and here it is {own_package}: {_SAME}"
+    if getattr(told.there, "code", "") != Whereabouts.here().code:
+        return f"has other code of {_PACKAGE} {own_package} than is here: install the same there"
     return ""
 
 

@@ -220,13 +220,13 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_quickly(monkeypatch: py
         assert time.monotonic() - begun_s < 0.4
 
 
-def test_a_cluster_without_workers_says_so() -> None:
-    with (
-        local_cluster(0) as address,
-        closing(Cluster(address)) as cluster,
-        pytest.raises(GeneratorError, match=r"has no workers that answer: start some, as with `dask worker"),
-    ):
-        cluster.workers()
+def test_a_cluster_without_workers_says_so_and_names_its_address(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.json"
+    with local_cluster(0) as address, closing(Cluster(str(path))) as cluster:
+        path.write_text(json.dumps({"address": address}))
+        with pytest.raises(GeneratorError) as error:
+            cluster.workers()
+    assert str(error.value).endswith(f"has no workers that answer: start some, as with `dask worker {address}`")
 
 
 def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +234,25 @@ def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pyt
     with (
         closing(Cluster(scheduler)) as cluster,
         pytest.raises(GeneratorError, match=r"worker tcp://\S+ has pytest-fileperf version of .*, and here it is "),
+    ):
+        cluster.workers()
+
+
+@pytest.mark.parametrize("kind", ["another digest", "no digest"])
+def test_a_worker_with_other_code_under_the_same_version_is_named(
+    kind: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def code() -> str:
+        if threading.current_thread().name == "fileperf cluster":
+            return "here"
+        if kind == "no digest":
+            raise AttributeError("there is no such field")
+        return "there"
+
+    monkeypatch.setattr("pytest_fileperf.drive.whereabouts._code", code)
+    with (
+        closing(Cluster(scheduler)) as cluster,
+        pytest.raises(GeneratorError, match=r"worker tcp://\S+ has other code of pytest-fileperf \S+ than is here: in"),
     ):
         cluster.workers()
 
