@@ -7,16 +7,15 @@ Its client has an event loop and a thread of its own here.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_fileperf.drive.remote_handle import RemoteHandle
 from pytest_fileperf.drive.roster import Roster, Workers
+from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Cluster:
         """Returns a client that is connected. Raises GeneratorError."""
         from distributed import Client
 
-        address = await asyncio.to_thread(_address_of, self.title)
+        address = await asyncio.to_thread(scheduler_address, self.title)
         client = None
         try:
             async with asyncio.timeout(_CONNECT_S + 1):
@@ -169,22 +168,6 @@ class Cluster:
             self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
             self._thread.start()
         return self._loop
-
-
-def _address_of(scheduler: str) -> str:
-    """Returns the address in a scheduler file, or the text where it is an address. Raises GeneratorError."""
-    path = Path(scheduler)
-    if "://" in scheduler or not (path.exists() or path.name != scheduler):
-        return scheduler
-    try:
-        address = json.loads(path.read_text(encoding="utf-8"))["address"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it has no address in JSON"
-        raise GeneratorError(
-            f"{scheduler} is no scheduler file ({why}): give the one that `dask scheduler --scheduler-file` wrote, "
-            "or an address as in tcp://127.0.0.1:8786"
-        ) from error
-    return str(address)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_fileperf.drive.scheduler import scheduler_address
+from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plugin.networks import read_network
@@ -164,12 +166,23 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
             ' "pytest-fileperf[benchmark]"'
         )
-    if options.cluster is not None and not options.cluster.strip():
-        yield "--fileperf-cluster: it is empty, give a scheduler's address, as in tcp://127.0.0.1:8786"
-    elif options.cluster is not None and find_spec("distributed") is None:
-        yield '--fileperf-cluster: it needs Dask, install it with pip install "pytest-fileperf[cluster]"'
+    if options.cluster is not None:
+        yield from _cluster_problems(options.cluster)
     if options.html is not None and find_spec("plotly") is None:
         yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
+
+
+def _cluster_problems(cluster: str) -> Iterator[str]:
+    """Yields what is wrong with a cluster, as far as that shows before it is connected to."""
+    if not cluster.strip():
+        yield "--fileperf-cluster: it is empty, give a scheduler's address, as in tcp://127.0.0.1:8786"
+        return
+    if find_spec("distributed") is None:
+        yield '--fileperf-cluster: it needs Dask, install it with pip install "pytest-fileperf[cluster]"'
+    try:
+        scheduler_address(cluster)
+    except GeneratorError as error:
+        yield f"--fileperf-cluster: {error}"
 
 
 def _unused_choices(options: Options, on_command_line: Collection[str]) -> Iterator[str]:

@@ -389,26 +389,6 @@ def test_a_scheduler_that_goes_away_is_told_in_a_sentence(url: str) -> None:
         Cluster(address).workers()
 
 
-@pytest.mark.parametrize(
-    "content, why",
-    [(b"garbage", "no address in JSON"), (b'{"x": 1}', "no address in JSON"), (b"\xff", "no address in JSON")],
-)
-def test_a_scheduler_file_that_is_none_says_so(content: bytes, why: str, tmp_path: Path) -> None:
-    path = tmp_path / "scheduler.json"
-    path.write_bytes(content)
-    with (
-        closing(Cluster(str(path))) as cluster,
-        pytest.raises(GeneratorError, match=f"is no scheduler file .it has {why}"),
-    ):
-        cluster.workers()
-    missing = str(tmp_path / "missing.json")
-    with (
-        closing(Cluster(missing)) as cluster,
-        pytest.raises(GeneratorError, match=r"is no scheduler file \(No such file"),
-    ):
-        cluster.workers()
-
-
 def test_nothing_loads_the_other_machine_s_own_server(far: DaskCluster) -> None:
     found = run_far(far, "127.0.0.1", 0.4)
     assert "is on another machine" in str(found["error"])

@@ -68,6 +68,7 @@ def test_the_workers_of_a_cluster_make_the_load(project: pytest.Pytester, run_ap
     "arguments, words",
     [
         (("--fileperf-cluster=",), "--fileperf-cluster: it is empty, give a scheduler's address"),
+        (("--fileperf-cluster=missing.json",), "--fileperf-cluster: missing.json is neither an address with a port"),
         (("--fileperf-cluster=tcp://127.0.0.1:9", "--fileperf-host=10.0.0.5"), "add --fileperf-allow-host=10.0.0.5"),
         (("--fileperf-server=http://10.0.0.5:80",), "load only goes to this machine"),
         (("--fileperf-against=http://10.0.0.5:80",), "load only goes to this machine"),

@@ -1,0 +1,41 @@
+"""Which Dask scheduler is meant: an address, or the path of the file in which a scheduler wrote its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from pytest_fileperf.errors import GeneratorError
+
+__all__ = ("scheduler_address",)
+
+_ADDRESS = re.compile(r"([a-z]+://)?[^\s/]*:[0-9]+(/\S*)?|inproc://\S+")
+"""A scheduler in this process has no port."""
+_AS_IN = "as in tcp://127.0.0.1:8786"
+
+
+def scheduler_address(scheduler: str) -> str:
+    """Returns the address in a scheduler file, or the text where it is an address. Raises GeneratorError."""
+    if _ADDRESS.fullmatch(scheduler):
+        return scheduler
+    try:
+        address = json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"]
+    except (PermissionError, IsADirectoryError) as error:
+        raise _no_file(scheduler, str(error.strerror)) from error
+    except OSError as error:  # no such file, or no file can have such a name
+        raise GeneratorError(
+            f"{scheduler} is neither an address with a port, {_AS_IN}, nor a file that is there"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise _no_file(scheduler, "it has no address in JSON") from error
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise _no_file(scheduler, f"{address!r} is no address with a port")
+    return address
+
+
+def _no_file(scheduler: str, why: str) -> GeneratorError:
+    return GeneratorError(
+        f"{scheduler} is no scheduler file ({why}): give the one that `dask scheduler --scheduler-file` wrote, "
+        f"or an address {_AS_IN}"
+    )
