@@ -93,7 +93,16 @@ class Cluster:
                 except GeneratorError as error:
                     self._failure = error
                     raise
+            if self._client.status == "closed":  # it gave up connecting again
+                self._failure = self._gone()
+                raise self._failure
             return self._client
+
+    def lost(self) -> GeneratorError | None:
+        """Returns that the scheduler is gone, where Dask's client was connected to it and is no longer."""
+        if self._client is None or self._client.status == "running":
+            return None
+        return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> str:
         """Returns a worker that no other generator has, and waits a moment for one.
@@ -117,6 +126,9 @@ class Cluster:
             del self._used[worker]
             self._roster.doubt(worker)
 
+    def _gone(self) -> GeneratorError:
+        return GeneratorError(f"the Dask scheduler at {self.title} is gone: start it again, with its workers")
+
     async def _count(self) -> int:
         return len(await self._workers())
 
@@ -128,7 +140,8 @@ class Cluster:
                 return await self._roster.workers(client)
         except OSError as error:  # TimeoutError is one, and so is what Dask raises for a closed connection
             why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
-            self._failure = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
+            silent = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
+            self._failure = self.lost() or silent
             raise self._failure from error
 
     async def _connected(self) -> Client:

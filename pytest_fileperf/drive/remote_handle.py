@@ -152,9 +152,11 @@ class RemoteHandle:
         except FilePerfError as error:
             put(error)
         except Exception as error:  # Dask has many ways to say that a worker is gone
-            self._how = f" is gone ({_said(error)})"
+            self._how, lost = f" is gone ({_said(error)})", self._cluster.lost()
             await self._let_go()
-            put(None)
+            if lost is not None:
+                self.worker = ""  # it is not to blame
+            put(lost)
 
     async def _begin(self, job: LoadOrder) -> None:
         """Has the run begin, on another worker where the one before has gone meanwhile."""
@@ -213,6 +215,7 @@ class RemoteHandle:
 
     async def _bind(self) -> None:
         """Takes a worker, and starts the actor there."""
+        self.worker = ""
         client = await self._cluster.client()
         self.worker = await self._cluster.worker_for(self)
         self._readings.clear()

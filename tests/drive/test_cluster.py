@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 
+import dask
 import httpx
 import psutil
 import pytest
@@ -67,10 +68,14 @@ def url() -> Iterator[str]:
 @contextmanager
 def local_cluster(workers: int) -> Iterator[str]:
     """Gives the address of a cluster whose workers are threads of this process."""
-    with LocalCluster(
-        n_workers=workers, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
-    ) as cluster:
+    with made_cluster(workers) as cluster:
         yield str(cluster.scheduler_address)
+
+
+def made_cluster(workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=workers, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -376,6 +381,27 @@ def test_a_generator_that_nobody_knows_any_more_ends(url: str) -> None:
     assert begun
     _, alive = psutil.wait_procs(begun, timeout=FORSAKEN_S - 1)  # it would end by itself, too
     assert alive == []
+
+
+def test_a_scheduler_that_goes_away_in_a_load_is_blamed_and_no_worker(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 1.0)
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),  # so long it takes to close without a scheduler
+        made_cluster(1) as made,
+        closing(Cluster(address := made.scheduler_address)) as cluster,
+        closing(Generators(cluster=cluster)) as generators,
+    ):
+        gone = re.escape(f"the Dask scheduler at {address} is gone: start it again, with its workers")
+        with pytest.raises(GeneratorError, match=f"^{gone}$"):
+            load(
+                generators, url, replace(PLAN, generators=1, rounds=50), tell=lambda _: made.sync(made.scheduler.close)
+            )
+        for pause_s in (0.0, 2.0):  # it connects again meanwhile, and gives that up
+            time.sleep(pause_s)
+            with pytest.raises(GeneratorError, match=f"^{gone}$"):
+                cluster.workers()
 
 
 def test_a_scheduler_that_goes_away_is_told_in_a_sentence(url: str) -> None:
