@@ -14,6 +14,7 @@ from pytest_fileperf.serve.spec import ServerSpec, Url
 __all__ = ("read_network", "server_problems")
 
 _BROADCAST = "255.255.255.255"
+_WRITE = "write an address as in 10.0.0.5, or a name, without a port"
 _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 
 
@@ -61,19 +62,28 @@ def _addresses(name: str) -> set[str]:
     except ValueError:
         pass
     else:
-        if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
-            raise ValueError("it is not the address of one machine")
-        if address.is_link_local and address.version == 6:
-            raise ValueError("a link-local address means another machine on each link: name another one")
+        if problem := _unfit(address):
+            raise ValueError(problem)
         return {str(address)}
     # What ends in a number is an address to the system, and not the one that a reader sees: 010.0.0.1 is 8.0.0.1.
     if not name or any(char in name for char in "/:@ *%") or _NUMERIC.fullmatch(name.rstrip(".").rpartition(".")[2]):
-        raise ValueError("write an address as in 10.0.0.5, or a name, without a port")
+        raise ValueError(_WRITE)
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label of it is empty, or too long
+        raise ValueError(_WRITE) from error
     except OSError as error:
         raise ValueError(f"there is no such host ({error.strerror or error})") from error
     return {str(each[4][0]) for each in found}
+
+
+def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """Returns why the address is not that of one machine, wherever it is used."""
+    if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
+        return "it is not the address of one machine"
+    if address.is_link_local and address.version == 6:
+        return "a link-local address means another machine on each link: name another one"
+    return None
 
 
 def _problem_of(host: str, network: Network) -> str | None:
@@ -84,6 +94,8 @@ def _problem_of(host: str, network: Network) -> str | None:
         return "write an address of this machine, as in 10.0.0.5"
     if address.is_unspecified:
         return "write the one address at which servers are reached, as in 10.0.0.5"
+    if problem := _unfit(address):
+        return problem
     if not network.reach.allows(host):
         return f"load would go there, which has to be said: add --fileperf-allow-host={host}"
     return None

@@ -62,6 +62,14 @@ def test_addresses_are_taken_as_they_are(network: tuple[Network, tuple[str, ...]
         (read(None, ["fe80::1%lo"]), "--fileperf-allow-host=fe80::1%lo: a link-local address means another machine on "
          "each link: name another one"),
         (read(None, ["224.0.0.1"]), "--fileperf-allow-host=224.0.0.1: it is not the address of one machine"),
+        (read(None, ["a..b"]), "--fileperf-allow-host=a..b: write an address as in 10.0.0.5, or a name, without a "
+         "port"),
+        (read(None, ["a" * 64]), f"--fileperf-allow-host={'a' * 64}: write an address as in 10.0.0.5, or a name, "
+         "without a port"),
+        (read("fe80::1"), "--fileperf-host=fe80::1: a link-local address means another machine on each link: name "
+         "another one"),
+        (read("224.0.0.1"), "--fileperf-host=224.0.0.1: it is not the address of one machine"),
+        (read("255.255.255.255"), "--fileperf-host=255.255.255.255: it is not the address of one machine"),
         (read(ini_allowed=["::"]), "fileperf_allow_host = ::: it is not the address of one machine"),
     ],
 )  # fmt: skip
