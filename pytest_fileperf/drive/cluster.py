@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from pytest_fileperf.drive.remote_handle import RemoteHandle
 from pytest_fileperf.drive.roster import Roster, Workers
@@ -29,6 +30,7 @@ _ASKED_S = 15.0
 _REPLACED_S = 3.0
 """So long a load waits for another worker where one is gone: some deployments start another one."""
 _CLOSE_S = 1.0
+_KEY = "fileperf-generator-"
 _Result = TypeVar("_Result")
 
 
@@ -46,11 +48,12 @@ class Cluster:
         """Why there is no connection: it is tried once, and every test is told."""
         self._roster = Roster(scheduler)
         self._used: dict[str, RemoteHandle] = {}
+        self._run = uuid4().hex
+        self._told_shared = False
 
     def workers(self) -> Workers:
         """Returns how many workers can make a load. Raises GeneratorError where none can, or one is unfit."""
-        count = self.call(self._count(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
-        return Workers(count=count, silent=self._roster.silent)
+        return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
         """Returns a further generator; it takes a worker of its own with its first load."""
@@ -98,6 +101,10 @@ class Cluster:
                 raise self._failure
             return self._client
 
+    def key(self) -> str:
+        """Returns what Dask knows a further generator of this test run by."""
+        return f"{_KEY}{self._run}-{uuid4()}"
+
     def lost(self) -> GeneratorError | None:
         """Returns that the scheduler is gone, where Dask's client was connected to it and is no longer."""
         if self._client is None or self._client.status == "running":
@@ -129,8 +136,20 @@ class Cluster:
     def _gone(self) -> GeneratorError:
         return GeneratorError(f"the Dask scheduler at {self.title} is gone: start it again, with its workers")
 
-    async def _count(self) -> int:
-        return len(await self._workers())
+    async def _seen(self) -> Workers:
+        count = len(await self._workers())
+        is_shared = not self._told_shared and await self._is_shared()
+        self._told_shared |= is_shared
+        return Workers(count=count, silent=self._roster.silent, is_shared=is_shared)
+
+    async def _is_shared(self) -> bool:
+        """Returns whether another test run has generators on the cluster: Dask forgets those of one that is gone."""
+        client = await self.client()
+        with suppress(OSError):  # that it is gone shows in the load
+            async with asyncio.timeout(_ASKED_S):
+                keys = [key for own in (await client.has_what()).values() for key in own if str(key).startswith(_KEY)]
+                return not all(key.startswith(f"{_KEY}{self._run}-") for key in keys)
+        return False
 
     async def _workers(self) -> Sequence[str]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""

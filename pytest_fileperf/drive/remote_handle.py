@@ -16,7 +16,6 @@ from dataclasses import replace
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from pytest_fileperf.drive.clock import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
 from pytest_fileperf.drive.messages import Begin, Late, LoadOrder
@@ -222,7 +221,7 @@ class RemoteHandle:
         self._future = client.submit(
             RemoteGenerator,
             tuple(sys.path),
-            key=f"fileperf-generator-{uuid4()}",
+            key=self._cluster.key(),
             workers=[self.worker],
             allow_other_workers=False,
             actor=True,

@@ -37,6 +37,8 @@ class Workers:
     """How many can make a load."""
     silent: tuple[str, ...] = ()
     """The addresses of those that do not answer."""
+    is_shared: bool = False
+    """Whether another test run has generators beside some of them, where that is told for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,10 @@ Each step is a short load of the code here on a boot that serves, which then is 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
+from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase
@@ -41,8 +43,7 @@ def with_generators(task: Task, rig: Rig) -> Task:
     """
     settings, most, there = task.settings, _most(task.settings), rig.loads.workers()
     asked, workers = settings.generators, None if there is None else there.count
-    silent = () if there is None else there.silent
-    task = replace(task, said=(*task.said, *(f"worker {worker} did not answer, and made no load" for worker in silent)))
+    task = replace(task, said=(*task.said, *_notes(there)))
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
@@ -60,6 +61,19 @@ def with_generators(task: Task, rig: Rig) -> Task:
     else:
         return task
     return replace(task, settings=replace(settings, generators=count), said=(*task.said, *said))
+
+
+def _notes(there: Workers | None) -> Iterator[str]:
+    """Yields what is to be said of the workers of a cluster."""
+    if there is None:
+        return
+    for worker in there.silent:
+        yield f"worker {worker} did not answer, and made no load"
+    if there.is_shared:
+        yield (
+            "another test run has load generators on the same workers, and both disturb each other: "
+            "let one end before the other, or give each a cluster"
+        )
 
 
 def _only(settings: Settings, most: int) -> str:

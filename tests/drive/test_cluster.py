@@ -297,6 +297,22 @@ def test_a_generator_that_makes_no_load_gives_its_worker_to_others(url: str) -> 
         assert load(second, url, replace(PLAN, generators=1)).lost == {}
 
 
+def test_another_run_on_the_same_workers_is_noticed_once(shared: Generators, scheduler: str, url: str) -> None:
+    load(shared, url)
+    with closing(Cluster(scheduler)) as cluster:
+        assert [cluster.workers().is_shared for _ in range(2)] == [True, False]
+
+
+def test_a_run_is_no_other_one_to_itself(url: str) -> None:
+    with (
+        local_cluster(1) as address,
+        closing(Cluster(address)) as cluster,
+        closing(Generators(cluster=cluster)) as generators,
+    ):
+        load(generators, url, replace(PLAN, generators=1))
+        assert not cluster.workers().is_shared
+
+
 def test_a_generator_that_is_told_too_late_to_begin_is_missing(
     shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

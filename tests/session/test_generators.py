@@ -234,3 +234,11 @@ def test_workers_that_do_not_answer_are_named(tmp_path: Path) -> None:
     loads.cluster = Workers(count=2, silent=("tcp://10.0.0.7:4000",))
     result, _ = measured(tmp_path, QUICK, loads)
     assert result.load_notes == ("worker tcp://10.0.0.7:4000 did not answer, and made no load",)
+
+
+def test_that_another_run_has_generators_on_the_workers_is_said(tmp_path: Path) -> None:
+    loads = SharedLoads()
+    loads.cluster = Workers(count=2, is_shared=True)
+    result, _ = measured(tmp_path, QUICK, loads)
+    (said,) = result.load_notes
+    assert said.startswith("another test run has load generators on the same workers, and both disturb each other: ")
