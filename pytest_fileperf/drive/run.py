@@ -25,7 +25,7 @@ __all__ = ("RunProgress", "RunResult", "at_once", "quiet_memory", "run_load", "t
 _PROGRESS_S = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # with slots CPython would keep a tuple of each one that was pickled, up to 2,000
 class RunProgress:
     """How far a run has come; sent while it runs."""
 
@@ -178,16 +178,19 @@ async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Cal
 
     It says nothing at first: a message would delay requests that are due at once.
     """
+    told, p99_ns = None, None
     while True:
         await asyncio.sleep(_PROGRESS_S)
         last = recorder.last_round
+        if last is not None and last is not told:
+            told, p99_ns = last, last.latency.percentile_ns(99) if last.latency.count else None
         seconds = last.duration_ns / 1e9 if last is not None else 0.0
         moment = RunProgress(
             phase=recorder.phase,
             elapsed_ns=monotonic_ns() - origin_ns,
             requests=recorder.finished_requests + (recorder.requests if recorder.phase != "warm-up" else 0),
             rps=last.requests / seconds if last is not None and seconds else 0.0,
-            p99_ns=last.latency.percentile_ns(99) if last is not None and last.latency.count else None,
+            p99_ns=p99_ns,
             failed=recorder.failed,
         )
         try:

@@ -49,3 +49,11 @@ def test_a_round_of_few_samples_needs_no_table_of_all_counts() -> None:
     finally:
         tracemalloc.stop()
     assert most < 100_000
+
+
+def test_a_round_of_many_samples_is_kept_small() -> None:
+    """All rounds of a load are kept to its end, in the generator's memory."""
+    samples = list(range(1_000_000, 9_000_000, 1_000))
+    taken = gathered(samples, [])
+    assert taken == Histogram.of(samples)
+    assert taken.held.size_bytes < Histogram.of(samples).held.size_bytes / 4
