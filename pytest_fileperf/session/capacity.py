@@ -82,8 +82,7 @@ class RateSearch:
         """Makes the next load on a boot; returns False where there is none to make in the time that is left."""
         if self.is_over:
             return False
-        on_boot = sum(tried.boot == boot for tried in self._tried)
-        following = next_load(self._search, self._tried, left_s=left_s, on_boot=on_boot)
+        following = next_load(self._search, self._tried, left_s=left_s, boot=boot)
         if isinstance(following, CapacityEnd):
             self._ended = following
         if not isinstance(following, NextLoad):

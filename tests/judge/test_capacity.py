@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from judge.queues import Searched, Server, fixed, refusing, searched, varying
+from judge.queues import Searched, Server, fixed, refusing, searched, uneven, varying
 
 from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+from pytest_fileperf.measure.searched import share_allowed
 
 LIMITS = {"max_p99": 0.1, "max_error_rate": 0.001}
 SEARCHES = 10
@@ -39,15 +42,16 @@ def many(server: Server, limits: dict[str, float], *, start: float, **how: objec
         pytest.param(fixed(0.005), LIMITS, 200.0, id="M/D/1 at 200 a second"),
         pytest.param(varying(0.0008, 0.2), LIMITS, 1250.0, id="a sharp knee"),
         pytest.param(fixed(0.005), {"max_p50": 0.02, "max_error_rate": 0.0}, 200.0, id="a median"),
+        pytest.param(fixed(0.005), {"max_p90": 0.05, "max_error_rate": 0.0}, 200.0, id="a p90"),
     ],
 )
 def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     server: Server, limits: dict[str, float], start: float
 ) -> None:
     name, latency_s = next(iter(limits.items()))
-    truth = truth_of(server, latency_s, 0.5 if name == "max_p50" else 0.01, high=start)
+    truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 1,000 searches M/D/1 is found so in 88 %, and its interval holds the truth in 92 %; the others are near that.
+    # In 1,000 searches M/D/1 is found so in 96 %, and its interval holds the truth in 97 %; the others are above that.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
@@ -60,6 +64,16 @@ def test_the_interval_holds_what_boots_differ_by() -> None:
         rng = np.random.default_rng(seed)
         found.append(searched(server, LIMITS, rng, start=1250.0, boots_off=rng.lognormal(0, 0.02, 3).tolist()))
     assert sum(one.holds(truth) for one in found) >= 0.9 * SEARCHES
+
+
+def test_where_the_pace_differs_from_load_to_load_it_is_high_enough_in_nine_of_ten() -> None:
+    server, pace = varying(0.0008, 0.2), 0.03
+    usual = truth_of(server, 0.1, 0.01, high=1250.0)
+    found = many(uneven(server, pace), LIMITS, start=1250.0)
+    truth = usual * math.exp(-1.28 * pace)
+    # Of 200 searches 96 % come so near.
+    assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.8 * SEARCHES
+    assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
 
 
 def test_loads_in_which_the_machine_stood_still_hardly_move_it() -> None:
