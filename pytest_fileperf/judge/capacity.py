@@ -5,8 +5,8 @@ Search
     SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is a quantile of
     the posterior of the boot's capacity. Quantiles take turns: one load decides nothing, and rates near the capacity
     are loaded again, from both sides. It never goes beyond twice the highest rate that held, and goes down until one
-    does. Loads get longer once the capacity is roughly known: so long that even a server which falls behind by 3.5 %
-    breaks a limit.
+    does. Loads get longer once the capacity is roughly known: so long that a server which falls behind by 3.5 % breaks
+    a limit, where that is no more than a quarter of a second.
 
 Boots
     The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pytest_fileperf.judge.difference import standard_errors
-from pytest_fileperf.judge.posterior import posterior_of
+from pytest_fileperf.judge.posterior import BOOT_SD, Posterior, posterior_of, posteriors_of
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.searched import share_allowed
@@ -56,7 +56,9 @@ WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 8, 0.3
 FITS = 0.6
 """A load may be this much shorter than it should be, to fit into the time that is left."""
 
-_DEVIATIONS_90 = 2.1
+MOST_MORE = 1.5
+"""A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
+_DEVIATIONS_90 = 2.0
 """More than the 1.64 of a normal distribution: of simulated searches 87 to 99 % then hold the truth, and 64 % of those
 of a server with a heavy tail."""
 
@@ -101,7 +103,7 @@ class Estimate:
     sd: float
     """Of what loads leave uncertain."""
     boots: Mapping[int, float]
-    """That of each boot; their mean is `mean`."""
+    """That of each boot, by what all of them show; their mean is `mean`."""
     broken: str
     """The limit that breaks first; empty where none has broken."""
 
@@ -146,15 +148,21 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
     if not told:
         return None
     broken, start = _broken(search, told), search.start
-    boots = {boot: posterior_of(told, broken, start=start, boot=boot) for boot in sorted({load.boot for load in told})}
-    means = {name: posterior_of(told, ((name, share),), start=start).mean for name, share in broken}
+    known = posteriors_of(told, broken, start=start, boots=sorted({load.boot for load in told}))
+    medians = {name: posterior_of(told, ((name, share),), start=start).median for name, share in broken}
     has_broken = any(not load.holds for load in told)
     return Estimate(
-        mean=fmean(known.mean for known in boots.values()),
-        sd=math.sqrt(fmean(known.sd**2 for known in boots.values()) / len(boots)),
-        boots={boot: known.mean for boot, known in boots.items()},
-        broken=min(means, key=means.__getitem__) if has_broken else "",
+        mean=fmean(one.median for one in known.values()),
+        sd=math.sqrt(fmean(_own_variance(one) for one in known.values()) / len(known)),
+        boots={boot: one.median for boot, one in known.items() if boot is not None},
+        broken=min(medians, key=medians.__getitem__) if has_broken else "",
     )
+
+
+def _own_variance(known: Posterior) -> float:
+    """Returns the variance of what a boot's own loads show: they and the other boots together show more."""
+    own = 1 / max(known.sd, 1e-6) ** 2 - 1 / BOOT_SD**2
+    return min(1 / own if own > 0 else math.inf, MOST_MORE * known.sd**2)
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:

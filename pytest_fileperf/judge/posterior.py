@@ -3,22 +3,23 @@
 Model
     Of a load's requests, a share is beyond a limit: slower than it, or failed. It grows with the rate r:
     logit share = logit allowed + slope · log(r / pace). A server has another pace in each load, as other work on the
-    machine has its turns: log pace is normal around that of the boot, and that of boots around that of all of them.
+    machine has its turns: log pace is normal around that of the boot, and that of boots around that of all of them,
+    but for a few (`APART`) that may have any.
     How many of a load's requests are beyond is beta-binomial, as requests that meet the same queue are slow together;
     and a few loads (`ODD`) say nothing, as the machine stood still in them.
     Slope, togetherness, and how much pace differs between loads are not known: the posterior is over a grid of them.
 
 Capacity
-    The rate at which the pace is high enough in nine of ten loads, for a p99 (`held`). Where the pace is steady, it is
-    what theory says. The rate at which the mean over loads is as allowed would be that of the slowest ones, of which a
-    minute has one or two.
+    The rate at which the pace is high enough in nine of ten loads, for a p99 (`share_that_holds`). Where the pace is
+    steady, it is what theory says. The rate at which the mean over loads is as allowed would be that of the slowest
+    ones, of which a minute has one or two.
     Of several limits, the capacity is the lowest of theirs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -29,23 +30,29 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.measure.capacity import RateTried
 
-__all__ = ("Posterior", "held", "posterior_of")
+__all__ = ("BOOT_SD", "Posterior", "posterior_of", "posteriors_of", "share_that_holds")
 
 ODD = 0.01
 """Share of loads in which the machine stood still, or something else that says nothing about the rate."""
 EXPECTED, EXPECTED_SD, ELSEWHERE = -0.15, 0.5, 0.02
 """Of the capacity's logarithm, from that of the closed loop's rate; and how likely any other rate is beside it."""
-BOOT_SD = 0.04
-"""How much the logarithms of boots' paces differ."""
+BOOT_SD, APART = 0.04, 0.01
+"""How much the logarithms of boots' paces differ: more than those of stabilised boots, as minutes lie between them. And
+the share of boots that have nothing to do with the others."""
 
 _STEP = 0.006
+"""Of the grid of logarithms: a fraction of what a search can tell apart."""
 _SLOPES = np.array([8.0, 16, 28, 48, 84, 150, 300])
+"""From a server whose latency grows long before its capacity to one that falls behind all at once; M/D/1: about 28."""
 _SLOPE_WEIGHTS = np.array([0.25, 0.7, 1, 1, 1, 1, 1])
+"""How likely each is before anything is seen."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.15])
+"""Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
 _PACE_SDS = (0.0, 0.01, 0.02, 0.04, 0.08)
+"""From a machine that does nothing else to one whose loads differ by more than a tenth."""
 _SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
-_MOST_LOGIT = 18.0
-_TINY = 1e-290
+_MOST_LOGIT, _TINY = 18.0, 1e-290
+"""Beyond these, shares and likelihoods are rounded to 0 or 1."""
 
 Grid: TypeAlias = tuple[float, int, int]
 """The rate to begin with, and by which powers of 2 of it the grid of rates begins and ends."""
@@ -62,21 +69,21 @@ class Posterior:
     """How likely each is; same shape, 1 in all."""
 
     @property
-    def mean(self) -> float:
-        """Mean of the logarithm."""
-        return float(self.logs @ self.shares)
+    def median(self) -> float:
+        """Of the logarithm. Not the mean, which a boot that may be far from all others would move."""
+        return self.quantile(0.5)
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the logarithm."""
-        return math.sqrt(max(0.0, float((self.logs - self.mean) ** 2 @ self.shares)))
+        """Half of what the logarithm is in with 68 %: the standard deviation, but for what may be far off."""
+        return (self.quantile(0.84) - self.quantile(0.16)) / 2
 
     def quantile(self, share: float) -> float:
         """Returns the logarithm that the capacity exceeds with a probability of 1 - share."""
-        return float(self.logs[min(int(np.searchsorted(np.cumsum(self.shares), share)), len(self.logs) - 1)])
+        return float(np.interp(share, np.cumsum(self.shares) - self.shares / 2, self.logs))
 
 
-def held(allowed: float) -> float:
+def share_that_holds(allowed: float) -> float:
     """Returns the share of loads that hold a limit at the capacity: nine of ten for a p99, and half of them for a p50.
 
     Where one load in ten has a tenth of its requests beyond, it is 1 % of all. Loads of a queue with a steady pace hold
@@ -88,42 +95,60 @@ def held(allowed: float) -> float:
 def posterior_of(
     loads: Sequence[RateTried], allowed: Sequence[tuple[str, float]], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns how likely capacities are, of a boot or of all boots.
+    """Returns how likely capacities are, of a boot, or of a boot like these.
 
     `allowed` has the share of requests that may be beyond each limit, by its name; `start` is the closed loop's rate.
     There is one load at least, but a boot need not have one.
     """
+    return posteriors_of(loads, allowed, start=start, boots=(boot,))[boot]
+
+
+def posteriors_of(
+    loads: Sequence[RateTried],
+    allowed: Sequence[tuple[str, float]],
+    *,
+    start: float,
+    boots: Sequence[int | None],
+) -> dict[int | None, Posterior]:
+    """Returns the same for several boots."""
     grid = _grid(start, loads)
     logs = _logs(grid)
-    above = np.ones_like(logs)
+    above = {boot: np.ones_like(logs) for boot in boots}
     for name, share in allowed:
-        likely = _of_limit(loads, name, share, grid, boot)
-        above *= 1 - np.cumsum(likely) + likely
-    found = np.clip(-np.diff(above, append=0.0), 0.0, None)
-    return Posterior(logs, found / found.sum())
+        for boot, likely in _of_limit(loads, name, share, grid, boots):
+            above[boot] *= 1 - np.cumsum(likely) + likely
+    found = {boot: np.clip(-np.diff(one, append=0.0), 0.0, None) for boot, one in above.items()}
+    return {boot: Posterior(logs, one / one.sum()) for boot, one in found.items()}
 
 
-def _of_limit(loads: Sequence[RateTried], name: str, allowed: float, grid: Grid, boot: int | None) -> _Array:
-    """Returns how likely capacities by one limit are; shape (capacities,)."""
+def _of_limit(
+    loads: Sequence[RateTried], name: str, allowed: float, grid: Grid, boots: Sequence[int | None]
+) -> Iterator[tuple[int | None, _Array]]:
+    """Yields how likely capacities by one limit are, by boots; shape (capacities,)."""
     logs = _logs(grid)
-    by_boot: dict[int, _Array] = {}
+    seen: dict[int, _Array] = {}
     for load in loads:
         # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
         # certain than it is, as that such a rate comes now and then is part of what the capacity means.
-        seen = _likelihood(load.rate, load.made, load.beyond[name], allowed, grid)
-        by_boot[load.boot] = by_boot[load.boot] + seen if load.boot in by_boot else seen
-    pace = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(_expected(grid[0], logs)) + np.zeros((*_SHAPE, 1))
-    for number, seen in by_boot.items():
-        if number != boot:
-            pace = pace + _blurred(seen, BOOT_SD)
-    if boot is not None:
-        pace = _blurred(pace, BOOT_SD) + by_boot.get(boot, 0.0)
-    likely = np.exp(pace - pace.max()).sum(axis=(1, 2))
-    # What is known of paces, moved to the capacities that they mean.
-    below = np.rint(NormalDist().inv_cdf(held(allowed)) * np.array(_PACE_SDS) / _STEP).astype(np.intp)
-    from_index = np.clip(np.arange(logs.size) + below[:, None], 0, logs.size - 1)
-    capacities = np.take_along_axis(likely, from_index, axis=1).sum(axis=0)
-    return np.asarray(capacities / capacities.sum())
+        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, grid)
+        seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
+    expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(_expected(grid[0], logs)) + np.zeros((*_SHAPE, 1))
+    of_all = {number: _of_others(likely) for number, likely in seen.items()}
+    below = np.rint(NormalDist().inv_cdf(share_that_holds(allowed)) * np.array(_PACE_SDS) / _STEP).astype(np.intp)
+    for boot in boots:
+        pace = expected + sum(likely for number, likely in of_all.items() if number != boot)
+        if boot is not None:
+            pace = _of_others(pace) + seen.get(boot, 0.0)
+        by_sd = np.exp(pace - pace.max()).sum(axis=(1, 2))
+        # What is known of paces, moved to the capacities that they mean.
+        capacities = sum(np.pad(one[steps:], (0, steps)) for one, steps in zip(by_sd, below, strict=True))
+        yield boot, np.asarray(capacities / np.sum(capacities))
+
+
+def _of_others(logs: _Array) -> _Array:
+    """Returns what the likelihoods of a boot's paces say of other boots."""
+    far = np.log(np.maximum(np.exp(logs - logs.max()).mean(axis=-1, keepdims=True), _TINY)) + logs.max()
+    return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD), math.log(APART) + far))
 
 
 @lru_cache(maxsize=128)

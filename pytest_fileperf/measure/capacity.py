@@ -63,7 +63,10 @@ class RateTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The highest rate of an open loop at which a server holds its limits. Rates are requests per second."""
+    """The highest rate of an open loop at which a server holds its limits. Rates are requests per second.
+
+    Loads of some seconds differ: at this rate nine of ten hold a `max_p99`, and half of them a `max_p50`.
+    """
 
     rate: float
     """0.0 where no rate holds."""

@@ -149,9 +149,9 @@ class RateSearch:
         )
         return replace(recording, boots=tuple(with_capacity))
 
-    def on_boot(self, boot: int) -> PairSide:
-        """Returns what a boot shows, as a side of a pair."""
-        found, own = self.estimate(), [run for run in self._runs if run.boot.index == boot]
+    def on_boot(self, boot: int, found: Estimate | None) -> PairSide:
+        """Returns what a boot shows, as a side of a pair; `found` is what all loads show."""
+        own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return PairSide(turns=(), latency=EMPTY, runs={})
         recording = self._recorded(own)
@@ -261,8 +261,9 @@ class BothSearches:
 
         `boots` has for each pair what was stabilised, and whether base boots anew.
         """
+        known = [search.estimate() for search in self._sides]
         for number, (stabilised, base_boots_anew) in enumerate(boots):
-            base, now = (search.on_boot(number) for search in self._sides)
+            base, now = (search.on_boot(number, found) for search, found in zip(self._sides, known, strict=True))
             yield Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=base_boots_anew)
 
 
