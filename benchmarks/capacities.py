@@ -7,8 +7,8 @@ Four servers take turns. `queue` answers one request after the other, 5 ms each:
 of requests take longer than the limit. Of the other three, nothing says so but loads of their own, and those say it
 only for their boot and their seconds: one server's pace changes by 10 % from one minute to the next. So each load of
 a search is followed by two of a second search, on the same boot, which knows nothing of the first; its time does
-not count. The first search is held against what the second one finds, which has twice as many loads. What is
-found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
+not count. The first search is held against what the second one finds, which has twice as many loads, unless it is
+sure sooner. What is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
 Needs an idle machine with two cores.
 """
 

@@ -59,7 +59,7 @@ FITS = 0.6
 MOST_MORE = 1.5
 """A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 87 to 99 % then hold the truth, and 64 % of those
+"""More than the 1.64 of a normal distribution: of simulated searches 87 to 100 % then hold the truth, and 68 % of those
 of a server with a heavy tail."""
 
 

@@ -48,8 +48,8 @@ _SLOPE_WEIGHTS = np.array([0.25, 0.7, 1, 1, 1, 1, 1])
 """How likely each is before anything is seen."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.15])
 """Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
-_PACE_SDS = (0.0, 0.01, 0.02, 0.04, 0.08)
-"""From a machine that does nothing else to one whose loads differ by more than a tenth."""
+_PACE_SDS = (0.01, 0.02, 0.04, 0.08)
+"""From a machine that does nothing else, as far as there is one, to one whose loads differ by more than a tenth."""
 _SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
 _MOST_LOGIT, _TINY = 18.0, 1e-290
 """Beyond these, shares and likelihoods are rounded to 0 or 1."""
@@ -177,8 +177,6 @@ def _blurred(logs: _Array, sd: float) -> _Array:
     """Returns logarithms of likelihoods over paces, where the pace is off by chance with this deviation."""
     from scipy.ndimage import gaussian_filter1d
 
-    if not sd:
-        return logs
     most = logs.max(axis=-1, keepdims=True)
     likely = gaussian_filter1d(np.exp((logs - most).astype(np.float64)), sd / _STEP, axis=-1, mode="nearest")
     return np.asarray(np.log(np.maximum(likely, _TINY)) + most)
