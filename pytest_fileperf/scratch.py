@@ -178,7 +178,10 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
     try:
         with (path / supervisor.MARK).open("r+b") as mark:
             content = mark.read()
-            if content not in (_CONTENT, b"") or is_held(mark.fileno()):
+            if content not in (_CONTENT, b""):
+                return
+            # One without content may be about to be locked. To look whether it is held is to hold it for a moment.
+            if (content or _is_old(about)) and is_held(mark.fileno()):
                 return
     except FileNotFoundError:
         content = b""
@@ -191,11 +194,15 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
 
 def _remove_unmarked(path: Path, about: os.stat_result) -> None:
     """Removes an old directory in which nothing is: its run was killed before it had its mark, or had it no longer."""
-    if _RANDOM.search(path.name) and time.time() - about.st_mtime > _UNMARKED_S:
+    if _RANDOM.search(path.name) and _is_old(about):
         mark = path / supervisor.MARK
         if mark.exists() and os.listdir(path) == [mark.name]:  # noqa: PTH208 # names
             mark.unlink()
         path.rmdir()  # fails where anything is in it
+
+
+def _is_old(about: os.stat_result) -> bool:
+    return time.time() - about.st_mtime > _UNMARKED_S
 
 
 def _resume_supervisors(path: Path) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_fileperf import scratch, supervisor
 from pytest_fileperf.files import put_text
+from pytest_fileperf.locks import take
 
 pytestmark = pytest.mark.once
 
@@ -186,3 +187,23 @@ def test_ctrl_c_while_a_directory_is_made_leaves_nothing(temporary: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         scratch.make("base")
     assert list(temporary.iterdir()) == []
+
+
+def test_a_directory_that_is_just_being_made_is_not_taken_from_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks whether a mark is held holds it for a moment, and the run that makes it would go on without."""
+    seen = list[bool]()
+
+    def with_another_run(descriptor: int) -> bool:
+        monkeypatch.setattr(scratch, "take", take)
+        with monkeypatch.context() as patched:
+            patched.setattr(scratch, "is_held", lambda _: seen.append(True))
+            with scratch.beside(tmp_path):
+                pass
+        return take(descriptor)
+
+    monkeypatch.setattr(scratch, "take", with_another_run)
+    with scratch.beside(tmp_path) as directory, scratch.beside(tmp_path):
+        assert directory.exists()
+    assert seen == []
