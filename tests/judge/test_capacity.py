@@ -51,7 +51,7 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 600 searches M/D/1 is found so in 96 %, and its interval holds the truth in 98 %; the others are above that.
+    # In 600 searches M/D/1 is found so in 96 %, and its interval holds the truth in 98 %; the others are near that.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
@@ -87,7 +87,7 @@ def test_loads_in_which_the_machine_stood_still_hardly_move_it() -> None:
     server = fixed(0.005)
     truth = truth_of(server, 0.1, 0.01, high=200.0)
     found = many(server, LIMITS, start=200.0, stalled=(4,))
-    # All but a few of 100 searches do.
+    # 98 of 100 searches do.
     assert sum(abs(one.rate / truth - 1) < 0.08 for one in found) >= 0.8 * SEARCHES
 
 
