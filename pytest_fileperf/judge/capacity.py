@@ -5,8 +5,8 @@ Search
     SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is a quantile of
     the posterior of the boot's capacity. Quantiles take turns: one load decides nothing, and rates near the capacity
     are loaded again, from both sides. It never goes beyond twice the highest rate that held, and goes down until one
-    does. Loads get longer once the capacity is roughly known: so long that a server which falls behind by 3.5 % breaks
-    a limit, where that is no more than a quarter of a second.
+    does. Loads get longer once the capacity is roughly known: so long that a server which falls behind by 4.5 % breaks
+    a limit, where that is no more than a third of a second. More and shorter loads tell more of how the pace differs.
 
 Boots
     The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and
@@ -47,20 +47,19 @@ CLIMB = 1.35
 """A second rate where the first one held: above the closed loop's; and twice as high as long as nothing breaks."""
 GENERATOR_NEAR = 0.88
 """A rate that held is as high as the generator can go, where it failed at no more than a little above."""
-LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 2.5, 30, 3, 8
+LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 2.0, 20, 3, 8
 """A long load's least seconds, times the slowest limit, and requests beyond a limit at capacity; and the share of the
 search's time that it takes at most."""
 ROUGH_LOAD = 0.7
 """Length of a load before the capacity is roughly known, as a share of a long one's."""
-WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 8, 0.3
+WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 4, 0.3
 FITS = 0.6
 """A load may be this much shorter than it should be, to fit into the time that is left."""
 
 MOST_MORE = 1.5
 """A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 87 to 100 % then hold the truth, and 68 % of those
-of a server with a heavy tail."""
+"""More than the 1.64 of a normal distribution: of simulated searches 87 to 99 % then hold the truth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from judge.queues import Searched, Server, fixed, refusing, searched, uneven, varying
@@ -51,7 +49,7 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 600 searches M/D/1 is found so in 96 %, and its interval holds the truth in 98 %; the others are near that.
+    # In 600 searches M/D/1 is found so in 97 %, and its interval holds the truth in 99 %; the others are near that.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
@@ -66,15 +64,13 @@ def test_the_interval_holds_what_boots_differ_by() -> None:
     assert sum(one.holds(truth) for one in found) >= 0.9 * SEARCHES
 
 
-def test_where_the_pace_differs_from_load_to_load_it_is_high_enough_in_nine_of_ten() -> None:
+def test_where_the_pace_differs_from_load_to_load_it_is_that_of_half_of_them() -> None:
     server, pace = varying(0.0008, 0.2), 0.03
-    usual = truth_of(server, 0.1, 0.01, high=1250.0)
+    truth = truth_of(server, 0.1, 0.01, high=1250.0)
     found = many(uneven(server, pace), LIMITS, start=1250.0)
-    truth = usual * math.exp(-1.28 * pace)
-    # Of 200 searches 97 % come so near.
+    # Of 200 searches 99 % come so near.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.8 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
-    assert np.median([one.rate for one in found]) < 0.985 * usual
 
 
 def test_a_boot_that_is_far_from_the_others_is_found_for_itself() -> None:
@@ -148,11 +144,11 @@ def test_no_load_begins_that_does_not_fit() -> None:
 
 def test_the_last_load_is_as_long_as_there_is_time() -> None:
     seen = [tried(200, 500), tried(170, 0), tried(185, 9), tried(190, 60), tried(180, 2)]
-    whole, cut = next_load(SEARCH, seen, left_s=60.0), next_load(SEARCH, seen, left_s=3.6)
+    whole, cut = next_load(SEARCH, seen, left_s=60.0), next_load(SEARCH, seen, left_s=2.0)
     assert isinstance(whole, NextLoad)
     assert isinstance(cut, NextLoad)
     assert whole.seconds > cut.seconds
-    assert cut.warmup_s + cut.seconds == pytest.approx(3.6)
+    assert cut.warmup_s + cut.seconds == pytest.approx(2.0)
 
 
 def test_one_load_decides_nothing() -> None:
