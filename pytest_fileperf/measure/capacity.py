@@ -65,8 +65,8 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server holds its limits. Rates are requests per second.
 
-    Loads of some seconds differ, as a machine does other work, too: at this rate half of the loads hold the limits, with
-    requests that come by chance no more and no less crowded than on average.
+    Loads of some seconds differ, as a machine does other work, too. At this rate half of the loads hold the limits, if
+    requests come as crowded by chance as they do on average.
     """
 
     rate: float
