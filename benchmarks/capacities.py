@@ -176,9 +176,18 @@ def search(name: str) -> dict[str, object]:
 
 def _loads(found: Capacity, busy: Sequence[Busy]) -> list[dict[str, object]]:
     return [
-        {"boot": load.boot, "rate": round(load.rate, 1), "made": load.made, "beyond": dict(load.beyond)}
-        | {"holds": load.holds, "by_generator": load.by_generator, "p50": load.p50, "p99": load.p99}
-        | {"busy": [round(share, 4) for share in (own.server, own.generator, own.host)]}
+        {
+            "boot": load.boot,
+            "rate": round(load.rate, 1),
+            "seconds": round(load.seconds, 3),
+            "made": load.made,
+            "beyond": dict(load.beyond),
+            "holds": load.holds,
+            "by_generator": load.by_generator,
+            "p50": load.p50,
+            "p99": load.p99,
+            "busy": [round(share, 4) for share in (own.server, own.generator, own.host)],
+        }
         for load, own in zip(found.tried, busy, strict=False)
     ]
 

@@ -74,11 +74,6 @@ class Search:
     """The time there is for all loads."""
 
     @property
-    def allowed(self) -> tuple[tuple[str, float], ...]:
-        """The share of requests that may be beyond each limit."""
-        return tuple((name, share_allowed(name, limit)) for name, limit in self.limits.items())
-
-    @property
     def slowest_s(self) -> float:
         """The slowest latency that a limit allows."""
         return max((limit for name, limit in self.limits.items() if name != "max_error_rate"), default=0.0)
@@ -148,7 +143,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
         return None
     broken, start = _broken(search, told), search.start
     known = posteriors_of(told, broken, start=start, boots=sorted({load.boot for load in told}))
-    medians = {name: posterior_of(told, ((name, share),), start=start).median for name, share in broken}
+    medians = {name: posterior_of(told, {name: limit}, start=start).median for name, limit in broken.items()}
     has_broken = any(not load.holds for load in told)
     return Estimate(
         mean=fmean(one.median for one in known.values()),
@@ -202,19 +197,18 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
 
 
 def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
-    least = min(share for name, share in search.allowed if name != "max_error_rate")
+    least = min(share_allowed(name, limit) for name, limit in search.limits.items() if name != "max_error_rate")
     long_s = max(LEAST_LOAD_S, LATENCIES_A_LOAD * search.slowest_s, EXPECTED_BEYOND / least / rate)
     seconds = min(long_s, search.total_s / LOADS_A_SEARCH) * (ROUGH_LOAD if rough else 1.0)
     warmup_s = min(max(WARMUP_S, 0.0 if rough else LATENCIES_A_WARMUP * search.slowest_s), LONGEST_WARMUP * seconds)
     return NextLoad(rate=rate, warmup_s=warmup_s, seconds=max(seconds, 1 / rate))
 
 
-def _broken(search: Search, told: Sequence[RateTried]) -> tuple[tuple[str, float], ...]:
-    """Returns the limits that some load broke, with the share that each allows: how far off others are cannot be known.
-
-    All of them where none did.
-    """
-    broken = (
-        (name, share) for name, share in search.allowed if any(load.beyond[name] > share * load.made for load in told)
-    )
-    return tuple(broken) or search.allowed
+def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
+    """Returns the limits that some load broke: how far off others are cannot be known. All of them where none did."""
+    broken = {
+        name: limit
+        for name, limit in search.limits.items()
+        if any(load.beyond[name] > share_allowed(name, limit) * load.made for load in told)
+    }
+    return broken or search.limits

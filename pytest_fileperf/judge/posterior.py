@@ -2,27 +2,28 @@
 
 Model
     Of a load's requests, a share is beyond a limit: slower than it, or failed. It grows with the rate r:
-    logit share = logit allowed + slope · log(r / pace). A server has another pace in each load, as other work on the
-    machine has its turns: log pace is normal around that of the boot, and that of boots around that of all of them,
-    but for a few (`APART`) that may have any.
-    Besides, requests come in crowds by chance in some loads, and far apart in others. That is as if the pace were off
-    by `_CROWDS` over the root of how many requests there are.
+    logit share = logit allowed + slope · log(r / pace). Loads show different paces, and capacities lie below them:
+    log pace = log capacity + `_above` + chance.
+    Chance is normal, around 0 for each boot, and boots differ, too, but for a few (`APART`) that may have any capacity.
+    It has two sources. A server is faster in some loads than in others, as other work on the machine has its turns: by
+    how much is not known. And requests come closer together in some loads than in others, which makes a server look
+    slower: the deviation of that is known, `_crowds`.
     How many of a load's requests are beyond is beta-binomial, as requests that meet the same queue are slow together;
     and a few loads (`ODD`) say nothing, as the machine stood still in them.
-    Slope, togetherness, and how much pace differs between loads are not known: the posterior is over a grid of them.
+    Slope, togetherness, and how much a server's pace differs are not known: the posterior is over a grid of them.
 
 Capacity
-    The rate at which as many requests are beyond the limit as it allows, over loads with more and with fewer crowds, at
-    the pace that half of the loads exceed. Where the pace is steady, it is what theory says. Half of the loads, as in
-    MLRsearch (draft-ietf-bmwg-mlrsearch; FD.io uses an exceed ratio of 50 %), because a minute of loads tells that. The
-    pace of nine in ten depends on the slowest one or two.
+    The server's pace is taken from the middle load: half of the loads find it faster. At that pace, the capacity is the
+    rate at which theory says that the allowed share of requests is beyond the limit. The middle one, as in MLRsearch
+    (draft-ietf-bmwg-mlrsearch; FD.io lets half of the trials exceed a limit), because a minute has enough loads to know
+    it. The slowest tenth is one load or two.
     Of several limits, the capacity is the lowest of theirs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.measure.capacity import RateTried
+from pytest_fileperf.measure.searched import percent_of, share_allowed
 
 __all__ = ("BOOT_SD", "Posterior", "posterior_of", "posteriors_of")
 
@@ -40,22 +42,25 @@ ODD = 0.01
 EXPECTED, EXPECTED_SD, ELSEWHERE = -0.15, 0.5, 0.02
 """Of the capacity's logarithm, from that of the closed loop's rate; and how likely any other rate is beside it."""
 BOOT_SD, APART = 0.04, 0.01
-"""How much the logarithms of boots' paces differ: more than those of stabilised boots, as minutes lie between them. And
-the share of boots that have nothing to do with the others."""
+"""How much the logarithms of boots' capacities differ: more than those of stabilised boots, as minutes lie between.
+And the share of boots that have nothing to do with the others."""
 
 _STEP = 0.006
 """Of the grid of logarithms: a fraction of what a search can tell apart."""
-_SLOPES = np.array([8.0, 16, 28, 48, 84, 150, 300])
+_SLOPES = np.array([5.0, 16, 28, 48, 84, 150, 300])
 """From a server whose latency grows long before its capacity to one that falls behind all at once; M/D/1: about 28."""
-_SLOPE_WEIGHTS = np.array([0.25, 0.7, 1, 1, 1, 1, 1])
+_SLOPE_WEIGHTS = np.array([0.5, 0.7, 1, 1, 1, 1, 1])
 """How likely each is before anything is seen."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.15])
 """Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08)
 """From a machine that does nothing else, as far as there is one, to one whose loads differ by more than a tenth."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
-"""Of how many requests come in a time, the logarithm has 1 over its root as deviation; how they are spread in that time
-adds to it, as M/D/1 shows. In loads of few requests it is less, as then only some of them meet a queue."""
+"""The number of requests in a load varies by 1 / √number. When they come within the load varies, too: 1.2 / √number in
+all fits M/D/1. Loads of few requests vary by less than that: only some of their requests meet a queue."""
+_ENDS = 0.85
+"""A server that falls behind by a share x reaches a limit only after limit / x. Where x is less than 0.85 times limit /
+length, a load is over before that: the server seems faster than it is. Fits M/D/1 with 0.1 to 1 ms a request."""
 _SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
 _MOST_LOGIT, _TINY = 18.0, 1e-290
 """Beyond these, shares and likelihoods are rounded to 0 or 1."""
@@ -90,19 +95,19 @@ class Posterior:
 
 
 def posterior_of(
-    loads: Sequence[RateTried], allowed: Sequence[tuple[str, float]], *, start: float, boot: int | None = None
+    loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
     """Returns how likely capacities are, of a boot, or of a boot like these.
 
-    `allowed` has the share of requests that may be beyond each limit, by its name; `start` is the closed loop's rate.
-    There is one load at least, but a boot need not have one.
+    `limits` are in SI units, by name; `start` is the closed loop's rate. There is one load at least, but a boot need
+    not have one.
     """
-    return posteriors_of(loads, allowed, start=start, boots=(boot,))[boot]
+    return posteriors_of(loads, limits, start=start, boots=(boot,))[boot]
 
 
 def posteriors_of(
     loads: Sequence[RateTried],
-    allowed: Sequence[tuple[str, float]],
+    limits: Mapping[str, float],
     *,
     start: float,
     boots: Sequence[int | None],
@@ -111,64 +116,73 @@ def posteriors_of(
     grid = _grid(start, loads)
     logs = _logs(grid)
     above = {boot: np.ones_like(logs) for boot in boots}
-    for name, share in allowed:
-        for boot, likely in _of_limit(loads, name, share, grid, boots):
+    for name, limit in limits.items():
+        for boot, likely in _of_limit(loads, name, limit, grid, boots):
             above[boot] *= 1 - np.cumsum(likely) + likely
     found = {boot: np.clip(-np.diff(one, append=0.0), 0.0, None) for boot, one in above.items()}
     return {boot: Posterior(logs, one / one.sum()) for boot, one in found.items()}
 
 
 def _of_limit(
-    loads: Sequence[RateTried], name: str, allowed: float, grid: Grid, boots: Sequence[int | None]
+    loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
     """Yields how likely capacities by one limit are, by boots; shape (capacities,)."""
-    logs = _logs(grid)
+    logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
         # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
         # certain than it is, as that such a rate comes now and then is part of what the capacity means.
-        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, grid)
+        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, _above(load, name, limit), grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
     expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(_expected(grid[0], logs)) + np.zeros((*_SHAPE, 1))
     of_all = {number: _of_others(likely) for number, likely in seen.items()}
     for boot in boots:
-        pace = expected + sum(likely for number, likely in of_all.items() if number != boot)
+        known = expected + sum(likely for number, likely in of_all.items() if number != boot)
         if boot is not None:
-            pace = _of_others(pace) + seen.get(boot, 0.0)
-        likely = np.exp(pace - pace.max()).sum(axis=(0, 1, 2))
-        yield boot, np.asarray(likely / likely.sum())
+            known = _of_others(known) + seen.get(boot, 0.0)
+        shares = np.exp(known - known.max()).sum(axis=(0, 1, 2))
+        yield boot, np.asarray(shares / shares.sum())
 
 
 def _of_others(logs: _Array) -> _Array:
     """Returns what the likelihoods of a boot's paces say of other boots."""
-    far = np.log(np.maximum(np.exp(logs - logs.max()).mean(axis=-1, keepdims=True), _TINY)) + logs.max()
+    likely = np.exp((logs - logs.max()).astype(np.float64))
+    far = np.log(np.maximum(likely.mean(axis=-1, keepdims=True), _TINY)) + logs.max()
     return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD), math.log(APART) + far))
 
 
-@lru_cache(maxsize=128)
-def _likelihood(rate: float, made: int, beyond: int, allowed: float, grid: Grid) -> _Array:
+@lru_cache(maxsize=256)
+def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: float, grid: Grid) -> _Array:
     """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces)."""
     from scipy.special import expit, gammaln
 
-    crowds = min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
-    share = expit(_logits(allowed, math.log(rate) - _logs(grid) - crowds * _calm(allowed)))
+    share = expit(_logits(allowed, math.log(rate) - above - _logs(grid)))
     weight = (1 / _TOGETHER - 1)[:, None, None]
     slow, fast = share * weight, (1 - share) * weight
     ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
     chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
     chance += gammaln(weight) - gammaln(made + weight) + ways
-    each = np.stack([_blurred(chance, math.hypot(sd, crowds)) for sd in _PACE_SDS])
+    each = np.stack([_blurred(chance, math.hypot(sd, _crowds(made))) for sd in _PACE_SDS])
     found: _Array = np.logaddexp(math.log(1 - ODD) + each, math.log(ODD / (made + 1))).astype(np.float32)
     return found
 
 
-def _calm(allowed: float) -> float:
-    """Returns how many deviations fewer crowds a usual load has than one with as many requests beyond as are allowed.
+def _crowds(made: int) -> float:
+    """Returns how much the logarithm of the pace deviates, as requests come close together in some loads by chance."""
+    return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
 
-    Requests beyond are mostly those of crowded loads. Where one load in ten has a tenth of its requests beyond, that is
-    1 % of all: at that rate, nine of ten loads hold a p99 (of M/D/1 with a p99 of 100 ms, 92 %).
+
+def _above(load: RateTried, name: str, limit: float) -> float:
+    """Returns how far the pace in a middle load is above the capacity; of the logarithm.
+
+    Theory counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. Where
+    one load in ten has a tenth of its requests beyond, that is 1 % of all: then nine of ten loads hold a p99, and the
+    middle one has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
     """
-    return NormalDist().inv_cdf(max(0.5, 1 - math.sqrt(allowed)))
+    if percent_of(name) is None:
+        return 0.0
+    held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
+    return max(_crowds(load.made) * NormalDist().inv_cdf(held), _ENDS * limit / load.seconds)
 
 
 def _logits(allowed: float, above: _Array) -> _Array:

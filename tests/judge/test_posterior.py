@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytest
 
 from pytest_fileperf.judge.posterior import Posterior, posterior_of
 from pytest_fileperf.measure.capacity import RateTried
 
-P99 = (("max_p99", 0.01),)
+P99 = {"max_p99": 0.1}
 
 
-def load(rate: float, beyond: float, *, boot: int = 0, errors: float = 0.0, made: int = 100_000) -> RateTried:
+def load(
+    rate: float, beyond: float, *, boot: int = 0, errors: float = 0.0, made: int = 100_000, seconds: float = 30.0
+) -> RateTried:
     """Returns a load of which these shares are beyond the limits."""
-    counts = {"max_p99": round(beyond * made), "max_error_rate": round(errors * made)}
-    return RateTried(rate=rate, boot=boot, seconds=3.0, requests=made, failed=0, beyond=counts, holds=beyond <= 0.01)
+    counts = dict.fromkeys(("max_p50", "max_p99"), round(beyond * made)) | {"max_error_rate": round(errors * made)}
+    return RateTried(
+        rate=rate, boot=boot, seconds=seconds, requests=made, failed=0, beyond=counts, holds=beyond <= 0.01
+    )
 
 
 BELOW, ABOVE = load(170, 0.0), load(190, 0.6)
 
 
-def of(*loads: RateTried, allowed: tuple[tuple[str, float], ...] = P99, boot: int | None = None) -> Posterior:
-    return posterior_of(loads, allowed, start=200.0, boot=boot)
+def of(*loads: RateTried, limits: Mapping[str, float] = P99, boot: int | None = None) -> Posterior:
+    return posterior_of(loads, limits, start=200.0, boot=boot)
 
 
 @pytest.mark.parametrize("boot,low,high", [(0, 171, 190), (None, 155, 205), (7, 150, 210)])
@@ -52,9 +57,30 @@ def test_the_capacity_is_where_half_of_the_loads_hold(broken: int, low: float, h
 
 
 def test_with_few_requests_the_crowded_loads_count_more() -> None:
-    """Theory counts the requests of all loads, and most of those beyond are in crowds."""
+    """Theory counts the requests of all loads, and most of those beyond a p99 are in crowds."""
     few, many = (of(*[load(180, 0.0, made=made), load(180, 0.5, made=made)] * 6) for made in (400, 100_000))
     assert few.median < many.median - 0.05
+
+
+@pytest.mark.parametrize("limit,errors", [("max_p50", 0.0), ("max_error_rate", 0.5)])
+def test_crowds_say_nothing_of_a_median_and_of_failures(limit: str, errors: float) -> None:
+    few, many = (
+        of(*[load(180, 0.0, made=made), load(180, 1.0, errors=errors, made=made)] * 6, limits={limit: 0.05})
+        for made in (400, 100_000)
+    )
+    assert few.median == pytest.approx(many.median, abs=0.02)
+
+
+def test_of_loads_that_end_before_a_backlog_can_show_capacities_are_lower() -> None:
+    short, long = (of(*[load(170, 0.0, seconds=one), load(190, 0.6, seconds=one)] * 6) for one in (1.0, 30.0))
+    assert short.median < long.median - 0.05
+
+
+@pytest.mark.parametrize("made", [1, 10])
+def test_loads_of_few_requests_say_little(made: int) -> None:
+    known = of(*[load(170, 0.0, made=made), load(190, 1.0, made=made)])
+    assert known.shares.sum() == pytest.approx(1)
+    assert known.sd > 0.05
 
 
 def test_a_boot_is_thought_to_be_near_the_others_until_its_own_loads_tell() -> None:
@@ -70,5 +96,5 @@ def test_a_boot_is_thought_to_be_near_the_others_until_its_own_loads_tell() -> N
 
 def test_of_several_limits_the_lowest_counts() -> None:
     loads = [load(170, 0.0, errors=0.2), load(150, 0.0), load(190, 0.6, errors=0.4)] * 3
-    both = of(*loads, allowed=(*P99, ("max_error_rate", 0.001)))
+    both = of(*loads, limits=P99 | {"max_error_rate": 0.001})
     assert both.median < of(*loads).median - 0.05
