@@ -46,12 +46,12 @@ from pytest_fileperf.session.loading import Cores, Loader, Run, Tell, recording_
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.capacity import for_capacity
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.resolve import DEFAULT_OPEN_CONNECTIONS, Settings
 
 HERE = Path(__file__).parent
 LIMIT_S, SERVICE_S = 0.1, 0.005
 LIMITS = {"max_p99": LIMIT_S, "max_error_rate": 0.001}
-SEARCH_NS, CONNECTIONS, TIMEOUT_NS = 60_000_000_000, 256, 5_000_000_000
+SEARCH_NS, CONNECTIONS, TIMEOUT_NS = 60_000_000_000, DEFAULT_OPEN_CONNECTIONS, 5_000_000_000
 OTHER_LOADS = 2
 WITHIN = 0.05
 
@@ -131,6 +131,8 @@ class Interleaved(Loader):
             self._begun = True
             self.other.begin(run)
         else:
+            if (plan.connections, plan.timeout_ns) != (CONNECTIONS, TIMEOUT_NS):
+                raise ValueError("both searches must make loads of one kind")
             self.busy[0].append(_busy(run))
             load = partial(self._make_other, work, index=index, server=server, cores=cores)
             for _ in range(OTHER_LOADS):
