@@ -5,8 +5,8 @@ Search
     SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is a quantile of
     the posterior of the boot's capacity. Quantiles take turns: one load decides nothing, and rates near the capacity
     are loaded again, from both sides. It never goes beyond twice the highest rate that held, and goes down until one
-    does. Loads get longer once the capacity is roughly known: so long that a server which falls behind by 4.5 % breaks
-    a limit, where that is no more than a third of a second. More and shorter loads tell more of how the pace differs.
+    does. Loads get longer once the capacity is roughly known: 20 times as long as the slowest limit, if there is time.
+    More and shorter loads tell more of how pace differs. What a load ends too soon to show, the posterior takes off.
 
 Boots
     The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and

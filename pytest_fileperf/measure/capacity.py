@@ -65,8 +65,7 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server holds its limits. Rates are requests per second.
 
-    Loads of some seconds differ, as a machine does other work, too. At this rate half of the loads hold the limits, if
-    requests come as crowded by chance as they do on average.
+    Some loads find a server slower than others. This goes by its pace in the middle one: half of them find it faster.
     """
 
     rate: float
