@@ -50,7 +50,7 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 600 searches M/D/1 is found so in 97 %, and its interval holds the truth in 99 %; the others are near that.
+    # In 600 searches M/D/1 is found so in 98 %, and its interval holds the truth in 99 %; with 50 ms, 93 and 99 %.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
