@@ -182,7 +182,7 @@ def _above(load: RateTried, name: str, limit: float) -> float:
     if percent_of(name) is None:
         return 0.0
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
-    return max(_crowds(load.made) * NormalDist().inv_cdf(held), _ENDS * limit / load.seconds)
+    return max(_crowds(load.made) * NormalDist().inv_cdf(held), _ENDS * limit / max(load.seconds, limit))
 
 
 def _logits(allowed: float, above: _Array) -> _Array:

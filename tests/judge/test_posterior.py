@@ -76,6 +76,12 @@ def test_of_loads_that_end_before_a_backlog_can_show_capacities_are_lower() -> N
     assert short.median < long.median - 0.05
 
 
+def test_a_load_that_ended_at_once_counts_like_one_as_long_as_the_limit() -> None:
+    """As of a server that died."""
+    at_once, short = (of(BELOW, load(190, 1.0, seconds=seconds)) for seconds in (0.0, 0.1))
+    assert at_once.median == short.median
+
+
 @pytest.mark.parametrize("made", [1, 10])
 def test_loads_of_few_requests_say_little(made: int) -> None:
     known = of(*[load(170, 0.0, made=made), load(190, 1.0, made=made)])
