@@ -170,11 +170,16 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
     if held is None:
         low = [load for load in told if not load.holds and load.rate <= search.start * NONE_BELOW]
         return CapacityEnd.NO_RATE if len(low) > 1 else None
-    limited = [load.rate for load in seen if load.by_generator]
     broken = any(not load.holds for load in told)
-    if not broken and sum(rate <= held / GENERATOR_NEAR for rate in limited) > 1:
+    if not broken and sum(rate <= held / GENERATOR_NEAR for rate in _too_high_to_make(seen)) > 1:
         return CapacityEnd.GENERATOR
     return None
+
+
+def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
+    """Returns the rates that the generator could not make; not those below one that it made: the machine was busy."""
+    made = max((load.rate for load in _told(seen)), default=0.0)
+    return [load.rate for load in seen if load.by_generator and load.rate > made]
 
 
 def _highest_held(seen: Sequence[RateTried]) -> float | None:
@@ -191,7 +196,7 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
     elif told:
         lower = FIRST if len(told) < 2 else 1 / 2
         rate = min(rate, min(load.rate for load in told) * lower)
-    if limited := [load.rate for load in seen if load.by_generator]:
+    if limited := _too_high_to_make(seen):
         low = min(limited)
         rate = min(rate, low / 2 if held is None else math.sqrt(held * low) if held < low else low)
     return rate

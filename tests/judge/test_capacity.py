@@ -50,7 +50,7 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 600 searches M/D/1 is found so in 98 %, and its interval holds the truth in 99 %; with 50 ms, 93 and 99 %.
+    # In 600 searches M/D/1 is found so in 96 %, and its interval holds the truth in 99 %; with 50 ms, 94 and 100 %.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
@@ -125,7 +125,7 @@ def test_a_search_stops_when_it_is_sure() -> None:
     assert sum(load.seconds for load in found.tried) < 500
 
 
-def tried(rate: float, beyond: int, *, boot: int = 0, made: int = 1000) -> RateTried:
+def tried(rate: float, beyond: int, *, boot: int = 0, made: int = 1000, by_generator: bool = False) -> RateTried:
     return RateTried(
         rate=rate,
         boot=boot,
@@ -134,6 +134,7 @@ def tried(rate: float, beyond: int, *, boot: int = 0, made: int = 1000) -> RateT
         failed=0,
         beyond={"max_p99": beyond, "max_error_rate": 0},
         holds=beyond <= 0.01 * made,
+        by_generator=by_generator,
     )
 
 
@@ -144,6 +145,14 @@ def test_the_first_load_is_made_however_little_time_there_is() -> None:
     following = next_load(SEARCH, (), left_s=0.1)
     assert isinstance(following, NextLoad)
     assert 100 < following.rate < 200
+
+
+def test_a_load_that_the_generator_once_missed_does_not_stop_the_search_below_rates_that_it_made() -> None:
+    made, missed = [tried(200, 500), tried(170, 0), tried(185, 3)], tried(150, 0, by_generator=True)
+    following = [next_load(SEARCH, seen, left_s=60.0) for seen in (made, [*made, missed])]
+    assert isinstance(following[0], NextLoad)
+    assert following[0].rate > 160
+    assert following[0] == following[1]
 
 
 def test_no_load_begins_that_does_not_fit() -> None:
