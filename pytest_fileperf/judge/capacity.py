@@ -59,7 +59,7 @@ FITS = 0.6
 MOST_MORE = 1.5
 """A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 86 to 100 % then hold the truth, but for those
+"""More than the 1.64 of a normal distribution: of simulated searches 84 to 100 % then hold the truth, but for those
 of a server with a heavy tail."""
 
 
@@ -177,7 +177,7 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the generator could not make; not those below one that it made: the machine was busy."""
+    """Returns the rates that the generator missed, above all that it made. It can make a lower one: it missed by chance."""
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
 

@@ -54,7 +54,7 @@ _SLOPE_WEIGHTS = np.array([0.5, 0.7, 1, 1, 1, 1, 1])
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.15])
 """Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
-"""From a machine that does nothing else, as far as there is one, to one whose loads differ by a quarter."""
+"""From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
 """The number of requests in a load varies by 1 / √number. When they come within the load varies, too: 1.2 / √number in
 all fits M/D/1. Loads of few requests vary by less than that: only some of their requests meet a queue."""
