@@ -177,7 +177,7 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the generator missed, above all that it made. It can make a lower one: it missed by chance."""
+    """Returns the rates that the generator missed, above all that it made. Lower ones it missed by chance."""
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
 
