@@ -2,11 +2,13 @@
 
 Search
     Bayesian, as probabilistic bisection is (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
-    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is a quantile of
-    the posterior of the boot's capacity. Quantiles take turns: one load decides nothing, and rates near the capacity
-    are loaded again, from both sides. It never goes beyond twice the highest rate that held, and goes down until one
-    does. Loads get longer once the capacity is roughly known: 20 times as long as the slowest limit, if there is time.
-    More and shorter loads tell more of how pace differs. What a load ends too soon to show, the posterior takes off.
+    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is the one that a
+    load holds as likely as not: the median of the posterior of the boot's capacity, and above it the room that such a
+    load has. At the capacity itself nearly all short loads would hold, and show little. One load decides nothing:
+    rates near that one are loaded again, from both sides. It never goes beyond twice the highest rate that held, and
+    goes down until one does. Loads get longer once the capacity is roughly known: 10 times as long as the slowest
+    limit, if there is time. More and shorter loads tell more of how pace differs. What a load ends too soon to show,
+    the posterior takes off.
 
 Boots
     The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pytest_fileperf.judge.difference import standard_errors
-from pytest_fileperf.judge.posterior import BOOT_SD, Posterior, posterior_of, posteriors_of
+from pytest_fileperf.judge.posterior import BOOT_SD, Posterior, posterior_of, posteriors_of, room_above
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.searched import share_allowed
@@ -31,14 +33,12 @@ __all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_loa
 CONFIDENCE = 0.9
 SURE = 0.01
 """Deviation of the logarithm of a boot's capacity that ends its search before its time is over."""
+AT_CAPACITY = 4
+"""One load in four of a boot is at its capacity, for the figures there."""
 ROUGH = 0.15
 """Deviation of the logarithm from which on loads are long."""
-QUANTILES = (0.5, 0.85)
-"""Of the posterior, in turn. Loads above the capacity tell more, as more of their requests are beyond a limit."""
 LEAST_LOADS = 4
 """Fewer loads say little about a boot."""
-ROUGH_QUANTILE = 0.5
-"""As long as it is not roughly known: a load far above the capacity takes long to end."""
 NONE_BELOW = 1 / 8
 """No rate holds where two loads of this part of the first rate, or less, do not."""
 FIRST = 0.8
@@ -47,7 +47,7 @@ CLIMB = 1.35
 """A second rate where the first one held: above the closed loop's; and twice as high as long as nothing breaks."""
 GENERATOR_NEAR = 0.88
 """A rate that held is as high as the generator can go, where it failed at no more than a little above."""
-LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 2.0, 20, 3, 8
+LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 1.0, 10, 3, 8
 """A long load's least seconds, times the slowest limit, and requests beyond a limit at capacity; and the share of the
 search's time that it takes at most."""
 ROUGH_LOAD = 0.7
@@ -124,10 +124,13 @@ def next_load(
     rate, rough = search.start * FIRST, True
     if told:
         known = posterior_of(told, _broken(search, told), start=search.start, boot=boot)
-        if known.sd <= SURE and sum(load.boot == boot for load in seen) >= LEAST_LOADS:
+        own = sum(load.boot == boot for load in told)
+        if known.sd <= SURE and own >= LEAST_LOADS:
             return None
         rough = known.sd > ROUGH
-        rate = math.exp(known.quantile(ROUGH_QUANTILE if rough else QUANTILES[len(told) % len(QUANTILES)]))
+        rate = math.exp(known.median)
+        if rough or own % AT_CAPACITY:
+            rate *= math.exp(_room(search, told, _load(search, rate, rough=rough)))
     load = _load(search, _within_reach(rate, seen, told), rough=rough)
     took_s = load.warmup_s + load.seconds
     if took_s <= left_s or not seen:
@@ -186,6 +189,12 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
     return max((load.rate for load in _told(seen) if load.holds), default=None)
 
 
+def _room(search: Search, told: Sequence[RateTried], load: NextLoad) -> float:
+    """Returns how far above the capacity half of such loads hold; of the logarithm."""
+    made = max(1, round(load.rate * load.seconds))
+    return min(room_above(name, limit, made, load.seconds) for name, limit in _broken(search, told).items())
+
+
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
     """Returns the rate, or what of it can be reached from rates that held, and below where the generator failed."""
     held = _highest_held(seen)
@@ -194,8 +203,9 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
     elif held is not None:
         rate = min(rate, 2 * held)
     elif told:
-        lower = FIRST if len(told) < 2 else 1 / 2
-        rate = min(rate, min(load.rate for load in told) * lower)
+        lowest = min(told, key=lambda load: load.rate)
+        far = any(2 * count > lowest.made for count in lowest.beyond.values())
+        rate = min(rate, lowest.rate * (1 / 2 if far and len(told) > 1 else FIRST))
     if limited := _too_high_to_make(seen):
         low = min(limited)
         rate = min(rate, low / 2 if held is None else math.sqrt(held * low) if held < low else low)

@@ -3,14 +3,16 @@
 Model
     Of a load's requests, a share is beyond a limit: slower than it, or failed. It grows with the rate r:
     logit share = logit allowed + slope · log(r / pace). Loads show different paces, and capacities lie below them:
-    log pace = log capacity + `_above` + chance.
+    log pace = log capacity + `room_above` + chance.
     Chance is normal, around 0 for each boot, and boots differ, too, but for a few (`APART`) that may have any capacity.
     It has two sources. A server is faster in some loads than in others, as other work on the machine has its turns: by
     how much is not known. And requests come closer together in some loads than in others, which makes a server look
     slower: the deviation of that is known, `_crowds`.
-    How many of a load's requests are beyond is beta-binomial, as requests that meet the same queue are slow together;
-    and a few loads (`ODD`) say nothing, as the machine stood still in them.
-    Slope, togetherness, and how much a server's pace differs are not known: the posterior is over a grid of them.
+    How many of a load's requests are beyond is beta-binomial, as requests that meet the same queue are slow together.
+    Some loads say nothing, as the machine stood still for a moment: then requests are beyond at any rate, a few of them
+    more often than many. And some (`ODD`) say nothing for other reasons.
+    Slope, togetherness, how much a server's pace differs, and whether its machine stands still now and then, are not
+    known: the posterior is over a grid of them.
 
 Capacity
     The server's pace is taken from the middle load: half of the loads find it faster. At that pace, the capacity is the
@@ -35,10 +37,10 @@ from numpy.typing import NDArray
 from pytest_fileperf.measure.capacity import RateTried
 from pytest_fileperf.measure.searched import percent_of, share_allowed
 
-__all__ = ("BOOT_SD", "Posterior", "posterior_of", "posteriors_of")
+__all__ = ("BOOT_SD", "Posterior", "posterior_of", "posteriors_of", "room_above")
 
 ODD = 0.01
-"""Share of loads in which the machine stood still, or something else that says nothing about the rate."""
+"""Share of loads that say nothing about the rate, whatever the reason; any count is as likely in them."""
 EXPECTED, EXPECTED_SD, ELSEWHERE = -0.15, 0.5, 0.02
 """Of the capacity's logarithm, from that of the closed loop's rate; and how likely any other rate is beside it."""
 BOOT_SD, APART = 0.04, 0.01
@@ -49,15 +51,22 @@ _STEP = 0.006
 """Of the grid of logarithms: a fraction of what a search can tell apart."""
 _SLOPES = np.array([5.0, 16, 28, 48, 84, 150, 300])
 """From a server whose latency grows long before its capacity to one that falls behind all at once; M/D/1: about 28."""
-_SLOPE_WEIGHTS = np.array([0.5, 0.7, 1, 1, 1, 1, 1])
-"""How likely each is before anything is seen."""
-_TOGETHER = np.array([0.001, 0.008, 0.04, 0.15])
+_SLOPE_WEIGHTS = np.array([0.05, 0.2, 1, 1, 1, 1, 1])
+"""How likely each is before anything is seen. Were low ones as likely, two unlucky loads would send a search to half of
+the capacity, and most of a boot's loads would be needed to come back."""
+_TOGETHER = np.array([0.001, 0.008, 0.04, 0.008])
 """Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
+_STALLED = np.array([0.0, 0.0, 0.0, 0.12])
+"""Share of loads in which the machine stood still for a moment, together with each of these: none, but for the last.
+Downloads by aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
 """From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
 """The number of requests in a load varies by 1 / √number. When they come within the load varies, too: 1.2 / √number in
 all fits M/D/1. Loads of few requests vary by less than that: only some of their requests meet a queue."""
+_ROOM = 1.2
+"""The pace of a middle load is so many times as far above the capacity as crowds of requests alone would say: fits
+searches of M/D/1 with limits of 10 and of 20 times what a request takes."""
 _ENDS = 0.85
 """A server that falls behind by a share x reaches a limit only after limit / x. Where x is less than 0.85 times limit /
 length, a load is over before that: the server seems faster than it is. Fits M/D/1 with 0.1 to 1 ms a request."""
@@ -132,7 +141,8 @@ def _of_limit(
     for load in loads:
         # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
         # certain than it is, as that such a rate comes now and then is part of what the capacity means.
-        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, _above(load, name, limit), grid)
+        above = room_above(name, limit, load.made, load.seconds)
+        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, above, grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
     expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(_expected(grid[0], logs)) + np.zeros((*_SHAPE, 1))
     of_all = {number: _of_others(likely) for number, likely in seen.items()}
@@ -163,8 +173,15 @@ def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: floa
     chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
     chance += gammaln(weight) - gammaln(made + weight) + ways
     each = np.stack([_blurred(chance, math.hypot(sd, _crowds(made))) for sd in _PACE_SDS])
-    found: _Array = np.logaddexp(math.log(1 - ODD) + each, math.log(ODD / (made + 1))).astype(np.float32)
+    stalled = _STALLED[:, None, None]
+    none = ODD / (made + 1) + stalled * _in_stall(beyond, made)
+    found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
     return found
+
+
+def _in_stall(beyond: int, made: int) -> float:
+    """Returns how likely so many are beyond where the machine stood still: one to all, each order of size alike."""
+    return 1 / (beyond * (1 + math.log(made))) if beyond else 0.0
 
 
 def _crowds(made: int) -> float:
@@ -172,7 +189,7 @@ def _crowds(made: int) -> float:
     return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
 
 
-def _above(load: RateTried, name: str, limit: float) -> float:
+def room_above(name: str, limit: float, made: int, seconds: float) -> float:
     """Returns how far the pace in a middle load is above the capacity; of the logarithm.
 
     Theory counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. Where
@@ -182,7 +199,7 @@ def _above(load: RateTried, name: str, limit: float) -> float:
     if percent_of(name) is None:
         return 0.0
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
-    return max(_crowds(load.made) * NormalDist().inv_cdf(held), _ENDS * limit / max(load.seconds, limit))
+    return max(_ROOM * _crowds(made) * NormalDist().inv_cdf(held), _ENDS * limit / max(seconds, limit))
 
 
 def _logits(allowed: float, above: _Array) -> _Array:

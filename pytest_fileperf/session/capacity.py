@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
@@ -34,8 +34,8 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
 """Boots the server with a number, sets it up, and gives what loads it."""
 
-_NEAR, _ABOVE = 0.85, 1.02
-"""Loads that held at rates from and to these shares of the capacity make the figures at capacity."""
+_NEAR, _ABOVE = 0.85, 1.05
+"""Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
 _LEAST_RPS = 0.5
 """Where the closed loop has no good answer in its time, the search begins here."""
 _UNKNOWN = Limit(kind=LimitKind.UNCLEAR, evidence="")
@@ -135,16 +135,15 @@ class RateSearch:
     def recording(self) -> Recording:
         """Returns the loads at the capacity, or what comes nearest, and what each boot's capacity is."""
         found, capacity = self.estimate(), self.capacity()
-        recording = self._recorded(self._kept(capacity.rate))
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
+        rates = {boot: math.exp(log) for boot, log in known.items()}
+        recording = self._recorded(self._kept(capacity.rate, rates))
         variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
         boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
         for run in self._runs:  # the search went by all loads, also by those whose figures are not kept
             boots[run.boot.index] = boots[run.boot.index].with_lost(run.boot)
         with_capacity = (
-            replace(boot, capacity=BootCapacity(rate=math.exp(known[index]), variance=variance))
-            if index in known
-            else boot
+            replace(boot, capacity=BootCapacity(rate=rates[index], variance=variance)) if index in rates else boot
             for index, boot in sorted(boots.items())
         )
         return replace(recording, boots=tuple(with_capacity))
@@ -170,11 +169,12 @@ class RateSearch:
     def _told(self) -> list[RateTried]:
         return [load for load in self._tried if not load.by_generator]
 
-    def _kept(self, rate: float) -> list[Run]:
-        """Returns the loads whose figures are those at this rate: those that held near it, of each boot if possible."""
+    def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
+        """Returns the loads that held near the capacity: that of their boot, or this rate where it is not known."""
         paired = list(zip(self._tried, self._runs, strict=True))
-        good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= rate * _ABOVE]
-        near = [run for tried, run in good if tried.rate >= rate * _NEAR]
+        at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
+        good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * _ABOVE]
+        near = [run for tried, run in good if tried.rate >= at[tried.boot] * _NEAR]
         if near:
             return near
         if good:

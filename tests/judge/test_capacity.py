@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from judge.queues import Searched, Server, fixed, refusing, searched, uneven, varying
@@ -155,17 +158,38 @@ def test_a_load_that_the_generator_once_missed_does_not_stop_the_search_below_ra
     assert following[0] == following[1]
 
 
+@pytest.mark.parametrize("beyond,low,high", [(20, 95, 110), (900, 60, 64)])
+def test_as_long_as_nothing_held_a_rate_that_broke_by_far_is_halved(beyond: int, low: float, high: float) -> None:
+    following = next_load(SEARCH, [tried(160, 900), tried(128, beyond)], left_s=60.0)
+    assert isinstance(following, NextLoad)
+    assert low <= following.rate <= high
+
+
+def test_of_four_loads_three_are_above_the_capacity_and_one_is_at_it() -> None:
+    """Most loads of a second hold at the capacity: it is over before a small backlog reaches the limit."""
+    fast = replace(SEARCH, start=2000.0)
+    seen = [tried(1000, 0), tried(2000, 900), tried(1500, 0), tried(1900, 500)]
+    shares = []
+    for _ in range(4):
+        following, known = next_load(fast, seen, left_s=60.0), estimate(fast, seen)
+        assert isinstance(following, NextLoad)
+        assert known is not None
+        shares.append(following.rate / math.exp(known.boots[0]))
+        seen.append(tried(1700, 3))
+    assert shares == pytest.approx([1, *[math.exp(0.085)] * 3], abs=0.01)
+
+
 def test_no_load_begins_that_does_not_fit() -> None:
     assert next_load(SEARCH, [tried(200, 500), tried(100, 0)], left_s=0.5) is None
 
 
 def test_the_last_load_is_as_long_as_there_is_time() -> None:
     seen = [tried(200, 500), tried(170, 0), tried(185, 9), tried(190, 60), tried(180, 2)]
-    whole, cut = next_load(SEARCH, seen, left_s=60.0), next_load(SEARCH, seen, left_s=2.0)
+    whole, cut = next_load(SEARCH, seen, left_s=60.0), next_load(SEARCH, seen, left_s=1.5)
     assert isinstance(whole, NextLoad)
     assert isinstance(cut, NextLoad)
     assert whole.seconds > cut.seconds
-    assert cut.warmup_s + cut.seconds == pytest.approx(2.0)
+    assert cut.warmup_s + cut.seconds == pytest.approx(1.5)
 
 
 def test_one_load_decides_nothing() -> None:

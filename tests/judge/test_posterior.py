@@ -49,6 +49,19 @@ def test_a_load_in_which_the_machine_stood_still_moves_it_by_little() -> None:
     assert of(*calm, load(120, 0.4)).median == pytest.approx(of(*calm).median, abs=0.03)
 
 
+def test_stalls_in_many_loads_move_it_by_little() -> None:
+    """A few per cent of requests are beyond in one load of four, far below the capacity."""
+    calm = [load(rate, share, made=1800, seconds=1.0) for rate, share in ((170, 0.0), (190, 0.3))] * 6
+    stalls = [load(140, share, made=1800, seconds=1.0) for share in (0.02, 0.03, 0.05, 0.08)]
+    assert of(*calm, *stalls).median == pytest.approx(of(*calm).median, abs=0.03)
+
+
+def test_two_unlucky_loads_do_not_halve_it() -> None:
+    """Of a real server: 44 % of requests were beyond, and it bore this rate in all loads that came after."""
+    unlucky = [load(276, 0.41, made=3868, seconds=1.4), load(221, 0.446, made=3095, seconds=1.4)]
+    assert math.exp(of(*unlucky).median) > 0.8 * 221
+
+
 @pytest.mark.parametrize("broken,low,high", [(1, 182, 230), (2, 174, 184), (3, 140, 174)])
 def test_the_capacity_is_where_half_of_the_loads_hold(broken: int, low: float, high: float) -> None:
     """Of four loads at each rate, so many do not."""

@@ -99,6 +99,13 @@ def test_its_figures_are_those_of_loads_that_hold(tmp_path: Path) -> None:
     assert all(check.holds for check in result.verdict.limits)
 
 
+def test_where_boots_differ_its_figures_are_those_of_each_at_its_own_capacity(tmp_path: Path) -> None:
+    app = App(latency_ns=5 * MS, latency_of_first_boot_ns=7 * MS)
+    result = run(tmp_path, settings(), Host(now=app))
+    assert result.capacity is not None
+    assert {round_.boot for round_ in result.recording.rounds} == {0, 1, 2}
+
+
 def test_a_least_capacity_is_a_limit_as_any(tmp_path: Path) -> None:
     result = run(tmp_path, settings(min_capacity=300), Host(now=FIVE_MS))
     assert result.standing is Standing.LIMIT
