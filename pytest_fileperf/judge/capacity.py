@@ -34,11 +34,15 @@ CONFIDENCE = 0.9
 SURE = 0.01
 """Deviation of the logarithm of a boot's capacity that ends its search before its time is over."""
 AT_CAPACITY = 4
-"""One load in four of a boot is at its capacity, for the figures there."""
+"""One load in four of a boot is at its capacity, for the figures there, once that is roughly known."""
+MOST_ROOM = 0.15
+"""Of the logarithm. A load far above the capacity takes long to end, as what waits has to be served."""
 ROUGH = 0.15
 """Deviation of the logarithm from which on loads are long."""
 LEAST_LOADS = 4
 """Fewer loads say little about a boot."""
+FEW_BROKEN = 3
+"""So many loads may break by a little, one after the other, before the rate is halved."""
 NONE_BELOW = 1 / 8
 """No rate holds where two loads of this part of the first rate, or less, do not."""
 FIRST = 0.8
@@ -59,7 +63,7 @@ FITS = 0.6
 MOST_MORE = 1.5
 """A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 84 to 100 % then hold the truth, but for those
+"""More than the 1.64 of a normal distribution: of simulated searches 88 to 100 % then hold the truth, but for those
 of a server with a heavy tail."""
 
 
@@ -130,7 +134,7 @@ def next_load(
         rough = known.sd > ROUGH
         rate = math.exp(known.median)
         if rough or own % AT_CAPACITY:
-            rate *= math.exp(_room(search, told, _load(search, rate, rough=rough)))
+            rate = _as_likely_as_not(search, told, known, _load(search, rate, rough=rough), boot)
     load = _load(search, _within_reach(rate, seen, told), rough=rough)
     took_s = load.warmup_s + load.seconds
     if took_s <= left_s or not seen:
@@ -189,10 +193,15 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
     return max((load.rate for load in _told(seen) if load.holds), default=None)
 
 
-def _room(search: Search, told: Sequence[RateTried], load: NextLoad) -> float:
-    """Returns how far above the capacity half of such loads hold; of the logarithm."""
-    made = max(1, round(load.rate * load.seconds))
-    return min(room_above(name, limit, made, load.seconds) for name, limit in _broken(search, told).items())
+def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterior, load: NextLoad, boot: int) -> float:
+    """Returns the rate at which half of such loads hold all limits: that of the limit which breaks first."""
+    broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
+    logs = [
+        (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
+        + min(room_above(name, limit, made, load.seconds), MOST_ROOM)
+        for name, limit in broken.items()
+    ]
+    return math.exp(min(logs))
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
@@ -205,7 +214,7 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
     elif told:
         lowest = min(told, key=lambda load: load.rate)
         far = any(2 * count > lowest.made for count in lowest.beyond.values())
-        rate = min(rate, lowest.rate * (1 / 2 if far and len(told) > 1 else FIRST))
+        rate = min(rate, lowest.rate * (1 / 2 if len(told) > (1 if far else FEW_BROKEN) else FIRST))
     if limited := _too_high_to_make(seen):
         low = min(limited)
         rate = min(rate, low / 2 if held is None else math.sqrt(held * low) if held < low else low)

@@ -55,10 +55,11 @@ _SLOPE_WEIGHTS = np.array([0.05, 0.2, 1, 1, 1, 1, 1])
 """How likely each is before anything is seen. Were low ones as likely, two unlucky loads would send a search to half of
 the capacity, and most of a boot's loads would be needed to come back."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.008])
-"""Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load."""
+"""Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load. The last one
+is of a machine that stands still now and then."""
 _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
-"""Share of loads in which the machine stood still for a moment, together with each of these: none, but for the last.
-Downloads by aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
+"""Share of loads in which the machine stood still for a moment, for each of these: one grid has both. Downloads by
+aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
 """From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
@@ -161,7 +162,7 @@ def _of_others(logs: _Array) -> _Array:
     return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD), math.log(APART) + far))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: float, grid: Grid) -> _Array:
     """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces)."""
     from scipy.special import expit, gammaln

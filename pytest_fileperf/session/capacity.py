@@ -34,7 +34,7 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
 """Boots the server with a number, sets it up, and gives what loads it."""
 
-_NEAR, _ABOVE = 0.85, 1.05
+_NEAR, _ABOVE = 0.85, 1.03
 """Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
 _LEAST_RPS = 0.5
 """Where the closed loop has no good answer in its time, the search begins here."""

@@ -53,7 +53,7 @@ def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
     name, latency_s = next(iter(limits.items()))
     truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
     found = many(server, limits, start=start)
-    # In 600 searches M/D/1 is found so in 96 %, and its interval holds the truth in 99 %; with 50 ms, 94 and 100 %.
+    # In 240 searches M/D/1 is found so in 99 %, and its interval always holds the truth; with 50 ms, in 99 and 99 %.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
     assert {one.broken for one in found} == {name}
@@ -72,7 +72,7 @@ def test_where_the_pace_differs_from_load_to_load_it_is_that_of_the_middle_one()
     server, pace = varying(0.0008, 0.2), 0.03
     truth = truth_of(server, 0.1, 0.01, high=1250.0)
     found = many(uneven(server, pace), LIMITS, start=1250.0)
-    # Of 200 searches 99 % come so near.
+    # All of 100 searches come so near.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.8 * SEARCHES
     assert np.median([one.rate for one in found]) == pytest.approx(truth, rel=0.02)
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
@@ -159,7 +159,9 @@ def test_a_load_that_the_generator_once_missed_does_not_stop_the_search_below_ra
 
 
 @pytest.mark.parametrize("beyond,low,high", [(20, 95, 110), (900, 60, 64)])
-def test_as_long_as_nothing_held_a_rate_that_broke_by_far_is_halved(beyond: int, low: float, high: float) -> None:
+def test_as_long_as_nothing_held_a_rate_is_halved_that_broke_by_far_but_not_one_that_broke_by_a_little(
+    beyond: int, low: float, high: float
+) -> None:
     following = next_load(SEARCH, [tried(160, 900), tried(128, beyond)], left_s=60.0)
     assert isinstance(following, NextLoad)
     assert low <= following.rate <= high
@@ -177,6 +179,25 @@ def test_of_four_loads_three_are_above_the_capacity_and_one_is_at_it() -> None:
         shares.append(following.rate / math.exp(known.boots[0]))
         seen.append(tried(1700, 3))
     assert shares == pytest.approx([1, *[math.exp(0.085)] * 3], abs=0.01)
+
+
+def test_a_load_with_a_few_failures_does_not_bring_the_next_ones_down_to_the_capacity() -> None:
+    """Failures that the capacity is far from do not say where loads tell most."""
+    fast = replace(SEARCH, start=2000.0)
+    seen = [tried(1000, 0), tried(2000, 900), tried(1500, 0), tried(1900, 500), tried(1700, 3)]
+    failing = [*seen[:1], replace(seen[1], beyond={"max_p99": 900, "max_error_rate": 2}), *seen[2:]]
+    plain, after = (next_load(fast, loads, left_s=60.0) for loads in (seen, failing))
+    assert isinstance(plain, NextLoad)
+    assert isinstance(after, NextLoad)
+    assert after.rate == pytest.approx(plain.rate, rel=0.03)
+
+
+def test_where_every_load_breaks_by_a_little_a_search_ends_soon() -> None:
+    seen: list[RateTried] = []
+    while isinstance(following := next_load(SEARCH, seen, left_s=60.0), NextLoad) and len(seen) < 20:
+        seen.append(tried(following.rate, 50))
+    assert following is CapacityEnd.NO_RATE
+    assert len(seen) < 9
 
 
 def test_no_load_begins_that_does_not_fit() -> None:

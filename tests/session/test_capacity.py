@@ -104,6 +104,8 @@ def test_where_boots_differ_its_figures_are_those_of_each_at_its_own_capacity(tm
     result = run(tmp_path, settings(), Host(now=app))
     assert result.capacity is not None
     assert {round_.boot for round_ in result.recording.rounds} == {0, 1, 2}
+    slow, *others = (boot.capacity.rate for boot in result.recording.boots if boot.capacity is not None)
+    assert all(slow / other == pytest.approx(5 / 7, rel=0.15) for other in others)
 
 
 def test_a_least_capacity_is_a_limit_as_any(tmp_path: Path) -> None:
