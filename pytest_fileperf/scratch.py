@@ -4,12 +4,14 @@
         .pytest-fileperf          the mark, whose lock this process holds
         server-k31b/  base-p0qe/  one for each use
 
-A supervisor removes the whole when the test process is gone. Where none is there for it, or it was stopped, the next
-run does: where nobody holds the lock, nobody is left who needs the directory.
+The test process removes the whole as it exits, whatever Ctrl-C has cut off before. Where it is killed, a supervisor
+does. Where none is there for it, or it was stopped, the next run does: where nobody holds the lock, nobody is left who
+needs the directory.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -77,6 +79,15 @@ def remove(directory: Path) -> None:
             if key[0] == os.getpid() and top.path == directory.parent and _is_empty(top.path):
                 del _tops[key]
                 _discard(top)
+
+
+@atexit.register
+def _remove_all() -> None:
+    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something."""
+    for key, top in list(_tops.items()):
+        if key[0] == os.getpid():
+            del _tops[key]
+            _discard(top)
 
 
 def supervising(directory: Path) -> tuple[str, str]:

@@ -36,6 +36,25 @@ time.sleep(60)
 """
 
 
+INTERRUPTED = """
+import os, signal, tempfile
+from pytest_fileperf import scratch
+make = tempfile.mkdtemp
+def interrupted(**given):
+    path = make(**given)
+    if given["prefix"] == "base-":
+        print(path, flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+    return path
+tempfile.mkdtemp = interrupted
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    scratch.make("base")
+except KeyboardInterrupt:
+    pass
+"""
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "temporary"
@@ -186,6 +205,14 @@ def test_ctrl_c_while_a_directory_is_made_leaves_nothing(temporary: Path, monkey
     monkeypatch.setattr(scratch, "take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scratch.make("base")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_directory_that_nobody_knows_of_since_ctrl_c_goes_with_its_process(temporary: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path(done.stdout.strip()).name.startswith("base-")
     assert list(temporary.iterdir()) == []
 
 

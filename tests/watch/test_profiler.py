@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -62,9 +63,13 @@ def functions_of(seen: Sampled) -> set[str]:
     return {frame.function for stack in found.stacks for frame in stack}
 
 
-def spies() -> list[int]:
-    """Returns the processes below this one."""
-    return [process.pid for process in psutil.Process().children(recursive=True)]
+def spies(pid: int) -> list[int]:
+    """Returns the processes that look at this one, with their supervisors."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            found += [process.pid] if {"--pid", str(pid)} <= set(process.cmdline()) else []
+    return found
 
 
 # --- what it sees
@@ -180,9 +185,8 @@ def test_it_keeps_to_its_cores() -> None:
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> None:
     with busy() as pid:
-        before = spies()
         with pytest.raises(error), Profiler([pid], seconds=30):  # noqa: PT012 # the error ends the sampling
-            during = [spy for spy in spies() if spy not in before]
+            during = spies(pid)
             raise error
         assert during
         assert living(during) == []
@@ -193,7 +197,9 @@ def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> No
 @pytest.mark.usefixtures("looks")
 def test_it_ends_by_itself_in_time() -> None:
     with busy() as pid, Profiler([pid], seconds=0.1, spy=PySpy(tail_s=0)):
-        assert remaining_after(10, [spy for spy in spies() if spy != pid]) == []
+        begun = spies(pid)
+        assert begun
+        assert remaining_after(10, begun) == []
 
 
 @posix
@@ -205,12 +211,13 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
         "print('py-spy> Sampling process', flush=True)\n"
         "time.sleep(60)\n",
     )
-    with busy() as pid:
-        seen = sample([pid], for_s=0, spy=in_haste(program))
-        left = [spy for spy in spies() if spy != pid]
+    with busy() as pid, Profiler([pid], seconds=0, spy=in_haste(program)) as profiler:
+        begun = spies(pid)
+        seen = profiler.stop()
 
     assert reason_of(seen) == f"py-spy wrote nothing down of what it saw of process {pid}"
-    assert left == []
+    assert begun
+    assert remaining_after(5, begun) == []
     assert [path.name for path in scratch.iterdir()] == [program.name]
 
 
