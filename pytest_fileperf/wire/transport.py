@@ -76,13 +76,16 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._enter_loop()
         origin, compiled = _origin(request), compile_request(request)
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+        # To look for a connection is the client's own work; to wait for one is not.
+        connection = self._free_connection(origin) if self._places is None else None
         ended = None if self.under_way is None else self.under_way()
-        try:
-            connection = await self._connection(origin, timeout)
-        except BaseException:
-            if ended is not None:
-                ended(monotonic_ns())
-            raise
+        if connection is None:
+            try:
+                connection = await self._connection(origin, timeout)
+            except BaseException:
+                if ended is not None:
+                    ended(monotonic_ns())
+                raise
         exchange = _Exchange(self, origin, connection, timeout.get("read"), ended)
         try:
             if compiled is None:

@@ -16,6 +16,7 @@ from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.wire.connection import Connection
 
 SERVER_S, CLIENT_S = 0.03, 0.1
 
@@ -63,6 +64,27 @@ def test_what_the_client_does_is_in_no_latency() -> None:
     for seen in (whole(result), latency(result, "login")):
         assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < 4 * CLIENT_S * 1e9
     assert all(round_.ttfb.max_ns <= round_.latency.max_ns for round_ in result.rounds)
+
+
+def test_a_look_for_a_free_connection_is_in_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Connection] = []
+    stale = Connection.stale
+
+    def slowly_stale(connection: Connection) -> bool:
+        time.sleep(CLIENT_S)
+        looked.append(connection)
+        return stale(connection)
+
+    async def twice(client: Client) -> None:
+        async with client.step("login"):
+            await client.get("/")
+            await client.get("/")
+
+    monkeypatch.setattr(Connection, "stale", slowly_stale)
+    result = run(slow, Journey(name="twice", function=twice), counted(1))
+    assert looked
+    for seen in (whole(result), latency(result, "login")):
+        assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < CLIENT_S * 1e9
 
 
 def test_what_it_does_while_a_request_is_on_its_way_is_in_the_latency() -> None:
