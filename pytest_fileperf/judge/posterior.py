@@ -60,6 +60,8 @@ is of a machine that stands still now and then."""
 _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
 """Share of loads in which the machine stood still for a moment, for each of these: one grid has both. Downloads by
 aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
+_LONGEST_STALL = 0.2
+"""Of a load's requests, no larger share meets a stall: more of them beyond a limit are the server's."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
 """From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
@@ -181,8 +183,9 @@ def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: floa
 
 
 def _in_stall(beyond: int, made: int) -> float:
-    """Returns how likely so many are beyond where the machine stood still: one to all, each order of size alike."""
-    return 1 / (beyond * (1 + math.log(made))) if beyond else 0.0
+    """Returns how likely so many are beyond where the machine stood still: from one on, each order of size alike."""
+    most = max(1.0, _LONGEST_STALL * made)
+    return 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
 
 
 def _crowds(made: int) -> float:

@@ -56,6 +56,12 @@ def test_stalls_in_many_loads_move_it_by_little() -> None:
     assert of(*calm, *stalls).median == pytest.approx(of(*calm).median, abs=0.03)
 
 
+def test_a_boot_in_which_half_of_the_requests_are_slow_has_no_stalls_but_is_slower() -> None:
+    others = [load(rate, share, made=1800, seconds=1.0) for rate, share in ((170, 0.0), (190, 0.3))] * 6
+    own = [load(rate, share, boot=1, made=1800, seconds=1.0) for rate, share in ((150, 0.6), (135, 0.5), (125, 0.4))]
+    assert math.exp(of(*others, *own, boot=1).median) < 125
+
+
 def test_two_unlucky_loads_do_not_halve_it() -> None:
     """Of a real server: 44 % of requests were beyond, and it bore this rate in all loads that came after."""
     unlucky = [load(276, 0.41, made=3868, seconds=1.4), load(221, 0.446, made=3095, seconds=1.4)]
