@@ -4,9 +4,9 @@
         .pytest-fileperf          the mark, whose lock this process holds
         server-k31b/  base-p0qe/  one for each use
 
-The test process removes the whole as it exits, whatever Ctrl-C has cut off before. Where it is killed, a supervisor
-does. Where none is there for it, or it was stopped, the next run does: where nobody holds the lock, nobody is left who
-needs the directory.
+The test process removes the whole with the last use of it, or as it exits, where Ctrl-C came in between. Where programs
+still run below a supervisor, that removes it when the test process is gone. Where there is none, or it was stopped, the
+next run does: where nobody holds the lock, nobody is left who needs the directory.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def make(use: str) -> Path:
             top.mark.close()
             top = None
         if top is None:
+            atexit.unregister(_remove_all)  # once is enough
+            atexit.register(_remove_all)
             _sweep(Path(temporary).resolve(), _PREFIX)
             top = _tops[key] = _marked(Path(temporary).resolve(), _PREFIX)
         return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
@@ -79,15 +81,6 @@ def remove(directory: Path) -> None:
             if key[0] == os.getpid() and top.path == directory.parent and _is_empty(top.path):
                 del _tops[key]
                 _discard(top)
-
-
-@atexit.register
-def _remove_all() -> None:
-    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something."""
-    for key, top in list(_tops.items()):
-        if key[0] == os.getpid():
-            del _tops[key]
-            _discard(top)
 
 
 def supervising(directory: Path) -> tuple[str, str]:
@@ -167,6 +160,22 @@ def _discard(top: _Top) -> None:
     remove_directory(top.path)
 
 
+def _remove_all() -> None:
+    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something.
+
+    The mark stays with what cannot be removed, such as a file that a program is just writing: the next run finds it.
+    """
+    with suppress(OSError, KeyboardInterrupt):
+        for key, top in list(_tops.items()):
+            if key[0] != os.getpid() or _supervisors(top.path):
+                continue
+            for path in top.path.iterdir():
+                if path.name != supervisor.MARK:
+                    remove_directory(path)
+            if _is_empty(top.path):
+                _discard(top)
+
+
 def _is_empty(top: Path) -> bool:
     try:
         return os.listdir(top) == [supervisor.MARK]  # noqa: PTH208 # names
@@ -199,7 +208,11 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
     if not content:
         _remove_unmarked(path, about)
         return
-    if not _resume_supervisors(path):
+    supervisors = _supervisors(path)
+    for pid in supervisors:  # one that was stopped goes on, and ends all below it
+        with suppress(OSError):
+            os.killpg(os.getpgid(pid), signal.SIGCONT)
+    if not supervisors:
         remove_directory(path)
 
 
@@ -216,20 +229,19 @@ def _is_old(about: os.stat_result) -> bool:
     return time.time() - about.st_mtime > _UNMARKED_S
 
 
-def _resume_supervisors(path: Path) -> bool:
-    """Lets supervisors go on that were stopped, which then end all below them; returns whether there are any.
+def _supervisors(path: Path) -> list[int]:
+    """Returns the process ids of the supervisors that remove a directory when their test run is gone.
 
     They are known by the directory among their arguments, whichever installation of this package they are of.
     """
-    if os.name != "posix":
-        return False
+    if not IS_SUPERVISED:
+        return []
     import psutil
 
-    found, script = False, Path(supervisor.__file__).name
+    found, script = [], Path(supervisor.__file__).name
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             words = process.cmdline()
             if str(path) in words and any(Path(word).name == script for word in words):
-                os.killpg(os.getpgid(process.pid), signal.SIGCONT)
-                found = True
+                found.append(process.pid)
     return found

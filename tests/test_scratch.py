@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from serve.processes import posix
 
 from pytest_fileperf import scratch, supervisor
 from pytest_fileperf.files import put_text
@@ -37,7 +38,7 @@ time.sleep(60)
 
 
 INTERRUPTED = """
-import os, signal, tempfile
+import os, signal, subprocess, sys, tempfile
 from pytest_fileperf import scratch
 make = tempfile.mkdtemp
 def interrupted(**given):
@@ -46,12 +47,27 @@ def interrupted(**given):
         print(path, flush=True)
         os.kill(os.getpid(), signal.SIGINT)
     return path
-tempfile.mkdtemp = interrupted
 signal.signal(signal.SIGINT, signal.default_int_handler)
+server = scratch.make("server")
+if sys.argv[1] == "a fork":
+    if not os.fork():
+        sys.exit()
+    os.wait()
+    assert server.exists()
+if sys.argv[1] == "a program":
+    command = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+    subprocess.Popen(scratch.supervised(command, server), start_new_session=True)
+tempfile.mkdtemp = interrupted
 try:
     scratch.make("base")
 except KeyboardInterrupt:
     pass
+"""
+STUCK = """
+import shutil
+from pytest_fileperf import scratch
+(scratch.make("base") / "busy").touch()
+shutil.rmtree = lambda path, **_: None  # as where a program goes on writing
 """
 
 
@@ -61,6 +77,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(directory))
     return directory
+
+
+def wait_until_gone(*paths: Path) -> None:
+    deadline_s = time.monotonic() + 15
+    while any(path.exists() for path in paths) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
 
 
 def test_directories_have_one_around_them_which_goes_with_the_last(temporary: Path) -> None:
@@ -163,9 +185,7 @@ time.sleep(60)
     scratch.remove(scratch.make("server"))
     _, alive = psutil.wait_procs(below, timeout=5)
     assert alive == []
-    deadline = time.monotonic() + 5
-    while left.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until_gone(left)
     assert not left.exists()
 
 
@@ -208,11 +228,25 @@ def test_ctrl_c_while_a_directory_is_made_leaves_nothing(temporary: Path, monkey
     assert list(temporary.iterdir()) == []
 
 
-def test_a_directory_that_nobody_knows_of_since_ctrl_c_goes_with_its_process(temporary: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED]
-    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True)
+@posix
+@pytest.mark.parametrize("beside", ["nothing", "a fork", "a program"])
+def test_a_directory_that_nobody_knows_of_since_ctrl_c_goes_with_its_process(beside: str, temporary: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, beside]
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     assert Path(done.stdout.strip()).name.startswith("base-")
+    if beside == "a program":  # its supervisor lets it end first
+        wait_until_gone(*temporary.iterdir())
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_cannot_be_removed_yet_keeps_its_mark_for_the_next_run(temporary: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(temporary), "TEMP": str(temporary)}
+    subprocess.run([sys.executable, "-c", STUCK], env=env, check=True, timeout=30)
+    (left,) = temporary.iterdir()
+    assert (left / supervisor.MARK).exists()
+    scratch.remove(scratch.make("base"))
     assert list(temporary.iterdir()) == []
 
 

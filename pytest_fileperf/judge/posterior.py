@@ -10,7 +10,7 @@ Model
     slower: the deviation of that is known, `_crowds`.
     How many of a load's requests are beyond is beta-binomial, as requests that meet the same queue are slow together.
     Some loads say nothing, as the machine stood still for a moment: then requests are beyond at any rate, a few of them
-    more often than many. And some (`ODD`) say nothing for other reasons.
+    more often than many, and a fifth at the most. And some (`ODD`) say nothing for other reasons.
     Slope, togetherness, how much a server's pace differs, and whether its machine stands still now and then, are not
     known: the posterior is over a grid of them.
 
@@ -61,7 +61,7 @@ _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
 """Share of loads in which the machine stood still for a moment, for each of these: one grid has both. Downloads by
 aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
 _LONGEST_STALL = 0.2
-"""Of a load's requests, no larger share meets a stall: more of them beyond a limit are the server's."""
+"""Of a load's requests. Where a larger share is beyond a limit, the server is taken to be slow, and not the machine."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
 """From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1

@@ -112,7 +112,7 @@ def generator_processes() -> list[psutil.Process]:
 
 @contextmanager
 def leaving_no_generator() -> Iterator[None]:
-    """Ends the generators of workers that are gone, which would go on loading: as threads of this process they stay."""
+    """Ends generators whose workers are gone. The workers were threads of this process, so generators would stay."""
     before = {process.pid for process in generator_processes()}
     try:
         yield
@@ -436,13 +436,13 @@ def test_a_scheduler_that_goes_away_in_a_load_is_blamed_and_no_worker(
 
 
 def test_a_scheduler_that_goes_away_is_told_in_a_sentence(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 1.0)
     with leaving_no_generator(), ExitStack() as stack, local_cluster(1) as address:
         cluster = stack.enter_context(closing(Cluster(address)))
         generators = stack.enter_context(closing(Generators(cluster=cluster)))
         assert load(generators, url, replace(PLAN, generators=1)).lost == {}
         other = stack.enter_context(closing(Cluster(address)))
         assert other.workers().count == 1
+    monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 1.0)
     with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://\S+ "):
         Cluster(address).workers()
 

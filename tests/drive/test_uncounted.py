@@ -71,7 +71,7 @@ def test_a_look_for_a_free_connection_is_in_no_latency(monkeypatch: pytest.Monke
     stale = Connection.stale
 
     def slowly_stale(connection: Connection) -> bool:
-        time.sleep(CLIENT_S)
+        time.sleep(4 * CLIENT_S)
         looked.append(connection)
         return stale(connection)
 
@@ -84,7 +84,7 @@ def test_a_look_for_a_free_connection_is_in_no_latency(monkeypatch: pytest.Monke
     result = run(slow, Journey(name="twice", function=twice), counted(1))
     assert looked
     for seen in (whole(result), latency(result, "login")):
-        assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < CLIENT_S * 1e9
+        assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < 4 * CLIENT_S * 1e9
 
 
 def test_what_it_does_while_a_request_is_on_its_way_is_in_the_latency() -> None:

@@ -222,7 +222,10 @@ def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -
     gone, alive = psutil.wait_procs(children, timeout=5)
     assert alive == [], output
     assert moment != "while both are loaded" or len(gone) >= 3
-    assert [path.name for path in (tmp_path / "temporary").glob("fileperf*")] == []
+    deadline_s = time.monotonic() + 5  # a supervisor may be the last to go
+    while (left := list((tmp_path / "temporary").glob("fileperf*"))) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert left == []
     assert state_of(repo) == before
 
 

@@ -196,7 +196,7 @@ def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> No
 
 @pytest.mark.usefixtures("looks")
 def test_it_ends_by_itself_in_time() -> None:
-    with busy() as pid, Profiler([pid], seconds=0.1, spy=PySpy(tail_s=0)):
+    with busy() as pid, Profiler([pid], seconds=2, spy=PySpy(tail_s=0)):
         begun = spies(pid)
         assert begun
         assert remaining_after(10, begun) == []
