@@ -16,14 +16,17 @@ from pytest_fileperf.session.rig import Rig
 
 MS = 1_000_000
 APP = f"""{SOURCE}
+import asyncio
 import os
 
 
 async def app(scope, receive, send):
-    "Answers 1024 bytes, after reading the whole request."
+    "Answers 1024 bytes, after reading the whole request. For /wait it waits for a millisecond."
     if scope["type"] == "lifespan":
         return await lifespan(receive, send)
     await request_body(receive)
+    if scope["path"] == "/wait":
+        await asyncio.sleep(0.001)
     status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
     body = b"" if status == 204 else str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
     await respond(send, body, status)
