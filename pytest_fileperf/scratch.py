@@ -165,8 +165,8 @@ def _remove_all() -> None:
 
     The mark stays with what cannot be removed, such as a file that a program is just writing: the next run finds it.
     """
-    with suppress(OSError, KeyboardInterrupt):
-        for key, top in list(_tops.items()):
+    for key, top in list(_tops.items()):
+        with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):
                 continue
             for path in top.path.iterdir():

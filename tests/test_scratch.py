@@ -63,6 +63,14 @@ try:
 except KeyboardInterrupt:
     pass
 """
+TWO_PLACES = """
+import shutil, sys, tempfile
+from pytest_fileperf import scratch
+for tempfile.tempdir in sys.argv[1:]:
+    directory = scratch.make("base")
+    if tempfile.tempdir == sys.argv[1]:
+        shutil.rmtree(directory.parent)
+"""
 STUCK = """
 import shutil
 from pytest_fileperf import scratch
@@ -239,6 +247,14 @@ def test_a_directory_that_nobody_knows_of_since_ctrl_c_goes_with_its_process(bes
     if beside == "a program":  # its supervisor lets it end first
         wait_until_gone(*temporary.iterdir())
     assert list(temporary.iterdir()) == []
+
+
+def test_where_somebody_has_removed_one_directory_the_next_one_goes_all_the_same(tmp_path: Path) -> None:
+    places = (tmp_path / "one", tmp_path / "two")
+    for place in places:
+        place.mkdir()
+    subprocess.run([sys.executable, "-c", TWO_PLACES, *map(str, places)], check=True, timeout=30)
+    assert [list(place.iterdir()) for place in places] == [[], []]
 
 
 def test_what_cannot_be_removed_yet_keeps_its_mark_for_the_next_run(temporary: Path) -> None:

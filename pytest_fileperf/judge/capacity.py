@@ -63,7 +63,7 @@ FITS = 0.6
 MOST_MORE = 1.5
 """A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 88 to 100 % then hold the truth, but for those
+"""More than the 1.64 of a normal distribution: of simulated searches 89 to 100 % then hold the truth, but for those
 of a server with a heavy tail."""
 
 
