@@ -19,6 +19,7 @@ __all__ = ("HOSTILE", "ONCE", "TESTS")
 TESTS = Path(__file__).parent
 ONCE = (
     # Whole pytest runs, servers, and other processes.
+    "contracts",
     "drive/test_cluster.py",
     "drive/test_process.py",
     "hostile",

@@ -1,0 +1,84 @@
+"""A user's project, and whole pytest runs in it: contracts go through options, files and exit codes alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+__all__ = ("Project", "Ran", "results")
+
+_LONGEST_RUN_S = 110
+_QUIET = tuple(f"-pno:{name}" for name in ("randomly", "xdist", "timeout", "benchmark", "asyncio", "cov", "hypothesis"))
+_INI = "[pytest]\npythonpath = .\nfileperf_app = app:app\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What one pytest run left."""
+
+    status: int
+    """Its exit code."""
+    text: str
+    """All that it printed, on both streams."""
+    record: Mapping[str, Any]
+    """The file of `--fileperf-json`; empty if the run did not write one."""
+
+    @property
+    def said(self) -> str:
+        """What it printed, without line ends: where a sentence is wrapped does not matter."""
+        return " ".join(self.text.split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A directory with an app, tests and settings."""
+
+    top: Path
+
+    def write(self, files: Mapping[str, str]) -> Project:
+        """Writes files by their paths in the project, without the indent that all their lines share."""
+        for name, text in {**files, **({} if (self.top / "pytest.ini").exists() else {"pytest.ini": _INI})}.items():
+            path = self.top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
+        return self
+
+    def commit(self) -> Project:
+        """Commits all files; makes the repository if there is none."""
+        for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a commit"]):
+            identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+            subprocess.run(["git", *identity, *command], cwd=self.top, check=True, timeout=60)
+        return self
+
+    def run(self, *options: str, env: Mapping[str, str] | None = None, width: int = 80) -> Ran:
+        """Runs `pytest --fileperf` with these options; all of it has to end within 110 s."""
+        written = self.top / ".run.json"
+        written.unlink(missing_ok=True)
+        own = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
+        command = [sys.executable, "-m", "pytest", *_QUIET, "--fileperf", f"--fileperf-json={written}", *options]
+        done = subprocess.run(
+            command,
+            cwd=self.top,
+            env={**own, "COLUMNS": str(width), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_LONGEST_RUN_S,
+            check=False,
+        )
+        record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+        written.unlink(missing_ok=True)
+        return Ran(status=done.returncode, text=done.stdout.decode("utf-8", "replace"), record=record)
+
+
+def results(ran: Ran) -> Mapping[str, Mapping[str, Any]]:
+    """Returns the results of a run's record by the names of their tests, such as `test_get[8]`; not parts and steps."""
+    found = ran.record.get("results", ())
+    return {item["test"]["name"]: item for item in found if not item["test"]["part"] and not item["test"]["step"]}

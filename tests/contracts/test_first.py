@@ -1,0 +1,26 @@
+"""A first run of a new project: what it shows, and what it leaves."""
+
+from __future__ import annotations
+
+from contracts.project import Project, results
+
+APP = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+"""
+TESTS = """
+def test_get(fileperf):
+    fileperf.get("/", connections=2, duration="0.3s", boots=1, warmup="0.1s")
+"""
+
+
+def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project) -> None:
+    ran = project.write({"app.py": APP, "test_load.py": TESTS}).run("-v")
+
+    assert ran.status == 0, ran.text
+    assert "test_get" in ran.said
+    assert "NEW" in ran.said
+    assert results(ran)["test_get"]["summary"]["requests"] > 0
+    assert not (project.top / ".fileperf").exists()
