@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> None:
         _allow_files()
         allow_profilers()
         os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
+        _usual_signals()
         os.execv(program, words)  # noqa: S606 # becoming that program is the point
     except OSError as error:
         sys.stderr.write(f"cannot execute {program}: {error.strerror}\n")
@@ -132,13 +133,17 @@ def _keep_to(cores: str) -> None:
 
 
 def _begin(supervisor: int) -> None:
-    """Begins the life of the child: it dies with its supervisor, and has the usual signals."""
-    import signal
-
+    """Begins the life of the child, which dies with its supervisor."""
     die_with_parent()  # the supervisor has one thread only
     if os.getppid() != supervisor:
         os._exit(_CANNOT_EXECUTE)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
+
+
+def _usual_signals() -> None:
+    """Gives the next program the signals that Python ignores: exec would keep that. A fork that stays needs it kept."""
+    import signal
+
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 

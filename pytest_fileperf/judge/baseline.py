@@ -249,7 +249,9 @@ def _read(path: Path) -> _Stored | None:
     except UnicodeDecodeError as error:
         raise _damaged(path, str(error)) from error
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_once_each)
+    except _TwiceError as error:
+        raise _twice(path, error.key) from error
     except (ValueError, RecursionError) as error:
         if conflict := _CONFLICT.search(text):
             raise _in_conflict(path, text.count("\n", 0, conflict.start()) + 1) from error
@@ -271,6 +273,22 @@ def _read(path: Path) -> _Stored | None:
         return _Stored(content=content, environment=environment, tests=tests, salt=salt)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
+
+
+class _TwiceError(Exception):
+    """An object of a file has a key twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Makes an object of its pairs. Raises _TwiceError where Python's reader would take the last one."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _TwiceError(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
+    return made
 
 
 def _entry(path: Path, key: str, stored: _Stored) -> Entry:
@@ -314,6 +332,13 @@ def _in_conflict(path: Path, line: int) -> BaselineError:
         f"a baseline has the conflict markers of a merge, from line {line} on ({path})\n"
         "take one side whole, `git checkout --ours` or `--theirs` and the path, and store what the other side had with "
         "--fileperf-update=all"
+    )
+
+
+def _twice(path: Path, key: str) -> BaselineError:
+    return BaselineError(
+        f"a baseline has {key!r} twice, as a merge can leave it ({path})\n"
+        "keep one of the two, or restore the file from version control"
     )
 
 

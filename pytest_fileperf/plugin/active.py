@@ -6,8 +6,10 @@ What loads and measures is imported when the first test needs it.
 from __future__ import annotations
 
 import base64
+import os
 import pickle
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -135,6 +137,17 @@ class Active:
         """Lines about the whole session, for its record."""
         self._written: list[str] = []
         """Lines about the files that were written from the record."""
+        self._of_parent: tuple[object, ...] = ()
+        """In a fork of the test process: what only the parent may close, and here nobody may collect."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
+
+    def leave_to_parent(self) -> None:
+        """Forgets servers, generators and results after a fork: they belong to the parent, which goes on with them."""
+        self._of_parent = (self._session, self._held)
+        self._session, self._held = None, ExitStack()
+        self.results.clear()
+        self._said.clear()
 
     # --- for fixtures
 
@@ -253,6 +266,9 @@ class Active:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Ends servers and generator, writes the files asked for, and lists or removes stale baselines."""
+        if self._of_parent:
+            self._close()
+            return
         slower_world = False
         if self._session is not None:
             slower_world = session.exitstatus in _ENDED and self._has_slower_world(session, self._session)
@@ -334,6 +350,11 @@ class Active:
             lines = tuple(map(no_command, lines))
         for line in (*lines, *said):
             terminalreporter.write_line(line)
+
+
+def _leave_to_parent(active: weakref.ref[Active]) -> None:
+    if (forked := active()) is not None:
+        forked.leave_to_parent()
 
 
 def _not_written(path: Path) -> str:

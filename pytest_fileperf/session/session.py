@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pytest_fileperf.errors import (
     LoadError,
     NotMeasuredError,
     PerformanceError,
+    PlanError,
     RegressionError,
     RequestsFailedError,
 )
@@ -142,6 +144,7 @@ class Session:
 
         `nodeid` is the test that gets it.
         """
+        _check_clock()
         self._shown_to = nodeid
         plan = server_plan(settings)
         steps, servers = Steps.of(settings), self._rig.servers
@@ -178,6 +181,7 @@ class Session:
 
     def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
         __tracebackhide__ = True
+        _check_clock()
         task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
         if not self._options.smoke:
             task = with_generators(task, self._rig)
@@ -351,6 +355,22 @@ class Session:
             )
 
 
+def _check_clock() -> None:
+    """Raises PlanError if the monotonic clock of this process does not go on as time does: no wait would end."""
+    before_ns = time.monotonic_ns()
+    time.sleep(_LOOK_S)
+    passed_s = (time.monotonic_ns() - before_ns) / 1e9
+    if not _LOOK_S / 2 <= passed_s <= _LONGEST_LOOK_S:
+        stands = "stands still" if passed_s == 0 else f"moved by {passed_s:g} s within {_LOOK_S * 1000:g} ms"
+        raise PlanError(
+            f"the clock of this process {stands}, as freezegun and time-machine make it: measure outside of their "
+            "fixtures and blocks, and let the app under test set its own clock"
+        )
+
+
+_LOOK_S = 0.001
+_LONGEST_LOOK_S = 10.0
+"""A busy machine may let a process sleep for longer than it asked for, but not for so long."""
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
 
 
