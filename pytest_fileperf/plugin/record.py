@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -81,7 +81,7 @@ def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
 
 def _asked(config: pytest.Config, options: Options) -> Asked:
     return Asked(
-        command=shlex.join(("pytest", *map(_told, map(str, config.invocation_params.args)))),
+        command=shlex.join(("pytest", *_told(map(str, config.invocation_params.args), config.invocation_params.dir))),
         against=options.against or "",
         aa=options.aa,
         update=options.update or "",
@@ -92,9 +92,35 @@ def _asked(config: pytest.Config, options: Options) -> Asked:
     )
 
 
-def _told(argument: str) -> str:
-    """Returns an argument of pytest as reports may have it: without the value of an option that we do not know."""
-    option, mark, _ = argument.partition("=")
-    if mark and "::" not in option and not option.startswith("--fileperf"):
-        return f"{option}=…"
-    return without_queries(argument)
+def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
+    """Yields arguments of pytest as reports may have them: names of options and paths; of other values only ours."""
+    is_ours = False
+    for argument in arguments:
+        option, mark, _ = argument.partition("=")
+        takes_ours, is_ours = is_ours, False
+        if option.startswith("--fileperf"):
+            is_ours = not mark
+            yield without_queries(argument)
+        elif option.startswith("--"):
+            yield f"{option}=…" if mark and "::" not in option else option
+        elif option.startswith("-"):
+            yield argument if _FLAGS.issuperset(argument[1:]) else _cut(argument)
+        else:
+            is_shown = takes_ours or _exists(directory / argument.partition("::")[0])
+            yield without_queries(argument) if is_shown else "…"
+
+
+def _cut(argument: str) -> str:
+    """Returns a short option without the value that may be attached to it."""
+    return argument if len(argument) == len("-k") else f"{argument[:2]}…"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # it is no path
+        return False
+
+
+_FLAGS = frozenset("hlqsvx")
+"""Short options of pytest that take no value."""

@@ -133,3 +133,37 @@ def _double(file: Path, begin: str) -> None:
     last = next(at for at in range(first, len(lines)) if lines[at].rstrip(",") == indent + "}")
     lines[first:first] = [*lines[first:last], indent + "},"]
     file.write_text("\n".join(lines), encoding="utf-8")
+
+
+def test_values_of_other_options_are_in_no_file(project: Project) -> None:
+    project.write(
+        {
+            "app.py": APP,
+            "conftest.py": """
+            def pytest_addoption(parser):
+                parser.addoption("--api-key", "-A")
+                parser.addoption("--login", nargs=2)
+                parser.addini("password", "of the service")
+            """,
+            "tests/test_load.py": f"def test_get(fileperf):\n    fileperf.get('/', {SHORT}, gate='none')\n",
+        }
+    )
+    secrets = ["--api-key", "canary-word", "-Acanary-attached", "--login", "canary-first", "canary-second"]
+
+    ran = project.run(
+        *secrets,
+        "-o",
+        "password=canary-ini",
+        "-vv",
+        "--fileperf-markdown",
+        "run.md",
+        "--fileperf-html=run.html",
+        "tests",
+    )
+
+    assert ran.status == 0, ran.text
+    files = [path.read_text(encoding="utf-8") for path in (project.top / "run.md", project.top / "run.html")]
+    assert "canary" not in "".join(files) + str(ran.record)
+    command = ran.record["asked"]["command"].replace("'", "")
+    assert command.startswith("pytest ")
+    assert "--api-key … -A… --login … … -o … -vv --fileperf-markdown run.md --fileperf-html=run.html tests" in command
