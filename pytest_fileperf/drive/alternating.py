@@ -81,6 +81,7 @@ async def run_alternating(
             first=load.recorder.first_latencies(),
             uncounted_ns=load.recorder.uncounted_ns,
             parts=load.recorder.parts(),
+            warm_ups=load.recorder.warm_ups(),
             last_end_ns=load.recorder.last_end_ns,
             ends=tuple(load.recorder.ends),
             steps=load.recorder.steps(),

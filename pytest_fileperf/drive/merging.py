@@ -9,7 +9,7 @@ from pytest_fileperf.drive.alternating import answers_a_pace
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.merging import merged_leads, merged_rounds, paced
-from pytest_fileperf.measure.recording import Round, without_samples
+from pytest_fileperf.measure.recording import Round, merged_warm_up, without_samples
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.split import generators_used
@@ -37,6 +37,9 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
         first=Histogram.merged(result.first for result in results),
         uncounted_ns=sum(result.uncounted_ns for result in results),
         parts=tuple((name, tuple(replace(own, generators=()) for own in of)) for name, of in rounds.items()),
+        warm_ups=tuple(
+            (name, merged_warm_up(dict(result.warm_ups)[name] for result in results)) for name, _ in first.warm_ups
+        ),
         attack=attack,
         last_end_ns=last_end_ns,
         ends=(),

@@ -15,7 +15,7 @@ from pytest_fileperf.drive.opening import OPENED_AT_ONCE
 from pytest_fileperf.drive.preparation import Target, prepared
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Round
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -64,6 +64,8 @@ class RunResult:
     """The rounds of each part by its name; none for a load without parts."""
     steps: tuple[tuple[str, str, tuple[Round, ...]], ...] = ()
     """The rounds of each step of journeys, with the part that its journey is (or an empty name) and its own name."""
+    warm_ups: tuple[tuple[str, WarmUp], ...] = ()
+    """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
     attack: tuple[int, int] | None = None
     """From when to when `attack_ns` is, on the monotonic clock; None for turns, and where nothing was due."""
     last_end_ns: int = 0
@@ -129,6 +131,7 @@ async def run_load(
         first=recorder.first_latencies(),
         uncounted_ns=recorder.uncounted_ns,
         parts=recorder.parts(),
+        warm_ups=recorder.warm_ups(),
         attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
         last_end_ns=recorder.last_end_ns,
         steps=recorder.steps(),

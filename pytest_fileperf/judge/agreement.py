@@ -27,9 +27,10 @@ def as_the_run_shows(comparisons: Iterable[MetricComparison], recording: Recordi
 def agreeing(comparison: MetricComparison, now: float | None) -> MetricComparison:
     """Returns the comparison with `now`, the run's own figure, and the base that it has by the change.
 
-    Both stay as they are where that figure is not known, and the base where the change has no ratio.
+    Both stay as they are where that figure is not known, and of memory: the run's own is that after other numbers of
+    requests. The base stays where the change has no ratio.
     """
-    if comparison.now is None or now is None:
+    if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
     base, change = comparison.base, comparison.change
     if change is None:

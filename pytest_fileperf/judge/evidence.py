@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pytest_fileperf.judge.answers import Answers, answers_of
 from pytest_fileperf.judge.stored import list_in, mapping_in, number_in, text_in, texts_in, whole_in
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.memory import Course, memory_after, thinned
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording, Round
 
-__all__ = ("BootEvidence", "Evidence", "evidence_of")
+__all__ = ("BootEvidence", "Evidence", "alike", "evidence_of")
 
 STORED_DIGITS = 5
 """Significant digits of a stored value: finer than any noise here, and a diff stays readable."""
+STORED_POINTS = 12
+"""Of the course of a boot's memory, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,10 @@ class BootEvidence:
     """Metrics that are known only of a whole run, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """What is uncertain about the logarithms of some of `runs`."""
+    memory: Course = ()
+    """How its peak of memory grew with its requests; baselines of before have none."""
+    sizes: tuple[float, ...] = ()
+    """Bytes of the body of a good answer, as the mean of each round; baselines of before have none."""
 
     def to_json(self) -> dict[str, object]:
         """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
@@ -41,7 +49,9 @@ class BootEvidence:
             "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
         }
         known = {name: _short(value) for name, value in sorted(self.variances.items())}
-        return {**told, "variances": known} if known else told
+        told |= {"variances": known} if known else {}
+        told |= {"memory": [list(point) for point in self.memory]} if self.memory else {}
+        return told | ({"sizes": [_short(size) for size in self.sizes]} if self.sizes else {})
 
     @classmethod
     def from_json(cls, stored: object, where: str) -> BootEvidence:
@@ -60,6 +70,8 @@ class BootEvidence:
             requests=whole_in(stored, "requests", where),
             runs={name: number_in(runs, name, f"{where}.runs") for name in runs},
             variances={name: number_in(known, name, f"{where}.variances") for name in known},
+            memory=_course_from(list_in(stored, "memory", where), f"{where}.memory") if "memory" in stored else (),
+            sizes=_sizes_from(list_in(stored, "sizes", where), f"{where}.sizes") if "sizes" in stored else (),
         )
 
 
@@ -70,6 +82,13 @@ class Evidence:
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
     """What was held equal between the boots: `hash seed`, `addresses`, `allocator`."""
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    """How often each status was answered; baselines of before have none."""
+
+    @property
+    def answers(self) -> Answers:
+        """What was answered, as far as it is known."""
+        return Answers(sizes=tuple(boot.sizes for boot in self.boots if boot.sizes), statuses=self.statuses)
 
     @property
     def requests(self) -> int:
@@ -78,7 +97,9 @@ class Evidence:
 
     def to_json(self) -> dict[str, object]:
         """Returns it as JSON values, rounded to `STORED_DIGITS` significant digits."""
-        return {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
+        told = {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
+        known = {str(status): count for status, count in self.statuses.items()}
+        return {**told, "statuses": known} if known else told
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object], where: str = "evidence") -> Evidence:
@@ -87,6 +108,9 @@ class Evidence:
         return cls(
             boots=tuple(BootEvidence.from_json(boot, f"{where}.boots[{index}]") for index, boot in enumerate(boots)),
             stabilised=texts_in(stored, "stabilised", where),
+            statuses=_statuses_from(mapping_in(stored, "statuses", where), f"{where}.statuses")
+            if "statuses" in stored
+            else {},
         )
 
 
@@ -97,6 +121,7 @@ def evidence_of(recording: Recording) -> Evidence:
     return Evidence(
         boots=tuple(_boot_evidence(recording, boot) for boot in recording.boots),
         stabilised=tuple(name for name in first if all(name in names for names in common)),
+        statuses=answers_of(recording).statuses,
     )
 
 
@@ -119,7 +144,25 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         requests=latency.count,
         runs=runs,
         variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
+        memory=thinned(boot.memory, STORED_POINTS),
+        sizes=next(iter(answers_of(own).sizes), ()),
     )
+
+
+def alike(*sides: Evidence) -> tuple[int | None, tuple[Evidence, ...]]:
+    """Returns how many requests all boots reached, and the sides with the memory (`rss`) of all boots after so many.
+
+    None, and the sides as they are, where a boot does not say after how many it was what.
+    """
+    courses = [boot.memory for side in sides for boot in side.boots]
+    if not courses or not all(courses):
+        return None, sides
+    requests = min(course[-1][0] for course in courses)
+
+    def after(boot: BootEvidence) -> BootEvidence:
+        return replace(boot, runs={**boot.runs, "rss": memory_after(boot.memory, requests)})
+
+    return requests, tuple(replace(side, boots=tuple(map(after, side.boots))) for side in sides)
 
 
 def _values_of(round_: Round) -> dict[str, float]:
@@ -134,6 +177,27 @@ def _values_of(round_: Round) -> dict[str, float]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{STORED_DIGITS}g}")
+
+
+def _sizes_from(sizes: Sequence[object], where: str) -> tuple[float, ...]:
+    return tuple(number_in({f"[{at}]": size}, f"[{at}]", where) for at, size in enumerate(sizes))
+
+
+def _statuses_from(counts: Mapping[str, object], where: str) -> Mapping[int, int]:
+    if not all(status.isdecimal() for status in counts):
+        raise ValueError(f"{where} has a name that is no status")
+    return {int(status): whole_in(counts, status, where) for status in counts}
+
+
+def _course_from(points: Sequence[object], where: str) -> Course:
+    found = []
+    for at, point in enumerate(points):
+        if not (isinstance(point, list) and len(point) == 2 and all(type(value) is int for value in point)):
+            raise ValueError(f"{where}[{at}] is not a pair of whole numbers")
+        found.append((point[0], point[1]))
+    if found != sorted(found) or any(value < 0 for point in found for value in point):
+        raise ValueError(f"{where} does not ascend from 0 on")
+    return tuple(found)
 
 
 def _rounds_from(columns: Mapping[str, object], where: str) -> tuple[Mapping[str, float], ...]:

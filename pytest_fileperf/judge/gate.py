@@ -35,7 +35,7 @@ from dataclasses import replace
 
 from pytest_fileperf.judge.boots import variance_of_boots
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
-from pytest_fileperf.judge.evidence import Evidence
+from pytest_fileperf.judge.evidence import Evidence, alike
 from pytest_fileperf.judge.level import Level, level_of
 from pytest_fileperf.judge.rules import RULES, ExcludedLoss, Rules
 from pytest_fileperf.judge.steadiness import Spread
@@ -81,11 +81,15 @@ def compare(
     `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. `spread` is that of the metric here.
     """
+    is_memory, requests = metric.name == "rss", None
+    if is_memory:
+        requests, (base, now) = alike(base, now)
     base_level, now_level = level_of(metric, base), level_of(metric, now)
     levels = MetricComparison(
         metric=metric.name,
         outcome=Outcome.INCONCLUSIVE,
         tolerance=tolerance,
+        after_requests=requests,
         base=base_level.value if base_level else None,
         now=now_level.value if now_level else None,
     )
@@ -93,6 +97,8 @@ def compare(
         return replace(levels, reason=why_no_level(metric, base, "base"))
     if now_level is None:
         return replace(levels, reason=why_no_level(metric, now, "now"))
+    if is_memory and requests is None:
+        return replace(levels, reason=Reason(kind=ReasonKind.MEMORY_COURSE))
     change = as_share(now_level.mean - base_level.mean)
     if min(base.requests, now.requests) < metric.least_requests:
         return replace(levels, change=change, reason=_why_too_few(metric, base, now))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from pytest_fileperf.judge.answers import OtherAnswers
 from pytest_fileperf.judge.baseline import Found
 from pytest_fileperf.judge.environment import package_changes
 from pytest_fileperf.judge.evidence import Evidence
@@ -32,6 +33,7 @@ __all__ = (
     "may_be_worse",
     "unless_base_failed",
     "unless_lost",
+    "unless_other_answers",
     "unless_saturated",
 )
 
@@ -194,6 +196,19 @@ def unless_base_failed(
         replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
         if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
         or (item.outcome is Outcome.REGRESSED and METRICS[item.metric].unit is Unit.SECONDS)
+        else item
+        for item in comparisons
+    )
+
+
+def unless_other_answers(
+    comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of a side whose answers may be `other` ones: that is other work, and no improvement."""
+    reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if other and item.outcome is Outcome.IMPROVED
         else item
         for item in comparisons
     )

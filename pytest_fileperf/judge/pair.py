@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.memory import Course, memory_after
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 
-__all__ = ("Pair", "PairSide", "pair_side", "sides_by_boot", "sides_of")
+__all__ = ("Pair", "PairSide", "alike", "pair_side", "requests_alike", "sides_by_boot", "sides_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class PairSide:
     """Metrics that are known only of the whole boot, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """What is uncertain about the logarithms of some of `runs`."""
+    memory: Course = ()
+    """How the boot's peak of memory grew with its requests; `alike` makes `rss` of it."""
 
     def levels(self, name: str) -> list[float]:
         """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""
@@ -59,26 +62,48 @@ def sides_of(pairs: Iterable[Pair]) -> tuple[list[PairSide], list[PairSide]]:
     return [base for base, _ in both], [now for _, now in both]
 
 
-def pair_side(rounds: Iterable[Round], peaks_bytes: Iterable[int]) -> PairSide:
-    """Returns a side of a pair from the rounds of a boot, and its peaks of memory if they are known."""
-    rounds, peaks = tuple(rounds), tuple(peaks_bytes)
+def alike(pairs: Iterable[Pair]) -> list[Pair]:
+    """Returns the pairs with the memory (`rss`) of all boots after equally many requests: as many as all reached.
+
+    A faster boot answers more in its turns, and what it keeps of each request would count against it.
+    """
+    pairs = list(pairs)
+    requests = requests_alike(pairs)
+    if requests is None:
+        return pairs
+    return [replace(pair, base=_after(pair.base, requests), now=_after(pair.now, requests)) for pair in pairs]
+
+
+def _after(side: PairSide, requests: int) -> PairSide:
+    return replace(side, runs={**side.runs, "rss": memory_after(side.memory, requests)})
+
+
+def requests_alike(pairs: Iterable[Pair]) -> int | None:
+    """Returns after how many requests `alike` takes the memory of all boots; None where that is not known."""
+    courses = [side.memory for pair in pairs for side in (pair.base, pair.now)]
+    return min(course[-1][0] for course in courses) if courses and all(courses) else None
+
+
+def pair_side(rounds: Iterable[Round], memory: Course = ()) -> PairSide:
+    """Returns a side of a pair from the rounds of a boot, and the course of its memory if that is known."""
+    rounds = tuple(rounds)
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return PairSide(
         turns=tuple(map(_turn_values, turns)),
         typical=tuple(map(_typical_rates, turns)),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         stretches=_stretches(rounds),
-        runs={"rss": float(max(peaks))} if peaks else {},
+        runs={},
+        memory=memory,
     )
 
 
 def sides_by_boot(recording: Recording) -> tuple[PairSide, ...]:
     """Returns what each boot has shown, in order."""
-    found = []
-    for boot in recording.boots:
-        peaks = () if boot.peak_rss_bytes is None else (boot.peak_rss_bytes,)
-        found.append(pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), peaks))
-    return tuple(found)
+    return tuple(
+        pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), boot.memory)
+        for boot in recording.boots
+    )
 
 
 def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:

@@ -39,7 +39,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
 from pytest_fileperf.judge.level import tail_factor
-from pytest_fileperf.judge.pair import Pair, PairSide, sides_of
+from pytest_fileperf.judge.pair import Pair, PairSide, requests_alike, sides_of
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, unit_of
@@ -127,7 +127,13 @@ def compare_pairs(
     """
     base, now = (_level(metric, own) for own in sides_of(pairs))
     levels = MetricComparison(
-        metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance, base=base, now=now, pairs=len(pairs)
+        metric=metric.name,
+        outcome=Outcome.INCONCLUSIVE,
+        tolerance=tolerance,
+        base=base,
+        now=now,
+        pairs=len(pairs),
+        after_requests=requests_alike(pairs) if metric.name == "rss" else None,
     )
     evidence = paired_evidence(metric, pairs, rules)
     if evidence is None:

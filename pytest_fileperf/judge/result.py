@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pytest_fileperf.judge.answers import OtherAnswers
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.parameters import FURTHER
@@ -162,6 +163,8 @@ class Result:
     """The highest rate that holds the limits, where it was searched for; the figures are those at this rate."""
     base_capacity: Capacity | None = None
     """That of the other side, where two versions were measured in turn."""
+    other_answers: tuple[OtherAnswers, ...] = ()
+    """How its answers differ from those it is compared with, of each part and step; nothing where they do not."""
     baseline_written: bool = False
     not_stored: str = ""
     """Why it became no baseline though that was asked for, without a full stop; else empty."""

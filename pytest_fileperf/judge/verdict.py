@@ -33,8 +33,12 @@ class ReasonKind(Enum):
     """A generator's part of the load is missing."""
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
+    MEMORY_COURSE = auto()
+    """Memory of a stored baseline that does not say after how many requests it was read."""
     OTHER_ROWS = auto()
     """The same work with other rows of its feed."""
+    OTHER_ANSWERS = auto()
+    """It is better, and answers otherwise."""
     SAME_CODE = auto()
     NO_CODE = auto()
     """Stored figures alone tell too little, and the code that they are of was not measured again."""
@@ -143,6 +147,8 @@ class MetricComparison:
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
     """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""
+    after_requests: int | None = None
+    """Of memory: after how many requests of each boot both sides are compared."""
 
     @property
     def edge(self) -> float:

@@ -15,7 +15,7 @@ from time import process_time_ns
 from pytest_fileperf.measure.durations import Durations, Leads
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.pace import typical_rps
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, merged_round, without_samples
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp, merged_round, without_samples
 from pytest_fileperf.measure.tally import StepClock, Tally
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.watch.cpu import cpu_spent_ns
@@ -29,12 +29,12 @@ MOST_STEPS = 100
 class Recorder:
     """The clock of one run; `tallies` take every finished request, and `finish` returns the rounds.
 
-    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up and thrown
-    away. From there `stretches` follow, each with its end (since that instant, ascending) and what it is. Samples after
-    the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU time of each
-    server process, in ns. With `pace_over` rounds have a typical rate: by the time of this many answers, or where
-    they have fewer than twice as many, by the time of their whole bunches of `together` answers after the first. With
-    `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
+    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up, of which only
+    counts are kept. From there `stretches` follow, each with its end (since that instant, ascending) and what it is.
+    Samples after the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
+    time of each server process, in ns. With `pace_over` rounds have a typical rate: by the time of this many answers,
+    or where they have fewer than twice as many, by the time of their whole bunches of `together` answers after the
+    first. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
     `parts` names the parts of the load; there is one tally without any.
     """
 
@@ -120,6 +120,9 @@ class Recorder:
         while now_ns >= self.boundary_ns:
             if self.index >= 0:
                 self._close(self.boundary_ns, self._stretches[self.index][1])
+            else:
+                for tally in self.tallies:
+                    tally.end_warm_up()
             self.index += 1
             self._open(self.boundary_ns)
 
@@ -135,6 +138,10 @@ class Recorder:
     def parts(self) -> tuple[tuple[str, tuple[Round, ...]], ...]:
         """Returns the rounds of each part by its name; nothing for a load without parts."""
         return tuple((tally.name, tuple(tally.rounds)) for tally in self.tallies if tally.name)
+
+    def warm_ups(self) -> tuple[tuple[str, WarmUp], ...]:
+        """Returns what came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
+        return tuple((tally.name, tally.warm_up()) for tally in self.tallies)
 
     def step(self, part: str, name: str) -> Tally:
         """Returns the tally of a step of the journeys of a part. Raises ValueError for too many steps of one part."""

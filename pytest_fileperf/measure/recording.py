@@ -20,8 +20,11 @@ __all__ = (
     "Phase",
     "Recording",
     "Round",
+    "WarmUp",
     "merge_failures",
     "merged_round",
+    "merged_warm_up",
+    "warm_up_of",
     "without_samples",
 )
 
@@ -128,6 +131,39 @@ class Round:
         return sum(count for status, count in self.statuses if status)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What came of the requests of a warm-up: they are in no figure, so what failed among them is counted here."""
+
+    requests: int = 0
+    """Successful ones."""
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def failed(self) -> int:
+        """Number of failed requests."""
+        return sum(failure.count for failure in self.failures)
+
+    @property
+    def made(self) -> int:
+        """Number of all requests."""
+        return self.requests + self.failed
+
+
+def merged_warm_up(parts: Iterable[WarmUp]) -> WarmUp:
+    """Returns several warm-ups, or those of all parts of a load, as one."""
+    parts = tuple(parts)
+    return WarmUp(
+        requests=sum(part.requests for part in parts),
+        failures=merge_failures(failure for part in parts for failure in part.failures),
+    )
+
+
+def warm_up_of(rounds: Iterable[Round]) -> WarmUp:
+    """Returns rounds that are in no figure as a warm-up."""
+    return merged_warm_up(WarmUp(requests=round_.requests, failures=round_.failures) for round_ in rounds)
+
+
 def merged_round(parts: Sequence[Round]) -> Round:
     """Returns the round of a load whose parts have had these in the same time, without what is the load's only."""
     first, *others = parts
@@ -206,6 +242,8 @@ class Boot:
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
     """Sum over the process tree of each process's own peak during the run."""
+    memory: tuple[tuple[int, int], ...] = ()
+    """How its peak grew with the requests that it had answered: `memory.Course`. Empty where that is not known."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
     tracer: str = ""
@@ -229,6 +267,8 @@ class Boot:
     """What the threads of each of its processes did over the rounds."""
     capacity: BootCapacity | None = None
     """Where it was searched for."""
+    warm_up: WarmUp = WarmUp()
+    """What came of the requests before the rounds, of all runs on this boot."""
     processes_changed: str = ""
     """How the server's processes changed during a run, as `1 ended, 1 began`; empty where they did not. What they used
     is then unknown: the CPU time of those that ended is lost, and nobody reads that of the others."""
@@ -242,6 +282,7 @@ class Boot:
             peak_rss_bytes=None if changed else max(peaks, default=None),
             samples=(*self.samples, *later.samples),
             first=Histogram.merged((self.first, later.first)),
+            warm_up=merged_warm_up((self.warm_up, later.warm_up)),
             processes_changed=changed,
         )
 

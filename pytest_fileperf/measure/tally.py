@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
-from pytest_fileperf.measure.recording import Failure, Phase, Round, merge_failures
+from pytest_fileperf.measure.recording import Failure, Phase, Round, WarmUp, merge_failures
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Clock", "StepClock", "Tally")
@@ -103,6 +103,8 @@ class Tally:
         "_service",
         "_statuses",
         "_ttfb",
+        "_warm_failures",
+        "_warm_requests",
         "ends",
         "name",
         "requests",
@@ -136,6 +138,9 @@ class Tally:
         """When they ended, where rounds have a typical rate."""
         self.rounds: list[Round] = []
         """Those that are over."""
+        self._warm_requests = 0
+        self._warm_failures: dict[str, Failure] = {}
+        """Of the requests that belong to no round."""
 
     def is_quick(self, ended_ns: int) -> bool:
         """Returns whether a sample that ends then is taken in no time: it closes no round, and fills no block."""
@@ -164,6 +169,7 @@ class Tally:
             clock.first.append(ended_ns - started_ns)
         if due_ns is not None:
             if due_ns < clock.measured_from_ns:
+                self._warm_requests += 1
                 return
             self._service.append(ended_ns - started_ns)
             self._send_delay.append(started_ns - due_ns)
@@ -196,10 +202,12 @@ class Tally:
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
         clock.last_end_ns = ended_ns
-        if due_ns is not None and due_ns < clock.measured_from_ns:
+        warm = due_ns is not None and due_ns < clock.measured_from_ns
+        failures = self._warm_failures if warm else self._failures
+        seen = failures.get(kind, Failure(kind=kind, count=0, example=example))
+        failures[kind] = replace(seen, count=seen.count + count)
+        if warm:
             return
-        seen = self._failures.get(kind, Failure(kind=kind, count=0, example=example))
-        self._failures[kind] = replace(seen, count=seen.count + count)
         if status is not None:
             self._statuses[status] = self._statuses.get(status, 0) + count
         if clock.index >= 0:
@@ -247,6 +255,17 @@ class Tally:
         self._event_gap.append(gap_ns)
         if len(self._event_gap.block) >= BLOCK:
             self._event_gap.fold()
+
+    def end_warm_up(self) -> None:
+        """Takes the current counts for those of the warm-up."""
+        self._warm_requests += self.requests
+        for failure in self._failures.values():
+            seen = self._warm_failures.get(failure.kind, replace(failure, count=0))
+            self._warm_failures[failure.kind] = replace(seen, count=seen.count + failure.count)
+
+    def warm_up(self) -> WarmUp:
+        """Returns what came of the requests that belong to no round."""
+        return WarmUp(requests=self._warm_requests, failures=merge_failures(self._warm_failures.values()))
 
     def begin(self) -> None:
         """Begins a round with empty counts."""

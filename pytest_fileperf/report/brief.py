@@ -37,6 +37,7 @@ from pytest_fileperf.report.details import (
     saturated_text,
     traced_text,
 )
+from pytest_fileperf.report.findings import findings
 from pytest_fileperf.report.ranking_table import group_lines, limited_by
 from pytest_fileperf.report.remarks import (
     event_lines,
@@ -176,7 +177,7 @@ def _reasons(result: Result) -> list[Why]:
 
 def _notes(result: Result) -> list[str]:
     """Returns the remarks that a reader must not miss; -v has all."""
-    found = []
+    found = [*findings(result)]
     if text := capacity_text(result):
         found.append(text)
     if text := saturated_text(result):

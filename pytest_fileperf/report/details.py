@@ -15,6 +15,7 @@ from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
+from pytest_fileperf.report.findings import findings
 from pytest_fileperf.report.generators import saturated_share
 from pytest_fileperf.report.reasons import sentence
 from pytest_fileperf.report.text import Style, exact, plain, quantity
@@ -157,7 +158,7 @@ def _whole_seconds(seconds: float) -> str:
 def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     recording = result.recording
-    found: list[str] = []
+    found: list[str] = [*findings(result)]
     found += breach_texts(result.measurement)
     if capacity := capacity_text(result):
         found.append(capacity)

@@ -65,6 +65,8 @@ Series have a list a column, a list of plain values is on one line.
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
                       worker_pids (those that answer), processes_changed (how the server's processes changed during
                       a run, which leaves their CPU and memory unknown; else empty)
+        memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
+        warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
                       count, mean, max (s)
         thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
@@ -87,6 +89,9 @@ Series have a list a column, a list of plain values is on one line.
       base_capacity   that of the other side where two versions were measured in turn; else null
       background      where two versions were measured in turn: the share of a core that each side (base, now) used in
                       the other one's turns; null where that is not known
+      other_answers[] how answers differ from those that were compared with, an item for each part or step (of; else
+                      empty) where they do: base and now, each with size (mean bytes of a good answer, null where it
+                      does not differ) and statuses (the share of each; empty where they do not differ)
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
                       comparison), smallest (worsening, a share), seconds_for (by change, as text)
       profile         what a profiler saw, null where none looked. Where a comparison REGRESSED base, now, growth_s and
@@ -99,7 +104,8 @@ Series have a list a column, a list of plain values is on one line.
       verdict         outcome (of the comparisons), saturated
         code          which code of a stored baseline was measured again, or why none was, in words; else empty
         comparisons[] of the code: metric, unit, outcome, base, now, change, low, high, confidence, tolerance,
-                      detectable, pairs (of boots, where both sides were measured in turn), reason
+                      detectable, pairs (of boots, where both sides were measured in turn), after_requests (of
+                      memory: that of both sides is what it was after so many requests; else null), reason
         world[]       the baseline's own code now (now) against what was stored of it (base): what is worse here is not
                       the code. Fields as in comparisons; empty where it is not known
         limits[]      name, metric, unit, limit, value, holds, reason
@@ -111,7 +117,8 @@ Series have a list a column, a list of plain values is on one line.
 `now` of a comparison is the figure of the summary, and `base` is that without the change: `judge.agreement`. In `world`
 `base` is what is stored.
 
-History: 3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
+History: 4 has memory, warm_up, after_requests and other_answers.
+3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
 2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
 1 is the first.
 """
@@ -122,6 +129,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pytest_fileperf.judge.answers import OtherAnswers
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
@@ -186,6 +194,7 @@ def _result(result: Result) -> dict[str, object]:
         "capacity": capacity_json(result.capacity),
         "base_capacity": capacity_json(result.base_capacity),
         "background": None if result.background is None else asdict(result.background),
+        "other_answers": [_other_answers(other) for other in result.other_answers],
         "noise": [_noise(floor) for floor in result.noise],
         "profile": None if explanation is None else explanation.details,
         "histogram": recording.latency().encode(),
@@ -212,6 +221,11 @@ def _measured(recording: Recording) -> dict[str, object]:
         ],
         "boots": [_boot(boot, recording) for boot in recording.boots],
     }
+
+
+def _other_answers(other: OtherAnswers) -> dict[str, object]:
+    sides = zip(("base", "now"), other.sizes or (None, None), (other.base_statuses, other.now_statuses), strict=True)
+    return {"of": other.of, **{side: {"size": size, "statuses": shares} for side, size, shares in sides}}
 
 
 def _noise(floor: NoiseFloor) -> dict[str, object]:
@@ -266,6 +280,11 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
         "peak_rss": boot.peak_rss_bytes,
+        "memory": {"requests": [at for at, _ in boot.memory], "peak_rss": [size for _, size in boot.memory]},
+        "warm_up": {
+            **named(boot.warm_up, "requests", "failed"),
+            "failures": [named(failure, "kind", "count", "example") for failure in boot.warm_up.failures],
+        },
         "leads": leads_series(boot.leads) if boot.leads is not None else None,
         "thread_pools": _columns(boot.thread_pools, "pid", "threads", "active", "pool"),
         "series": samples_series(boot) if boot.samples else None,
@@ -275,7 +294,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
     return {
         **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
-        **named(comparison, "detectable", "pairs"),
+        **named(comparison, "detectable", "pairs", "after_requests"),
         "unit": METRICS[comparison.metric].unit,
         "reason": sentence(comparison.reason),
     }

@@ -30,8 +30,11 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
     " store a new baseline with --fileperf-update",
+    ReasonKind.MEMORY_COURSE: "the baseline does not say after how many requests it had this memory:"
+    " store a new one with --fileperf-update=all",
     ReasonKind.OTHER_ROWS: "the rows of the feed are others than those of the baseline: give the same rows each time,"
     " or let setup make them; for these rows, store a new baseline with --fileperf-update",
+    ReasonKind.OTHER_ANSWERS: "better, but its answers are other ones than before: check them",
     ReasonKind.SAME_CODE: "the code is that of {side}",
     ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
     " again: {text}",

@@ -154,8 +154,8 @@ class RateSearch:
         if not own:
             return PairSide(turns=(), latency=EMPTY, runs={})
         recording = self._recorded(own)
-        known = {name: METRICS[name].of_run(recording) for name in ("rss", "cpu_per_request")}
-        runs = {name: value for name, value in known.items() if value is not None}
+        cpu = METRICS["cpu_per_request"].of_run(recording)
+        runs = {} if cpu is None else {"cpu_per_request": cpu}
         is_known = found is not None and bool(found.broken) and boot in found.boots
         if found is not None and is_known:
             runs["capacity"] = math.exp(found.boots[boot])
@@ -164,6 +164,7 @@ class RateSearch:
             latency=Histogram.merged(round_.latency for round_ in recording.rounds),
             runs=runs,
             variances={"capacity": found.sd**2 * len(found.boots)} if found is not None and is_known else {},
+            memory=recording.boots[0].memory,
         )
 
     def _told(self) -> list[RateTried]:

@@ -18,8 +18,9 @@ from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, PlanError
+from pytest_fileperf.judge.answers import answers_of, differing
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
-from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
+from pytest_fileperf.judge.pair import Pair, PairSide, alike, pair_side
 from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.sequence import Sequential
@@ -27,6 +28,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.memory import Course, course_after
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.alternation import Side
@@ -35,7 +37,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.capacity import BothSearches
-from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, of_part, recording_of
+from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, after_probe, of_part, recording_of
 from pytest_fileperf.session.parts import part_recording, part_results
 from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
@@ -86,6 +88,8 @@ class Comparison:
         """With what the setup of each side has returned."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
+        self._probes: dict[Side, Run] = {}
+        """The first requests to the first boots: in no figure, but these boots have answered them."""
 
     def result(self) -> Result | Absent:
         """Makes pairs until it is enough. Returns what one side lacks, where there is nothing to compare.
@@ -130,6 +134,7 @@ class Comparison:
         # The next pair may take longer. What limits the code here is found out after the last one.
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
+        self._pairs = alike(self._pairs)
         pairs = {"": self._pairs, **self._part_pairs}
         return self._gates.look(pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
 
@@ -166,6 +171,7 @@ class Comparison:
             if self._searches is not None:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_in(run))
+            self._probes[side] = run
         return None
 
     def _pair(self, number: int, servers: BothServers) -> Pair:
@@ -176,12 +182,21 @@ class Comparison:
             runs = self._alternated(number, servers)
         else:
             runs = self._loaded_in_turn(self._plan.turn, number, servers)
+        runs = self._after_probes(runs)
         for side in Side:
             self._runs[side].extend(runs[side])
         for part in self._task.parts:
             base, now = ([of_part(run, part.test.part, part.test.step) for run in own] for own in runs)
             self._part_pairs[part.test.own].append(self._pair_of(base, now))
         return self._pair_of(*runs)
+
+    def _after_probes(self, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[Sequence[Run], Sequence[Run]]:
+        """Returns the runs of a pair, the first of which follow the probes of their boots where these had any."""
+        base, now = (
+            [after_probe(own[0], self._probes.pop(side)), *own[1:]] if side in self._probes else own
+            for side, own in zip(Side, runs, strict=True)
+        )
+        return base, now
 
     def _pair_of(self, base: Sequence[Run], now: Sequence[Run]) -> Pair:
         stabilised = [set(run.boot.stabilised) for run in (*base, *now)]
@@ -241,15 +256,17 @@ class Comparison:
         whole = self._whole(found[""], servers)
         parts = part_results(self._task, whole, self._runs[Side.NOW], self._recording)
         base, pairs = self._runs[Side.BASE], self._part_pairs
+        recordings = [part_recording(part.test, base, self._recording) for part in parts]
         self.parts = tuple(
             replace(
                 part,
                 verdict=Verdict(comparisons=found.get(part.test.own, ())),
-                base=part_recording(part.test, base, self._recording),
+                base=of_base,
+                other_answers=differing(answers_of(of_base), answers_of(part.recording)),
                 pairs=tuple(pairs.get(part.test.own, ())),
                 noise=(),
             )
-            for part in parts
+            for part, of_base in zip(parts, recordings, strict=True)
         )
         return whole
 
@@ -283,6 +300,7 @@ class Comparison:
             measurement=replace(measurement, limit=alone.limit, busy=alone.busy, server=use),
             verdict=Verdict(comparisons=comparisons),
             base=base,
+            other_answers=differing(answers_of(base), answers_of(now)),
             pairs=tuple(self._pairs),
             base_seconds=seconds,
             capacity=capacity,
@@ -368,7 +386,7 @@ def _under_way_in(run: Run) -> int:
 
 
 def _pair_side(runs: Sequence[Run]) -> PairSide:
-    return pair_side(
-        (round_ for run in runs for round_ in run.result.rounds),
-        (run.boot.peak_rss_bytes for run in runs if run.boot.peak_rss_bytes is not None),
-    )
+    memory: Course = ()
+    for run in runs:
+        memory = course_after(memory, run.boot.memory)
+    return pair_side((round_ for run in runs for round_ in run.result.rounds), memory)

@@ -39,6 +39,7 @@ def raise_for(
     capacity: str = "",
     explanation: str = "",
     lost: str = "",
+    findings: Sequence[str] = (),
 ) -> None:
     """Raises the error that the verdict asks for; returns when the test may pass.
 
@@ -47,13 +48,13 @@ def raise_for(
     everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, and `#upload`
     for a part of its load; `limiting` names what limited the run, `background` says which side of a comparison slowed
     the other one, `capacity` what a search for it has found, `explanation` are lines about where its CPU went.
-    `lost` says why a part of the load is missing, which is INCONCLUSIVE.
+    `lost` says why a part of the load is missing, which is INCONCLUSIVE. `findings` are further sentences.
     """
     failure = _failure_of(verdict, strict=strict, ci=ci, lost=lost)
     if failure is not None:
         error, head = failure
         saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
-        notes = tuple(filter(None, (lost, capacity, saturated, background)))
+        notes = tuple(filter(None, (lost, capacity, saturated, background, *findings)))
         raise error(
             verdict_text(verdict, head=_named(head, further), limiting=limiting, explanation=explanation, notes=notes)
         )

@@ -17,8 +17,17 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.recording import Boot, Recording, Round, without_samples
-from pytest_fileperf.plan.alternation import Alternation
+from pytest_fileperf.measure.memory import Course, course_after, course_of
+from pytest_fileperf.measure.recording import (
+    Boot,
+    Recording,
+    Round,
+    WarmUp,
+    merged_warm_up,
+    warm_up_of,
+    without_samples,
+)
+from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.split import split
@@ -30,6 +39,7 @@ from pytest_fileperf.session.server_use import Processes, reading, with_cpu, wit
 from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
+from pytest_fileperf.watch.memory_series import MemorySeries
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -43,6 +53,7 @@ __all__ = (
     "Run",
     "Tell",
     "Teller",
+    "after_probe",
     "of_part",
     "recording_of",
 )
@@ -118,7 +129,8 @@ class Loader:
         in_process = isinstance(server, RunningInProcess)
         before = Processes.of(server)
         reset_peak_rss(before.pids)
-        with self._watch(server) as watch, self._server_cpu(before.pids) as cpu:
+        memory = MemorySeries(() if in_process else before.pids)
+        with self._watch(server) as watch, self._server_cpu(before.pids) as cpu, memory:
             made = self._loaded(work, plan, index, server, before.pids, cores, tell, reading(plan, (cpu,)))
         result = with_cpu(made.results[0], cpu)
         server.check()
@@ -128,6 +140,7 @@ class Loader:
             index=index,
             pids=pids,
             peak_rss_bytes=None if changed else peak_rss_bytes(pids),
+            memory=() if changed else _course(memory, result),
             processes_changed=changed,
             stabilised=server.stabilised,
             tracer=self._tracer(server),
@@ -156,8 +169,14 @@ class Loader:
             now.check()
 
         targets = tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers)
+        memories = [MemorySeries(processes.pids) for processes in before]
         try:
-            with self._server_cpu(base.pids) as of_base, self._server_cpu(now.pids) as of_now:
+            with (
+                self._server_cpu(base.pids) as of_base,
+                self._server_cpu(now.pids) as of_now,
+                memories[Side.BASE],
+                memories[Side.NOW],
+            ):
                 made = self._generators.run(
                     works,
                     plan,
@@ -181,6 +200,7 @@ class Loader:
                     index=index,
                     pids=processes.pids,
                     peak_rss_bytes=None if changed else peak_rss_bytes(processes.pids),
+                    memory=() if changed else _course(memory, result),
                     processes_changed=changed,
                     stabilised=server.stabilised,
                     tracer=self._tracer(server),
@@ -189,8 +209,8 @@ class Loader:
                     first=result.first,
                 ),
             )
-            for server, result, processes, changed in zip(
-                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, strict=True
+            for server, result, processes, changed, memory in zip(
+                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, memories, strict=True
             )
         )
         return first, second
@@ -267,6 +287,11 @@ class Loader:
         )
 
 
+def _course(memory: MemorySeries, result: RunResult) -> Course:
+    warmed = sum(warm_up.made for _, warm_up in result.warm_ups)
+    return course_of(memory.readings, result.rounds, warmed=warmed)
+
+
 def of_part(run: Run, part: str, step: str = "") -> Run:
     """Returns what a run shows of one part of its load, or of a step: its rounds, without what is the whole load's."""
     if step:
@@ -277,9 +302,22 @@ def of_part(run: Run, part: str, step: str = "") -> Run:
     # A step is never due: it begins when its journey comes to it.
     counted = run.result.due is not None and not step
     due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
-    boot = replace(run.boot, peak_rss_bytes=None, samples=(), first=EMPTY, leads=None, thread_pools=())
-    result = replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=(), steps=())
+    boot = replace(run.boot, peak_rss_bytes=None, memory=(), samples=(), first=EMPTY, leads=None, thread_pools=())
+    warm_ups = () if step else tuple(item for item in run.result.warm_ups if item[0] == part)
+    result = replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=(), steps=(), warm_ups=warm_ups)
     return Run(result=result, boot=boot)
+
+
+def after_probe(run: Run, probe: Run) -> Run:
+    """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
+    before = {"": probe.result.rounds, **dict(probe.result.parts)}
+    earlier = dict(probe.result.warm_ups)
+    warm_ups = tuple(
+        (name, merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get(name, ())), warm_up)))
+        for name, warm_up in run.result.warm_ups
+    )
+    boot = replace(run.boot, memory=course_after(probe.boot.memory, run.boot.memory))
+    return Run(result=replace(run.result, warm_ups=warm_ups), boot=boot)
 
 
 def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinned: bool) -> Recording:
@@ -291,7 +329,10 @@ def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinn
         index, known = run.boot.index, boots.get(run.boot.index)
         before = sum(round_.boot == index for round_ in rounds)
         rounds += (replace(round_, index=before + place) for place, round_ in enumerate(run.result.rounds))
-        boots[index] = run.boot if known is None else known.and_then(run.boot)
+        boot = replace(run.boot, warm_up=merged_warm_up(warm_up for _, warm_up in run.result.warm_ups))
+        if known is not None:
+            boot = replace(known.and_then(boot), memory=course_after(known.memory, boot.memory))
+        boots[index] = boot
     due = [result.due for result in results if result.due is not None]
     return Recording(
         rounds=tuple(rounds),

@@ -13,7 +13,7 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.session.loading import Record, Run, of_part
 from pytest_fileperf.session.rig import Task
 
-__all__ = ("part_recording", "part_results", "part_tasks", "with_parts")
+__all__ = ("part_recording", "part_results", "part_tasks", "with_other_answers", "with_parts")
 
 
 def part_tasks(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
@@ -84,6 +84,16 @@ def part_results(task: Task, whole: Result, runs: Sequence[Run], record: Record)
             )
         )
     return tuple(found)
+
+
+def with_other_answers(whole: Result, parts: Sequence[Result]) -> Result:
+    """Returns the result of a whole load that answers otherwise where one of its parts does.
+
+    Of a mix only its parts tell: how often each of them is in it is chance.
+    """
+    of_parts = tuple(replace(other, of=part.test.own) for part in parts for other in part.other_answers)
+    is_mix = any(not part.test.step for part in parts)
+    return replace(whole, other_answers=of_parts or (() if is_mix else whole.other_answers))
 
 
 def with_parts(whole: Result, parts: Sequence[Result]) -> Result:

@@ -23,7 +23,7 @@ from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import History
-from pytest_fileperf.judge.judge import unless_lost
+from pytest_fileperf.judge.judge import unless_lost, unless_other_answers
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
@@ -34,6 +34,7 @@ from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.work import Work, in_smoke
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.details import is_notable
+from pytest_fileperf.report.findings import findings
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.serving import ServingServer
 from pytest_fileperf.session.alone import judged_by_limits
@@ -41,7 +42,7 @@ from pytest_fileperf.session.baseline_code import BaselineCode
 from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
 from pytest_fileperf.session.generators import with_generators
-from pytest_fileperf.session.parts import with_parts
+from pytest_fileperf.session.parts import with_other_answers, with_parts
 from pytest_fileperf.session.planning import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.session.reference import Nothing, OtherVersion, Reference
 from pytest_fileperf.session.rig import Measured, Rig, Task
@@ -189,7 +190,7 @@ class Session:
         measured = reference.measure(task, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         parts = (self._judged(task.of(part.test), part) for part in measured.parts)
-        whole = with_parts(self._judged(task, measured.result), measured.parts)
+        whole = with_parts(self._judged(task, with_other_answers(measured.result, measured.parts)), measured.parts)
         results = (self._suspecting(measured, whole), *parts)
         place = len(self.results)
         self.results += results
@@ -205,7 +206,7 @@ class Session:
     def _judged(self, task: Task, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
         result = judged_by_limits(task, result)
-        told = unless_lost(result.verdict.comparisons, result.lost)
+        told = unless_other_answers(unless_lost(result.verdict.comparisons, result.lost), result.other_answers)
         agreed = as_the_run_shows(told, result.recording)
         world = () if result.lost else result.verdict.world
         verdict = replace(result.verdict, comparisons=agreed, world=world)
@@ -346,6 +347,7 @@ class Session:
             capacity=capacity_text(result),
             background=str(result.background or ""),
             lost=result.lost,
+            findings=findings(result),
             explanation="" if result.explanation is None else result.explanation.text,
         )
         if absent is not None and absent.side is Side.NOW:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
+from pytest_fileperf.judge.answers import answers_of, differing
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
 from pytest_fileperf.judge.boots import precision_of
 from pytest_fileperf.judge.environment import Environment, package_changes
@@ -269,7 +270,10 @@ class StoredBaseline:
         self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         since = "" if found is None else title_of(found.entry)
         verdict = Verdict(comparisons=comparisons, code=said, since=since)
-        return replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons))
+        told = replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons))
+        if found is None or told.stored_latency is None:
+            return told
+        return replace(told, other_answers=differing(found.entry.evidence.answers, answers_of(result.recording)))
 
     def _world(
         self, task: Task, result: Result, unchanged: Recording | None, packages: Mapping[str, str]

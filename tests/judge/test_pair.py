@@ -46,17 +46,17 @@ def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> 
             (Phase.HANDOVER, 4), (Phase.DRAIN, 1),
         )
     ]  # fmt: skip
-    side = pair_side(rounds, [10, 30, 20])
+    side = pair_side(rounds, ((0, 10), (20, 30)))
     assert [turn["rps"] for turn in side.turns] == [2000, 4000]
     assert [turn["cpu_per_request"] for turn in side.turns] == pytest.approx([0.001, 0.001])
     assert all("p99" not in turn for turn in side.turns)
     assert side.latency.count == 315
     assert [stretch.count for stretch in side.stretches] == [107, 208]
-    assert side.runs == {"rss": 30.0}
+    assert side.memory == ((0, 10), (20, 30))
 
 
 def test_what_a_turn_cannot_tell_is_left_out() -> None:
-    side = pair_side([round_of(Phase.ROUND, 0)], [])
+    side = pair_side([round_of(Phase.ROUND, 0)])
     assert side.turns[0]["rps"] == 0
     assert "cpu_per_request" not in side.turns[0]
     assert side.runs == {}
@@ -64,7 +64,7 @@ def test_what_a_turn_cannot_tell_is_left_out() -> None:
 
 def test_rates_by_the_typical_pace_of_a_turn() -> None:
     rounds = [round_of(Phase.HANDOVER, 3), round_of(Phase.ROUND, 100, typical_rps=2500.0), round_of(Phase.ROUND, 1)]
-    assert pair_side(rounds, []).typical == ({"rps": 2500, "throughput": 2_500_000}, {})
+    assert pair_side(rounds).typical == ({"rps": 2500, "throughput": 2_500_000}, {})
 
 
 def test_each_pair_shows_a_change_with_its_own_interval() -> None:

@@ -62,7 +62,7 @@ def sides(recorded: Recording) -> list[PairSide]:
     """Returns what each boot has shown."""
     rounds = recorded.rounds
     return [
-        pair_side((each for each in rounds if each.boot == boot.index), filter(None, (boot.peak_rss_bytes,)))
+        pair_side((each for each in rounds if each.boot == boot.index), boot.memory)
         for boot in recorded.boots
     ]
 
