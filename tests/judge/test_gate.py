@@ -201,13 +201,18 @@ def test_what_has_no_level_is_inconclusive(metric: str, base: Evidence, now: Evi
 
 
 def test_a_metric_of_whole_runs_is_compared_by_boots() -> None:
-    def with_rss(*sizes: float) -> Evidence:
-        boots = tuple(replace(boot(), runs={"rss": size}) for size in sizes)
+    def with_rss(*sizes: float, reached: int = 1000) -> Evidence:
+        courses = (((0, round(size) - 10_000 * reached), (reached, round(size))) for size in sizes)
+        boots = tuple(replace(boot(), memory=course) for course in courses)
         return Evidence(boots=boots, stabilised=BASE.stabilised)
 
     base = with_rss(1e8, 1.01e8, 0.99e8)
     assert gate(base, base, metric="rss", tolerance=0.1).outcome is Outcome.PASS
     assert gate(base, with_rss(1.4e8, 1.41e8, 1.39e8), metric="rss", tolerance=0.1).outcome is Outcome.REGRESSED
+    faster = gate(base, with_rss(1.9e8, 1.91e8, 1.89e8, reached=10_000), metric="rss", tolerance=0.1)
+    assert (faster.outcome, faster.after_requests) == (Outcome.PASS, 1000)
+    old = replace(base, boots=tuple(replace(one, memory=(), runs={"rss": 1e8}) for one in base.boots))
+    assert gate(old, old, metric="rss", tolerance=0.1).outcome is Outcome.INCONCLUSIVE
 
 
 def test_p99_from_10_to_60_ms_regresses() -> None:

@@ -61,10 +61,7 @@ def with_base(measured: Result, base: Recording) -> Result:
 def sides(recorded: Recording) -> list[PairSide]:
     """Returns what each boot has shown."""
     rounds = recorded.rounds
-    return [
-        pair_side((each for each in rounds if each.boot == boot.index), boot.memory)
-        for boot in recorded.boots
-    ]
+    return [pair_side((each for each in rounds if each.boot == boot.index), boot.memory) for boot in recorded.boots]
 
 
 def slowed_by_the_base() -> Result:

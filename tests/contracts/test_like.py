@@ -1,0 +1,121 @@
+"""Like with like, and what was left out: memory, answers, warm-ups and start-ups are compared, or said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.project import Project, results
+
+APP = """
+import asyncio, os, sys, time
+from pathlib import Path
+
+kept, reading = [], []
+SIZE, COUNT = {size}, {count}
+BODY = {body}
+MISSING = {missing}
+starts = Path(os.environ.get("STARTS_FILE", os.devnull))
+WAIT = 0.0
+if os.environ.get("STARTS_FILE"):
+    begun = int(starts.read_text() or 0) if starts.exists() else 0
+    starts.write_text(str(begun + 1))
+    WAIT = 0.004 * 1.6 ** begun
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/cold" and not reading:
+        reading.append(time.monotonic())
+    sum(range(COUNT))
+    kept.append(bytes(SIZE))
+    await asyncio.sleep(0.01 if scope["path"] == "/cold" else WAIT)
+    status = 500 if scope["path"] == "/cold" and time.monotonic() < reading[0] + 0.15 else 200
+    if log := os.environ.get("ANSWERS_LOG"):
+        with open(log, "a") as file:
+            file.write(str(status) + "\\n")
+    length = [(b"content-length", str(len(BODY)).encode())]
+    await send({{"type": "http.response.start", "status": MISSING or status, "headers": length}})
+    await send({{"type": "http.response.body", "body": BODY}})
+"""
+TESTS = """
+def test_it(fileperf):
+    fileperf.get({path!r}, connections=4, {keys})
+"""
+
+
+def app(*, size: int = 0, count: int = 0, body: str = 'b"ok"', missing: int = 0) -> str:
+    return APP.format(size=size, count=count, body=body, missing=missing)
+
+
+def load_of(keys: str, path: str = "/") -> str:
+    return TESTS.format(path=path, keys=keys)
+
+
+def gate_of(record: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
+    (found,) = (item for item in record["verdict"]["comparisons"] if item["metric"] == metric)
+    return dict(found)
+
+
+def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
+    keys = 'max_duration="4s", gate=("rss",)'
+    slow = app(size=20_000, count=40_000)
+    project.write({"before/app.py": slow, "app.py": app(size=20_000), "test_load.py": load_of(keys)})
+
+    same = project.run("--fileperf-against=./before")
+    assert same.status == 0, same.text
+    memory = gate_of(results(same)["test_it"], "rss")
+    assert memory["outcome"] != "REGRESSED"
+    assert abs(memory["change"]) < 0.05
+    assert f"memory after {memory['after_requests']:,} requests each" in same.said
+
+
+def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None:
+    keys = 'max_duration="4s", gate=("rss",)'
+    leaks = app(size=200_000, count=40_000)
+    project.write({"before/app.py": app(size=1_000), "app.py": leaks, "test_load.py": load_of(keys)})
+
+    grown = project.run("--fileperf-against=./before")
+    assert grown.status == 1, grown.text
+    assert gate_of(results(grown)["test_it"], "rss")["outcome"] == "REGRESSED"
+    assert "requests each" in grown.said
+
+
+def test_other_answers_are_said_and_are_no_improvement(project: Project) -> None:
+    before = app(count=60_000, body='b"x" * 11_750')
+    broken = app(body='b\'{"error": "no table here"}\'')
+    keys = 'max_duration="4s", gate=("rps",)'
+    project.write({"before/app.py": before, "app.py": broken, "test_load.py": load_of(keys)})
+
+    ran = project.run("--fileperf-against=./before")
+    assert ran.status == 0, ran.text
+    assert gate_of(results(ran)["test_it"], "rps")["outcome"] == "INCONCLUSIVE"
+    assert "answers have other sizes: 11.5 KiB before, 26 B now" in ran.said
+    (other,) = results(ran)["test_it"]["other_answers"]
+    assert (other["base"]["size"], other["now"]["size"]) == (11_750, 26)
+
+
+def test_failed_requests_of_warm_ups_are_counted_as_the_app_does(project: Project, tmp_path: Path) -> None:
+    keys = 'duration="0.4s", warmup="0.4s", boots=1, gate="none"'
+    project.write({"app.py": app(), "test_load.py": load_of(keys, "/cold")})
+    log = tmp_path / "answers.log"
+
+    ran = project.run(env={"ANSWERS_LOG": str(log)})
+    assert ran.status == 0, ran.text
+    failed = log.read_text().split().count("500")
+    assert failed
+    (boot,) = results(ran)["test_it"]["boots"]
+    assert boot["warm_up"]["failed"] == failed
+    made = boot["warm_up"]["failed"] + boot["warm_up"]["requests"]
+    assert f"{failed} of {made} warm-up requests failed: {failed} × status 500" in ran.said
+
+
+def test_start_ups_that_get_slower_are_said(project: Project, tmp_path: Path) -> None:
+    keys = 'duration="2s", warmup="0.1s", boots=4, gate="none"'
+    project.write({"app.py": app(), "test_load.py": load_of(keys)})
+
+    ran = project.run(env={"STARTS_FILE": str(tmp_path / "starts")})
+    assert ran.status == 0, ran.text
+    assert "requests/s fell from start-up to start-up" in ran.said
+    assert "something is kept between start-ups" in ran.said
