@@ -56,7 +56,7 @@ def loaded_results(*results: Result) -> Any:
 def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
     document = loaded()
     assert document == {
-        "schema": 3,
+        "schema": 4,
         "created": CREATED,
         "versions": {"python": "3.11.9"},
         "commit": {"id": "9a1e0473cfd0a9b9c1d2", "branch": "main", "dirty": True},
@@ -170,12 +170,15 @@ def test_a_result_in_full() -> None:
                 "tracer": "",
                 "worker_pids": [],
                 "processes_changed": "",
+                "memory": {"requests": [], "peak_rss": []},
+                "warm_up": {"requests": 0, "failed": 0, "failures": []},
                 "leads": None,
                 "thread_pools": {"pid": [], "threads": [], "active": [], "pool": []},
                 "series": None,
             }
         ],
         "base": None, "capacity": None, "base_capacity": None, "background": None,
+        "other_answers": [],
         "noise": [],
         "profile": None,
         "service_histogram": None,
@@ -198,7 +201,8 @@ def test_a_result_in_full() -> None:
                     "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": pytest.approx(200 / 0.936),
                     "now": 200.0,
                     "change": -0.064, "low": -0.081, "high": -0.047, "confidence": 0.95, "tolerance": 0.05,
-                    "detectable": 0.035, "pairs": None, "reason": "",
+                    "detectable": 0.035, "pairs": None, "after_requests": None,
+                    "reason": "",
                 }
             ],
             "limits": [

@@ -166,13 +166,13 @@ def document() -> dict[str, Any]:
     [
         (None, "cannot read {path}: No such file or directory"),
         ("", "{path} is damaged or no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ('{"schema": 3,', "{path} is damaged or no JSON: Expecting property name …"),
+        ('{"schema": 4,', "{path} is damaged or no JSON: Expecting property name …"),
         ("[1]", "{path} was not written by --fileperf-json: it has no schema number"),
         ('{"machine_info": {}}', "{path} was not written by --fileperf-json: it has no schema number"),
-        ('{"schema": 2}', "{path} has schema 2, not 3: no report can be made of results that old, run …"),
-        ('{"schema": 4}', "{path} has schema 4, not 3: read it with the version of pytest-fileperf that wrote it"),
-        ('{"schema": "x"}', "{path} has schema 'x', not 3: read it with the version of pytest-fileperf that wrote it"),
-        ('{"schema": 3}', "{path} is damaged: record is None, not an object"),
+        ('{"schema": 2}', "{path} has schema 2, not 4: no report can be made of results that old, run …"),
+        ('{"schema": 5}', "{path} has schema 5, not 4: read it with the version of pytest-fileperf that wrote it"),
+        ('{"schema": "x"}', "{path} has schema 'x', not 4: read it with the version of pytest-fileperf that wrote it"),
+        ('{"schema": 4}', "{path} is damaged: record is None, not an object"),
     ],
 )  # fmt: skip
 def test_an_unreadable_file_is_told_in_a_sentence(content: str | None, why: str, tmp_path: Path) -> None:

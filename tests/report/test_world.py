@@ -239,6 +239,7 @@ def test_the_json_file_has_both_questions() -> None:
         {
             "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 5210.0, "now": 4324.0, "change": -0.17,
             "low": -0.2, "high": -0.14, "confidence": 0.9, "tolerance": 0.03, "detectable": None, "pairs": None,
+                "after_requests": None,
             "reason": told["verdict"]["world"][0]["reason"],
         }
     ]  # fmt: skip
