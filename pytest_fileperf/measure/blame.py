@@ -1,203 +1,270 @@
-"""Why CPU per request grew: compares the profiles of two sides, and names the functions to blame.
+"""Why CPU per request grew: divides the growth among the functions of two profiles.
 
-The function that causes a growth is neither the largest nor the one whose own time grew most: its callers grew by as
-much, and so did what it calls. The cause is where the *share* of samples grew most clearly: in its callers the growth
-drowns in what they did before, and each function that it calls has only a part of it. Work that was merely moved into a
-function (new middleware now calls the whole app) is not its growth.
+The cost of a side is the sum of its samples, so the growth is a sum, too: over the stacks of both sides, and over any
+functions that do not call each other. The search walks down the calls from where the growth is whole, as long as one
+function holds most of it; where a few functions hold it together, it follows each of them. It stops at a function that
+does it itself, or whose calls share it out widely. What only `moved` did not grow.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import TypeAlias
 
-from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile, place_of
+from pytest_fileperf.measure.moved import Calls, Work, aligned, costs_by_calls
+from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile
 
 __all__ = ("GREW", "FunctionGrowth", "growth")
 
-_CLEAR = 4.0
-"""Standard deviations from which the share of one of the project's functions has clearly grown."""
-_CLEAR_FURTHER = 5.0
-"""Standard deviations for a second function: the first one changes the rhythm of a server, which moves others too."""
-_CLEAR_LIBRARY = 6.0
-"""Standard deviations for a library's function. How many requests a server reads at once moves it by more than chance:
-on a busy machine, 3 of 20 comparisons of equal sides had one at 5."""
 GREW = 0.01
 """Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
-_MOST = 0.7
-"""Share of a function's growth that makes another function answerable for it."""
-_TIGHT = 0.9
-"""Of two nested functions the inner one is the cause where it shows this much of what the outer one shows."""
+_CLEAR = 4.0
+"""Standard deviations from which a function has clearly grown."""
+_UNSTEADY = 0.2
+"""Standard deviation of what servers and frameworks cost around the same code, as a share: how many requests a server
+reads at once goes up and down with all that it does."""
+_AT_MOST_EVEN = 1.3
+"""All of a program may grow evenly by this factor (slower machine, colder caches) if the rest is too small to tell."""
+_FEW = 20
+"""Fewer samples than this of the rest do not tell whether it grew."""
+_MOST = 0.85
+"""Share of a function's growth that makes those it calls answerable for it."""
 _AROUND = 0.6
-"""Where a function and all it calls took more than this share of all time, its share goes up and down with the work of
-the event loop around it, and explains nothing: only what it does itself can be its growth."""
-_WORTH_NAMING = 0.03
+"""A function around more than this share of all time is no cause by what grew evenly beneath it."""
+_WORTH_NAMING = 0.05
 """Share of the whole growth below which a function is left out."""
+_NEW = 0.2
+"""A function that cost less than this share before is new here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
-    """A function that made CPU per request grow."""
+    """A function whose CPU per request grew, or was saved."""
 
     function: str
     file: str
     """As in `FunctionCost`."""
     line: int
-    """On the side of now."""
+    """On the new side, where that has it."""
     own_code: bool
     growth_s: float
-    """CPU seconds per request that it added, without work that was only moved into it, or that was named before."""
+    """CPU seconds per request that it added beneath this caller, without work that was only moved; below 0 if saved."""
     share: float
-    """Of the growth of the whole; 1.0 at the most."""
+    """Of the growth of the whole; 1.0 at most."""
     base_s: float
     """Cost per request before, with all it calls."""
     now_s: float
     base_self_s: float
     """Cost per request before, without the Python functions it calls."""
     now_self_s: float
-    callee: Frame | None = None
-    """A library function that it calls, where most of the growth lies in that."""
+    caller: Frame | None = None
+    """Of a library's function: the project's function that calls it, else the first one of another package."""
+
+
+_Part: TypeAlias = tuple[Work, int]
+"""Work, and how deep in its stack a function is that it is looked at from; −1 for its whole stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Samples:
-    """Samples that have the same stack."""
-
-    path: tuple[CodePlace, ...]
-    places: frozenset[CodePlace]
-    """Of the stack: a function that calls itself is in it once."""
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """The samples of one side that are not explained yet, and what each of them costs per request."""
-
-    stacks: tuple[_Samples, ...]
-    per_sample_s: float
-
-    @classmethod
-    def of(cls, profile: Profile, places: Mapping[Frame, CodePlace]) -> Self:
-        paths: Counter[tuple[CodePlace, ...]] = Counter()
-        for stack, count in profile.stacks.items():
-            paths[tuple(places[frame] for frame in stack)] += count
-        stacks = (_Samples(path=path, places=frozenset(path), count=count) for path, count in paths.items())
-        return cls(stacks=tuple(stacks), per_sample_s=profile.per_sample_s)
-
-    @property
-    def total(self) -> int:
-        return sum(samples.count for samples in self.stacks)
-
-    def counts(self) -> Counter[CodePlace]:
-        """Returns the samples of each function with all it calls."""
-        counts: Counter[CodePlace] = Counter()
-        for samples in self.stacks:
-            for place in samples.places:
-                counts[place] += samples.count
-        return counts
-
-    def own_counts(self, *, beneath: CodePlace | None = None, without: CodePlace | None = None) -> Counter[CodePlace]:
-        """Returns the samples of each innermost function; of all, or of those with or without a certain function."""
-        counts: Counter[CodePlace] = Counter()
-        for samples in self.stacks:
-            if (beneath is None or beneath in samples.places) and without not in samples.places:
-                counts[samples.path[-1]] += samples.count
-        return counts
-
-    def without(self, suspect: _Suspect) -> _Side:
-        place = suspect.place
-        left = tuple(
-            samples
-            for samples in self.stacks
-            if place != samples.path[-1] and (suspect.itself or place not in samples.places)
-        )
-        return _Side(stacks=left, per_sample_s=self.per_sample_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Suspect:
-    """A function whose share of the samples grew."""
-
+class _Cause:
     place: CodePlace
-    clarity: float
-    """How many standard deviations its share grew by."""
-    growth_s: float
-    itself: bool = False
-    """Only what it does itself grew, or could be looked at."""
+    parts: tuple[_Part, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
-    """Both sides of a comparison."""
+class _Search:
+    """Looks for the causes of a growth."""
 
-    base: _Side
-    now: _Side
+    works: tuple[Work, ...]
+    sample_s: tuple[float, float]
+    """What a sample stands for, before and after."""
+    least_s: float
 
-    @property
-    def growth_s(self) -> float:
-        """What is not explained yet."""
-        return self.cost_s(self.base.total, self.now.total)
+    def causes(self) -> list[_Cause]:
+        """Returns the functions that grew clearly, and by more than the rest of the program did."""
+        found: list[_Cause] = []
+        while more := self._next([(work, -1) for work in self._without(found)]):
+            found += more
+        kept: list[_Cause] = []
+        while found:
+            clarity, best = max(((self._clarity(cause, kept), cause) for cause in found), key=lambda pair: pair[0])
+            if clarity < _CLEAR:
+                break
+            kept.append(best)
+            found.remove(best)
+        return kept
 
-    def cost_s(self, before: float, after: float) -> float:
-        """Returns by how much samples of now cost more per request than those of the base."""
-        return after * self.now.per_sample_s - before * self.base.per_sample_s
+    def _clarity(self, cause: _Cause, kept: Sequence[_Cause]) -> float:
+        """Returns by how many standard deviations it grew more than all that is not explained yet."""
+        others_before_s, others_after_s = _sums(self._without([*kept, cause]))
+        even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
+        if others_before_s < _FEW * self.sample_s[0]:
+            even = min(even, _AT_MOST_EVEN)
+        before_s, after_s = _sums([work for work, _ in cause.parts])
+        return (after_s - even * before_s) / self._spread_s(cause.parts)
 
-    def rise(self, before: int, after: int) -> tuple[float, float]:
-        """Returns by how much the share of some samples grew, and the standard deviation of that."""
-        rise = after / self.now.total - before / self.base.total
-        return rise, math.hypot(_spread(after, self.now.total), _spread(before, self.base.total))
+    def _next(self, rest: Sequence[_Part]) -> list[_Cause]:
+        return list(self._below(None, rest, total_s=self._risen(rest)))
 
-    def without(self, suspect: _Suspect) -> _Sides:
-        return _Sides(base=self.base.without(suspect), now=self.now.without(suspect))
+    def _without(self, causes: Sequence[_Cause]) -> list[Work]:
+        taken = {id(work) for cause in causes for work, _ in cause.parts}
+        return [work for work in self.works if id(work) not in taken]
+
+    def _is_clear(self, parts: Sequence[_Part]) -> bool:
+        return _rise(parts) >= max(self.least_s, _CLEAR * self._spread_s(parts))
+
+    def _spread_s(self, parts: Sequence[_Part]) -> float:
+        """Returns the standard deviation of the growth of some work: that of counts of samples, and of frameworks."""
+        variance = 0.0
+        for all_s, own_s, sample_s in zip(
+            _sums(self.works), _sums([work for work, _ in parts]), self.sample_s, strict=True
+        ):
+            share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
+            variance += (own_s + sample_s) * sample_s * (1 - share)
+        frame_s = sum(work.before_s for work, _ in parts if not any(place.own_code for place in work.path))
+        return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
+
+    def _below(self, place: CodePlace | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
+        """Yields the causes in what a function calls, or else the function itself; None stands for the whole.
+
+        `total_s` is the growth to explain, from where the walk down began to follow a single function.
+        """
+        inner = self._holder(parts, total_s)
+        if inner is not None:
+            new_use = place is not None and _is_new_use(place, parts, *inner)
+            if place is not None and new_use and self._is_by_itself(parts):
+                yield _Cause(place=place, parts=tuple(parts))
+            else:
+                yield from self._below(*inner, total_s=total_s)
+            return
+        found = [
+            cause
+            for called, own in _called(parts).items()
+            if sum(max(0.0, work.after_s - work.before_s) for work, _ in own) >= self.least_s
+            for cause in self._below(called, own, total_s=self._risen(own))
+        ]
+        itself = tuple((work, at) for work, at in parts if at == len(work.path) - 1)
+        if place is not None and self._is_clear(itself):
+            found.append(_Cause(place=place, parts=itself))
+        told_s = sum(_rise(cause.parts) for cause in found)
+        tells_all = told_s + self._spread_s(parts) >= _MOST * self._risen(parts) and _may_split(
+            place, parts, [cause.place for cause in found]
+        )
+        if place is None or (found and tells_all) or not self._is_by_itself(parts):
+            yield from found
+        else:
+            yield _Cause(place=place, parts=tuple(parts))
+
+    def _holder(self, parts: Sequence[_Part], total_s: float) -> tuple[CodePlace, list[_Part]] | None:
+        """Returns the outermost function beneath that holds most of the growth; None if there is none."""
+        beneath: dict[CodePlace, list[_Part]] = defaultdict(list)
+        for work, at in parts:
+            inner = work.path[at + 1 :]
+            for place in dict.fromkeys(inner):
+                beneath[place].append((work, _last(work.path, place)))
+        holders = [
+            (place, own)
+            for place, own in beneath.items()
+            if _rise(own) + self._spread_s(own) >= _MOST * total_s and self._is_clear(own)
+        ]
+        return max(
+            holders, key=lambda holder: (sum(_sums([work for work, _ in holder[1]])), -holder[1][0][1]), default=None
+        )
+
+    def _risen(self, parts: Sequence[_Part]) -> float:
+        """Returns the growth of what grew: innermost functions that clearly cost less now do not hide it."""
+        by_leaf: dict[CodePlace | None, list[_Part]] = defaultdict(list)
+        for work, at in parts:
+            by_leaf[work.path[-1] if work.path else None].append((work, at))
+        saved_s = (_rise(own) for own in by_leaf.values() if -_rise(own) >= _CLEAR * self._spread_s(own))
+        return _rise(parts) - sum(saved_s)
+
+    def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
+        """Returns whether a function can be the cause of a growth that its calls share out."""
+        before_s = _sums([work for work, _ in parts])[0]
+        return self._is_clear(parts) and (before_s <= _AROUND * _sums(self.works)[0] or _rise(parts) >= before_s)
 
 
 def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
-    """Returns the functions to blame for the growth of CPU per request, the one it shows most clearly in first.
+    """Returns the functions to blame for the growth of CPU per request, the largest first; then what was saved.
 
-    Empty where CPU per request did not grow, or no function's part in it stands out of the noise of sampling: the
-    difference of two binomial shares has to be `_CLEAR` of its standard deviations, or more. Of torn stacks only the
-    project's own functions are believed. The roots are as in `place_of`.
+    Empty if CPU per request did not grow, or no function's part in it stands out of the noise of sampling. Of torn
+    stacks only the project's innermost functions are believed. The roots are as in `place_of`.
     """
     whole_s = now.cost - base.cost
     if not (base.samples and now.samples) or whole_s <= max(GREW * base.cost, _noise_s(base, now)):
         return ()
-    base_places, now_places = (
-        {frame: place_of(frame, root) for stack in side.stacks for frame in stack}
-        for side, root in ((base, base_root), (now, now_root))
-    )
-    lines = {place: frame.line for places in (base_places, now_places) for frame, place in places.items()}
-    whole = left = _Sides(base=_Side.of(base, base_places), now=_Side.of(now, now_places))
-    named: list[FunctionGrowth] = []
-    while left.base.stacks and left.now.stacks:
-        cause = _cause(left, clear=_CLEAR_FURTHER if named else _CLEAR, own_only=base.torn or now.torn)
-        if cause is None or cause.growth_s < _WORTH_NAMING * whole_s:
-            break
-        named.append(_named(cause, _callee(cause, left), whole, whole_s=whole_s, lines=lines))
-        left = left.without(cause)
-    return tuple(named)
+    torn = base.torn or now.torn
+    lines: dict[CodePlace, int] = {}
+    sides = [costs_by_calls(side, root, lines, torn=torn) for side, root in ((base, base_root), (now, now_root))]
+    samples_s = (base.per_sample_s, now.per_sample_s)
+    works = aligned(*sides, sample_s=max(samples_s))
+    search = _Search(works=works, sample_s=samples_s, least_s=_WORTH_NAMING * whole_s)
+    back = tuple(replace(work, before_s=work.after_s, after_s=work.before_s) for work in works)
+    savings = _Search(works=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s)
+    grown = search.causes()
+    saved = savings.causes() if grown else []
+    told = [
+        _told(cause, sign, sides, whole_s=whole_s, lines=lines)
+        for sign, found in ((1, grown), (-1, saved))
+        for cause in found
+    ]
+    return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
 
 
-def _named(
-    cause: _Suspect, callee: CodePlace | None, whole: _Sides, *, whole_s: float, lines: Mapping[CodePlace, int]
+def _told(
+    cause: _Cause, sign: int, sides: Sequence[Mapping[Calls, float]], *, whole_s: float, lines: Mapping[CodePlace, int]
 ) -> FunctionGrowth:
-    place, base, now = cause.place, whole.base, whole.now
+    place, growth_s = cause.place, sign * _rise(cause.parts)
+    caller = _caller(cause)
+    base_s, now_s = (sum(cost_s for path, cost_s in side.items() if place in path) for side in sides)
+    base_self_s, now_self_s = (sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,)) for side in sides)
     return FunctionGrowth(
         function=place.function,
         file=place.file,
         line=lines[place],
         own_code=place.own_code,
-        growth_s=cause.growth_s,
-        share=min(1.0, cause.growth_s / whole_s),
-        base_s=base.counts()[place] * base.per_sample_s,
-        now_s=now.counts()[place] * now.per_sample_s,
-        base_self_s=base.own_counts()[place] * base.per_sample_s,
-        now_self_s=now.own_counts()[place] * now.per_sample_s,
-        callee=None if callee is None else Frame(function=callee.function, file=callee.file, line=lines[callee]),
+        growth_s=growth_s,
+        share=max(-1.0, min(1.0, growth_s / whole_s)),
+        base_s=base_s,
+        now_s=now_s,
+        base_self_s=base_self_s,
+        now_self_s=now_self_s,
+        caller=None if caller is None else Frame(function=caller.function, file=caller.file, line=lines[caller]),
     )
+
+
+def _caller(cause: _Cause) -> CodePlace | None:
+    """Returns the project's function that most of a library function's work is done for, else that package."""
+    rises_s: dict[CodePlace, float] = defaultdict(float)
+    for work, at in cause.parts if not cause.place.own_code else ():
+        above = work.path[:at][::-1]
+        own = (place for place in above if place.own_code)
+        other = (place for place in above if place.package not in (cause.place.package, ""))
+        caller = next(own, None) or next(other, None)
+        if caller is not None:
+            rises_s[caller] += work.after_s - work.before_s
+    return max(rises_s, key=lambda place: rises_s[place], default=None)
+
+
+def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
+    """Returns each function once for each caller: several ways may lead to it."""
+    merged: dict[tuple[object, ...], FunctionGrowth] = {}
+    for each in told:
+        key = (each.function, each.file, each.caller, each.growth_s > 0)
+        known = merged.get(key)
+        merged[key] = (
+            each
+            if known is None
+            else replace(
+                known, growth_s=known.growth_s + each.growth_s, share=max(-1.0, min(1.0, known.share + each.share))
+            )
+        )
+    return list(merged.values())
 
 
 def _noise_s(base: Profile, now: Profile) -> float:
@@ -207,131 +274,43 @@ def _noise_s(base: Profile, now: Profile) -> float:
     return 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
 
 
-def _cause(sides: _Sides, *, clear: float, own_only: bool) -> _Suspect | None:
-    """Returns the function that causes the clearest growth."""
-    found_all = _suspects(sides, clear)
-    suspects = {suspect.place: suspect for suspect in found_all if suspect.place.own_code or not own_only}
-    if not suspects:
-        return None
-    found = max(suspects.values(), key=lambda suspect: (suspect.clarity, suspect.place.own_code))
-    if found.itself:
-        return found
-    if not found.place.own_code:
-        place = _answerable(found, sides)
-        if place is None:
-            return found
-        found = suspects.get(place) or _Suspect(place=place, clarity=0.0, growth_s=found.growth_s)
-    return _innermost(found, suspects, sides)
+def _is_new_use(place: CodePlace | None, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
+    """Returns whether a library's function is new here, and what it calls is not: the new function says more."""
+    if place is None or place.own_code or called.own_code:
+        return False
+    (before_s, after_s), (inner_before_s, inner_after_s) = (_sums([work for work, _ in each]) for each in (parts, own))
+    return before_s < _NEW * after_s and inner_before_s >= _NEW * inner_after_s
 
 
-def _suspects(sides: _Sides, clear: float) -> Iterator[_Suspect]:
-    """Yields every function whose share of the samples has grown so clearly, and whose cost per request has grown."""
-    before, own_before, own_after = sides.base.counts(), sides.base.own_counts(), sides.now.own_counts()
-    for place, count in sides.now.counts().items():
-        if before[place] <= _AROUND * sides.base.total:
-            found = _grown(place, before[place], count, sides, clear if place.own_code else _CLEAR_LIBRARY)
-        elif place.own_code:
-            found = _grown(place, own_before[place], own_after[place], sides, clear, itself=True)
-        else:
-            found = None
-        if found is not None:
-            yield found
+def _may_split(place: CodePlace | None, parts: Sequence[_Part], pieces: Sequence[CodePlace]) -> bool:
+    """Returns whether pieces say more than their caller: not where a package that the project calls works by itself."""
+    if (
+        place is None
+        or place.own_code
+        or pieces == [place]
+        or not any(above.own_code for work, at in parts for above in work.path[:at])
+    ):
+        return True
+    return any(piece.own_code or piece.package not in (place.package, "") for piece in pieces)
 
 
-def _grown(
-    place: CodePlace, before: int, after: int, sides: _Sides, clear: float, *, itself: bool = False
-) -> _Suspect | None:
-    """Returns the function where the share of these samples of it has grown so clearly; None where it has not."""
-    rise, spread = sides.rise(before, after)
-    if rise < clear * spread:
-        return None
-    moved_s = 0.0 if itself else _moved_s(place, sides)
-    rise -= moved_s / (sides.now.total * sides.now.per_sample_s)
-    growth_s = min(sides.growth_s, sides.cost_s(before, after) - moved_s)
-    if rise < clear * spread or growth_s <= 0:
-        return None
-    return _Suspect(place=place, clarity=rise / spread, growth_s=growth_s, itself=itself)
+def _called(parts: Sequence[_Part]) -> dict[CodePlace, list[_Part]]:
+    """Returns the functions that are called next, each with its work."""
+    called: dict[CodePlace, list[_Part]] = defaultdict(list)
+    for work, at in parts:
+        if at + 1 < len(work.path):
+            place = work.path[at + 1]
+            called[place].append((work, _last(work.path, place)))
+    return called
 
 
-def _spread(count: int, total: int) -> float:
-    """Returns the standard deviation of a share. The share is drawn to the middle a little: 0 of 10 is not surely 0."""
-    share = (count + 1) / (total + 2)
-    return math.sqrt(share * (1 - share) / (total + 2))
+def _last(path: Calls, place: CodePlace) -> int:
+    return len(path) - 1 - path[::-1].index(place)
 
 
-def _moved_s(place: CodePlace, sides: _Sides) -> float:
-    """Returns the cost of work that was done elsewhere before, and that this function calls now.
-
-    Each sample belongs to one innermost function: it is work that vanished elsewhere and appeared in here.
-    """
-    base_beneath, beneath = (side.own_counts(beneath=place) for side in (sides.base, sides.now))
-    base_elsewhere, elsewhere = (side.own_counts(without=place) for side in (sides.base, sides.now))
-    return sum(
-        max(0.0, min(-sides.cost_s(base_elsewhere[inner], elsewhere[inner]), sides.cost_s(base_beneath[inner], count)))
-        for inner, count in beneath.items()
-    )
+def _sums(works: Sequence[Work]) -> tuple[float, float]:
+    return sum(work.before_s for work in works), sum(work.after_s for work in works)
 
 
-def _answerable(found: _Suspect, sides: _Sides) -> CodePlace | None:
-    """Returns the project's function that most of this library function's growth lies in, or else comes from."""
-    called: dict[CodePlace, float] = {}
-    calling: dict[CodePlace, float] = {}
-    for samples, cost_s in _signed(found.place, sides):
-        at = samples.path.index(found.place)
-        for place in {place for place in samples.path[at + 1 :] if place.own_code}:
-            called[place] = called.get(place, 0.0) + cost_s
-        caller = next((place for place in reversed(samples.path[:at]) if place.own_code), None)
-        if caller is not None:
-            calling[caller] = calling.get(caller, 0.0) + cost_s
-    inner = _most(called, _MOST * found.growth_s, sides)
-    outer = _most(calling, _MOST * found.growth_s, sides)
-    if inner is None and outer is not None and sides.base.counts()[outer] > _AROUND * sides.base.total:
-        return None
-    return inner or outer
-
-
-def _innermost(found: _Suspect, suspects: Mapping[CodePlace, _Suspect], sides: _Sides) -> _Suspect:
-    """Returns the innermost of the project's functions called from it that shows nearly all of its growth."""
-    beneath = {
-        place
-        for samples in sides.now.stacks
-        if found.place in samples.places
-        for place in samples.path[samples.path.index(found.place) :]
-        if place.own_code
-    }
-    tight = [
-        suspects[place]
-        for place in beneath & suspects.keys()
-        if suspects[place].growth_s >= _TIGHT * found.growth_s and suspects[place].clarity >= _TIGHT * found.clarity
-    ]
-    after = sides.now.counts()
-    depth = {place: at for samples in sides.now.stacks for at, place in enumerate(samples.path)}
-    return min(tight, key=lambda suspect: (after[suspect.place], -depth[suspect.place]), default=found)
-
-
-def _callee(suspect: _Suspect, sides: _Sides) -> CodePlace | None:
-    """Returns the library function it calls that has most of its growth; None for a function of a library."""
-    if suspect.itself or not suspect.place.own_code:
-        return None
-    grown: dict[CodePlace, float] = {}
-    for samples, cost_s in _signed(suspect.place, sides):
-        called = samples.path[len(samples.path) - samples.path[::-1].index(suspect.place) :]
-        if called and not any(place.own_code for place in called):
-            grown[called[0]] = grown.get(called[0], 0.0) + cost_s
-    return _most(grown, _MOST * suspect.growth_s, sides)
-
-
-def _signed(place: CodePlace, sides: _Sides) -> Iterator[tuple[_Samples, float]]:
-    """Yields the stacks of both sides that a function is part of, with their cost; that of the base is negative."""
-    for side, sign in ((sides.base, -1), (sides.now, 1)):
-        for samples in side.stacks:
-            if place in samples.places:
-                yield samples, sign * samples.count * side.per_sample_s
-
-
-def _most(grown: Mapping[CodePlace, float], least_s: float, sides: _Sides) -> CodePlace | None:
-    """Returns the function that grew most in this place, where that is so much, and not only moved to here."""
-    before, after = sides.base.counts(), sides.now.counts()
-    found_s = {place: min(cost_s, sides.cost_s(before[place], after[place])) for place, cost_s in grown.items()}
-    place = max(found_s, key=lambda place: found_s[place], default=None)
-    return place if place is not None and found_s[place] >= least_s else None
+def _rise(parts: Sequence[_Part]) -> float:
+    return sum(work.after_s - work.before_s for work, _ in parts)

@@ -16,8 +16,9 @@ from typing import TypeAlias
 __all__ = ("CodePlace", "Frame", "FunctionCost", "Profile", "Stack", "costs", "place_of", "profile_of")
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
 _LIBRARIES = (
-    re.compile(r".*/(?:site|dist)-packages/(.*)"),
+    _INSTALLED,
     re.compile(r".*/lib/python3[^/]*/(.*)"),
     re.compile(r"[A-Za-z]:/.*/Lib/(.*)"),
     re.compile(r"(<.*)"),
@@ -90,6 +91,8 @@ class CodePlace:
     """As seen from the project, or from the packages, where it lies in either."""
     own_code: bool
     """Whether the project has it, and not a package or the standard library."""
+    package: str = ""
+    """The installed package that has it; empty for the project's and the standard library's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +180,8 @@ def place_of(frame: Frame, root: Path | None) -> CodePlace:
     for library in _LIBRARIES:
         match = library.fullmatch(file)
         if match is not None:
-            return CodePlace(function=frame.function, file=match[1], own_code=False)
+            package = match[1].partition("/")[0] if library is _INSTALLED else ""
+            return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
     if root is None:
         return CodePlace(function=frame.function, file=file, own_code=bool(file))
     inner = _inside(file, str(root))

@@ -14,6 +14,8 @@ from pytest_fileperf.units import format_change, format_duration
 __all__ = ("costs_json", "costs_text", "growth_json", "growth_text")
 
 NAMED = 3
+_WORTH_SAYING = 0.1
+"""Share of the growth from which it is said that no function that is named has it."""
 _PLACE = ("function", "file", "line")
 _LEAST_NAME = 16
 """Cells of a function's name that stay where its file needs the rest."""
@@ -24,7 +26,9 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
     CPU per request grew by 18.2 µs (+22.0 %), of it
       15.1 µs in slow_digest (app/main.py:31)
-      2.05 µs in Cart.total (app/cart.py:9), most in dumps
+      2.05 µs in dumps (json/__init__.py:183), called by Cart.total (app/cart.py:9)
+    the other 3.10 µs are in no function by itself
+    2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
     Lines below say what kept processes from being seen at times, as less of their functions is in these figures.
     """
@@ -44,12 +48,25 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
         figures = f"{format_duration(base.cost * 1e9)} before, {format_duration(now.cost * 1e9)} now"
         return _told(f"CPU per request did not grow ({figures}): the time is lost waiting, not computing")
     head = f"CPU per request grew by {format_duration(grown_s * 1e9)} ({format_change(grown_s / base.cost)})"
-    if not growths:
+    grown = [growth for growth in growths if growth.growth_s > 0]
+    if not grown:
+        if base.torn or now.torn:
+            return _told(f"{head}, but no function stands out: too many threads to pause, so their stacks are torn")
         seen = f"{base.samples:,} and {now.samples:,} samples"
-        unseen = "; short work in a thread pool cannot be seen from outside" if base.torn or now.torn else ""
-        return _told(f"{head}, but no function stands out of the noise of sampling ({seen}){unseen}")
-    shown = growths[:NAMED]
-    return _listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])
+        return _told(f"{head}, but no function stands out of the noise of sampling ({seen})")
+    shown = grown[:NAMED]
+    saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
+    rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
+    lines = [_listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])]
+    if rest_s >= _WORTH_SAYING * grown_s:
+        where = "in no function by itself" if shown == grown else "in other functions"
+        lines.append(f"the other {format_duration(rest_s * 1e9)} are {where}")
+    for growth in saved:
+        lead = f"{format_duration(-growth.growth_s * 1e9)} were saved in "
+        lines += _placed(lead, growth)
+    if rest_s <= -_WORTH_SAYING * grown_s:
+        lines.append(f"{format_duration(-rest_s * 1e9)} were saved in {'other' if saved else 'many'} functions")
+    return "\n".join(lines)
 
 
 def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
@@ -63,21 +80,21 @@ def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
 
 
 def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> str:
-    """Returns a line for each function under the head: its seconds, its place, and what it calls most where known."""
+    """Returns a line for each function under the head: its seconds, its place, and what calls it if that is known."""
     times = [format_duration(second * 1e9) for second in seconds]
     widest = max(map(cells, times))
     lines = [head]
     for time, each in zip(times, functions, strict=True):
         lead = " " * (2 + widest - cells(time)) + f"{time} in "
-        room = WIDTH - cells(lead)
-        where = _where(each.function, each.file, each.line, room)
-        called = _called(each, room - cells(where)) if isinstance(each, FunctionGrowth) else ""
-        lines.append(lead + where + called)
+        lines += _placed(lead, each)
     return "\n".join(lines)
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
-    """Returns every function that is to blame, and what the two profiles are; times in seconds of CPU per request."""
+    """Returns every function that is to blame, those that cost less now (below 0), and what the two profiles are.
+
+    Times are in seconds of CPU per request.
+    """
     times = ("growth_s", "share", "base_s", "now_s", "base_self_s", "now_self_s")
     return {
         "base": _profile_json(base),
@@ -86,7 +103,7 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         "functions": [
             {
                 **named(growth, *_PLACE, "own_code", *times),
-                "callee": None if growth.callee is None else named(growth.callee, *_PLACE),
+                "caller": None if growth.caller is None else named(growth.caller, *_PLACE),
             }
             for growth in growths
         ],
@@ -121,12 +138,18 @@ def _where(function: str, file: str, line: int, room: int) -> str:
     return f"{name} ({shorten(place, room - cells(name) - 3, tail=1.0)})"
 
 
-def _called(growth: FunctionGrowth, room: int) -> str:
-    """Returns what the function calls most in at most `room` cells: with its file, without it, or nothing."""
-    if growth.callee is None:
-        return ""
-    name = f", most in {growth.callee.function}"
-    return next((text for text in (f"{name} ({growth.callee.file})", name) if cells(text) <= room), "")
+def _placed(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
+    """Returns the lines of a function: its place, and behind it or in a line below the one that calls it."""
+    first = lead + _where(each.function, each.file, each.line, WIDTH - cells(lead))
+    caller = each.caller if isinstance(each, FunctionGrowth) else None
+    if caller is None:
+        return [first]
+    called = "called by "
+    whole = f"{first}, {called}{_where(caller.function, caller.file, caller.line, WIDTH)}"
+    if cells(whole) <= WIDTH and "…" not in whole:
+        return [whole]
+    indent = " " * (len(lead) - len(lead.lstrip()) + 4) + called
+    return [first, indent + _where(caller.function, caller.file, caller.line, WIDTH - cells(indent))]
 
 
 def _told(sentence: str) -> str:

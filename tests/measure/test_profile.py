@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.measure.blame import FunctionGrowth, growth
-from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile, Stack, costs, place_of, profile_of
+from pytest_fileperf.measure.stacks import Frame, Profile, Stack, costs, place_of, profile_of
 
 ROOT = Path("/work/app")
 ELSEWHERE = Path("/tmp/fileperf-base/app")
@@ -25,6 +25,8 @@ FILES = {
     "gzip": f"{SITE}/starlette/middleware/gzip.py",
     "dumps": "/usr/lib/python3.12/json/__init__.py",
     "encode": "/usr/lib/python3.12/json/encoder.py",
+    "bootstrap": "/usr/lib/python3.12/threading.py",
+    "work": f"{SITE}/anyio/_backends/_asyncio.py",
     "wrapped": "/usr/lib/python3.12/functools.py",
 }
 """What is not here is the project's own."""
@@ -77,15 +79,15 @@ CASES = {
     "a function was added": (with_more({f"{HANDLER} > burn": 200}), ["burn"]),
     "a function got slower": (with_more({f"{HANDLER} > load": 200}), ["load"]),
     "the handler itself got slower": (with_more({HANDLER: 200}), ["handler"]),
-    "what it does lies in a library": (with_more({f"{HANDLER} > audit > dumps > encode": 200}), ["audit"]),
+    "what it does lies in a library": (with_more({f"{HANDLER} > audit > dumps > encode": 200}), ["dumps"]),
     "a library is called from a function that was there": (
         with_more({f"{HANDLER} > load > dumps > encode": 200}),
-        ["load"],
+        ["dumps"],
     ),
     "a library got slower beneath everything": (with_more({"boot > run_asgi > route > render": 300}), ["render"]),
     "half of it in each of two functions": (
         with_more({f"{HANDLER} > slow > first": 100, f"{HANDLER} > slow > second": 100}),
-        ["slow"],
+        ["first", "second"],
     ),
     "nearly all of it one call further in": (
         with_more({f"{HANDLER} > slow": 5, f"{HANDLER} > slow > inner": 200}),
@@ -93,7 +95,7 @@ CASES = {
     ),
     "all of it some calls further in": (
         with_more({f"{HANDLER} > z_outer > y_middle > x_inner > dumps": 200}),
-        ["x_inner"],
+        ["dumps"],
     ),
     "all of it some calls further in, by another name": (
         with_more({f"{HANDLER} > a_outer > b_inner": 200}),
@@ -142,19 +144,18 @@ CASES = {
 
 @pytest.mark.parametrize("now,functions", CASES.values(), ids=CASES)
 def test_the_cause_is_named(now: Mapping[str, int], functions: list[str]) -> None:
-    assert [found.function for found in blamed(now)] == functions
+    assert [found.function for found in blamed(now) if found.growth_s > 0] == functions
 
 
 def test_what_is_said_of_a_function() -> None:
-    (found,) = blamed(with_more({f"{HANDLER} > audit": 20, f"{HANDLER} > audit > dumps > encode": 180}))
+    (found,) = blamed(with_more({f"{HANDLER} > audit > dumps > encode": 200}))
 
-    assert (found.file, found.line, found.own_code) == ("main.py", 10, True)
+    assert (found.file, found.line, found.own_code) == ("json/__init__.py", 10, False)
     assert found.growth_s == pytest.approx(20e-6)
     assert found.share == pytest.approx(1)
-    assert (found.base_s, found.base_self_s) == (0, 0)
-    assert found.now_s == pytest.approx(20e-6)
-    assert found.now_self_s == pytest.approx(2e-6)
-    assert found.callee == Frame(function="dumps", file="json/__init__.py", line=10)
+    assert (found.base_s, found.now_s) == pytest.approx((20e-6, 40e-6))
+    assert (found.base_self_s, found.now_self_s) == pytest.approx((20e-6, 40e-6))  # with the library's inner functions
+    assert found.caller == Frame(function="audit", file="main.py", line=10)
 
 
 def test_recursion_counts_once() -> None:
@@ -168,7 +169,6 @@ def test_what_was_moved_beneath_a_function_is_not_its_growth() -> None:
 
     assert found.growth_s == pytest.approx(20e-6)
     assert found.now_s == pytest.approx(95e-6)
-    assert found.callee is None
 
 
 def test_of_what_lies_around_nearly_everything_only_its_own_part_can_grow() -> None:
@@ -176,7 +176,7 @@ def test_of_what_lies_around_nearly_everything_only_its_own_part_can_grow() -> N
     own = "boot > run_asgi > middleware"
 
     (found,) = blamed(before + Counter({own: 200}), before)
-    assert (found.function, found.callee) == ("middleware", None)
+    assert (found.function, found.caller) == ("middleware", None)
     assert found.growth_s == pytest.approx(20e-6)
     assert [found.base_self_s, found.now_self_s] == pytest.approx([0, 20e-6])
     below = blamed(before + Counter({own: 200, f"{own} > route > handler > burn": 200}), before)
@@ -264,6 +264,97 @@ def test_samples_drawn_by_chance_name_a_function_that_adds_a_fifth(samples: int,
         found = growth(base, now, base_root=ROOT, now_root=ROOT)
         first.append(found[0].function if found else None)
     assert first.count("burn") >= least
+
+
+MORE_CALLS = f"{HANDLER} > load > dumps > encode"
+MADE_UP: dict[str, tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]]] = {
+    "a new function": ({}, {f"{HANDLER} > burn": 1}, {"burn": 1}),
+    "a slower function": ({}, {f"{HANDLER} > load": 1}, {"load": 1}),
+    "the handler itself": ({}, {HANDLER: 1}, {"handler": 1}),
+    "a library's function by one's own": ({}, {f"{HANDLER} > audit > dumps": 1}, {"audit": 1}),
+    "a library's function by none": ({}, {"boot > run_asgi > route > render": 1}, {"render": 1}),
+    "10 calls for one": ({MORE_CALLS: 0.1}, {MORE_CALLS: 1}, {"load": 1}),
+    "10 calls for one, which is nearly all": ({MORE_CALLS: 5}, {MORE_CALLS: 45}, {"load": 45}),
+    "two causes": ({}, {f"{HANDLER} > burn": 0.6, MORE_CALLS: 0.4}, {"burn": 0.6, "load": 0.4}),
+    "two causes, and one saved": (
+        {"boot > run_asgi > route > render > parse": 0.5},
+        {"boot > run_asgi > route > render > parse": -0.5, "boot > gzip": 1, "boot > check": 0.6},
+        {"gzip": 1, "check": 0.6},
+    ),
+    "five callers": (
+        {},
+        {f"boot > run_asgi > route > handler_{number} > validate": 0.2 for number in range(5)},
+        {"validate": 1},
+    ),
+}
+"""What the old side has, in units; what the new one has more than that; and what that is put down to."""
+
+
+def drawn(counts: Mapping[str, float], samples: int, draw: random.Random) -> Profile:
+    """A profile as a profiler sees it that takes about so many samples; a count is 100 ns per request."""
+    chosen = Counter(draw.choices(list(counts), list(counts.values()), k=samples))
+    return replace(profile(chosen), cpu_per_request=sum(counts.values()) * SAMPLE_S)
+
+
+@pytest.mark.parametrize("unit", [300, 1000, 3000])
+@pytest.mark.parametrize("around", ["as before", "middleware around everything", "in another thread", "elsewhere less"])
+def test_made_up_growths_are_put_down_to_their_causes(around: str, unit: int) -> None:
+    """Of samples drawn by chance none is put down to another function, and nearly all have the right size."""
+    draw = random.Random(unit)
+    found: Counter[str] = Counter()
+    for before, more, truth in MADE_UP.values():
+        base = Counter(BASE) + Counter({names: round(units * unit) for names, units in before.items()})
+        now = Counter(base)
+        now.update({names: round(units * unit) for names, units in more.items()})
+        if around == "middleware around everything":
+            now = Counter(beneath("middleware", "boot", now))
+        elif around == "in another thread":
+            now = Counter(
+                {names.replace("boot > run_asgi > route", "bootstrap > work > route"): n for names, n in now.items()}
+            )
+        elif around == "elsewhere less":
+            base["boot > parse"] += 50
+        blamed = growth(drawn(base, 900, draw), drawn(now, 900, draw), base_root=ROOT, now_root=ROOT)
+        sizes: dict[str, float] = dict.fromkeys(truth, 0.0)
+        for one in (one for one in blamed if one.growth_s > 0):
+            caller = one.caller.function if one.caller is not None else ""
+            name = caller if caller in truth else one.function
+            sizes[name] = sizes.get(name, 0.0) + one.growth_s / SAMPLE_S / unit
+        close = all(abs(sizes[name] - size) <= 0.2 * sum(truth.values()) for name, size in truth.items())
+        found["wrong" if sizes.keys() - truth.keys() else "right" if close else "small"] += 1
+    assert found["wrong"] == 0
+    assert found["right"] >= 8
+
+
+@pytest.mark.parametrize("factor", [1.2, 2, 5])
+def test_what_grew_evenly_blames_nobody(factor: float) -> None:
+    draw = random.Random(3)
+    counts = {names: count * factor for names, count in BASE.items()}
+    for _ in range(20):
+        assert growth(drawn(BASE, 900, draw), drawn(counts, 900, draw), base_root=ROOT, now_root=ROOT) == ()
+
+
+def test_what_a_new_function_took_over_is_not_its_growth() -> None:
+    now = {**BASE, HANDLER: 0, f"{HANDLER} > helper": 300}
+
+    (found,) = blamed(now)
+
+    assert found.function == "helper"
+    assert found.growth_s == pytest.approx(20e-6)
+
+
+def test_what_was_saved_comes_last() -> None:
+    grown, saved = blamed({**with_more({f"{HANDLER} > burn": 300}), f"{HANDLER} > load": 50})
+
+    assert (grown.function, saved.function) == ("burn", "load")
+    assert [grown.growth_s, saved.growth_s] == pytest.approx([30e-6, -10e-6])
+
+
+def test_two_causes_have_the_same_sizes_whichever_is_larger() -> None:
+    for first, second in ((300, 200), (200, 300)):
+        found = blamed(with_more({f"{HANDLER} > burn": first, "boot > run_asgi > route > check": second}))
+        sizes = {one.function: one.growth_s for one in found}
+        assert sizes == pytest.approx({"burn": first * SAMPLE_S, "check": second * SAMPLE_S})
 
 
 def test_reading() -> None:
@@ -354,7 +445,8 @@ def test_nothing_seen_costs_nothing() -> None:
 def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code: bool) -> None:
     place = place_of(Frame(function="f", file=file, line=1), root)
 
-    assert place == CodePlace(function="f", file=where, own_code=own_code)
+    assert (place.file, place.own_code) == (where, own_code)
+    assert place.package == (where.partition("/")[0] if "-packages/" in file else "")
 
 
 def test_code_that_is_reached_by_way_of_a_link_is_the_project_s_own(tmp_path: Path) -> None:
