@@ -101,6 +101,9 @@ def parse_share(value: str | float) -> float:
     return float(share)
 
 
+_HUNDREDFOLD = 99.5
+
+
 def _three_digits(number: float) -> str:
     if number >= 999.5:
         return f"{number:.0f}"
@@ -138,9 +141,15 @@ def format_share(share: float) -> str:
 
 
 def format_change(share: float, *, unit: bool = True) -> str:
-    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit; without decimals from 100 % on."""
+    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit; without decimals from 100 % on.
+
+    From a hundredfold on it is a factor: `3,100 times`, or `×3,100` without the unit.
+    """
+    if share >= _HUNDREDFOLD - 1:
+        factor = f"{float(f'{1 + share:.3g}'):,.0f}"
+        return f"{factor} times" if unit else f"×{factor}"
     percent = 100 * share
-    text = f"{percent:+.{1 if abs(percent) < 99.95 else 0}f}" if percent < 99_999.5 else "> +99999"
+    text = f"{percent:+.{1 if abs(percent) < 99.95 else 0}f}"
     return text.replace("-", "−") + " %" * unit
 
 

@@ -174,9 +174,13 @@ def test_shares_are_percentages_of_at_most_three_digits(share: float, text: str)
     assert format_share(share) == text
 
 
-@pytest.mark.parametrize(
-    "share, text", [(-0.064, "−6.4 %"), (0.021, "+2.1 %"), (1.2, "+120 %"), (5000.0, "> +99999 %")]
-)
+@pytest.mark.parametrize("share, text", [(-0.064, "−6.4 %"), (0.021, "+2.1 %"), (1.2, "+120 %"), (98.4, "+9840 %")])
 def test_changes_have_a_sign_and_a_true_minus(share: float, text: str) -> None:
     assert format_change(share) == text
     assert format_change(share, unit=False) == text.removesuffix(" %")
+
+
+@pytest.mark.parametrize("share,factor", [(98.5, "100"), (99.0, "100"), (3099.0, "3,100"), (123_456.0, "123,000")])
+def test_from_a_hundredfold_on_changes_are_factors(share: float, factor: str) -> None:
+    assert format_change(share) == f"{factor} times"
+    assert format_change(share, unit=False) == f"×{factor}"

@@ -202,7 +202,7 @@ class Active:
         from pytest_fileperf.serve.spec import Url
         from pytest_fileperf.session.sides import Base
         from pytest_fileperf.versions.checkout import Checkout
-        from pytest_fileperf.versions.dependencies import dependency_notes
+        from pytest_fileperf.versions.dependencies import dependency_notes, environment_notes
 
         if self._no_base is not None:
             raise self._no_base
@@ -218,6 +218,8 @@ class Active:
         notes = [*self._against.notes, *checkout.notes]
         if code_tree.here is not None and code_tree.there is not None:
             notes += dependency_notes(code_tree.here, code_tree.there)
+        if code_tree.python is not None:
+            notes += environment_notes(Path(code_tree.python))
         self._said += [f"fileperf: {note}" for note in notes]
         url = self._against.url
         return Base(title=self._against.title, code_tree=code_tree, url=None if url is None else Url(url))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
@@ -45,6 +46,7 @@ from pytest_fileperf.session.profiling import Looked, explain_growth
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.versions.dependencies import changed_packages
 
 __all__ = ("Comparison",)
 
@@ -336,8 +338,14 @@ class Comparison:
         now_s = cpu.of_run(self._recordings()[Side.NOW])
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
+        changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
         sides = (
-            Looked(server=servers[Side.BASE], root=code_tree.there or code_tree.here, cpu_per_request=base_s),
+            Looked(
+                server=servers[Side.BASE],
+                root=code_tree.there or code_tree.here,
+                cpu_per_request=base_s,
+                changed=changed,
+            ),
             Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
         )
 

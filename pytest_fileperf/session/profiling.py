@@ -6,7 +6,7 @@ Outside of everything that is measured and judged: looking slows a server down.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +37,8 @@ class Looked:
     """The top of its code; None for the working directory."""
     cpu_per_request: float | None
     """As it was measured without a profiler, in seconds."""
+    changed: Mapping[str, str] = field(default_factory=dict)
+    """`name old → new` of the packages that differ from this side to the code here, by what they import as."""
 
 
 def explain_growth(load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None) -> Explanation:
@@ -50,7 +52,11 @@ def explain_growth(load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: f
     base, now = profiles
     base_root, now_root = (side.root or Path.cwd() for side in sides)
     grown = growth(base, now, base_root=base_root, now_root=now_root)
-    return Explanation(text=growth_text(base, now, grown), details=growth_json(base, now, grown))
+    text = growth_text(base, now, grown)
+    tops = [each.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
+    if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):
+        text += f"\nof another version: {', '.join(versions)}"
+    return Explanation(text=text, details=growth_json(base, now, grown))
 
 
 def explain_costs(load: Load, plan: LoadPlan, side: Looked, cores: frozenset[int] | None) -> Explanation:

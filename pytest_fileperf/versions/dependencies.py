@@ -1,12 +1,21 @@
-"""Whether two trees ask for the same packages. Both run with the installed ones, so a difference would not show."""
+"""Whether two trees ask for the same packages, and which packages differ between two environments."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 
-__all__ = ("dependency_notes",)
+from pytest_fileperf.versions.installing import name_and_version, packages_of
+from pytest_fileperf.versions.packages import installed_packages
+
+__all__ = ("changed_packages", "dependency_notes", "environment_notes")
+
+_SHOWN = 8
+_IMPORTED = re.compile(r"\w+(\.py|\.so)?")
+"""A directory or file at the top of site-packages that is imported."""
 
 _FILES = (
     "pyproject.toml", "requirements*.txt", "setup.cfg", "setup.py",
@@ -25,6 +34,33 @@ def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
         for name in _names(here)
         if (there / name).is_file() and _differs(here / name, there / name)
     )
+
+
+def environment_notes(python: Path) -> tuple[str, ...]:
+    """Returns a sentence that lists the packages with another version in an interpreter's environment than here."""
+    changed = sorted(set(changed_packages(python).values()))
+    more = f", and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    return (f"packages that differ: {', '.join(changed[:_SHOWN])}{more}",) if changed else ()
+
+
+def changed_packages(python: Path) -> dict[str, str]:
+    """Returns `name old → new` of packages with another version in an interpreter's environment than here.
+
+    The keys are the files and directories that they are imported from. Empty if that environment is not one for this
+    version of Python.
+    """
+    there = packages_of(python.parent.parent)
+    if not there.is_dir():
+        return {}
+    old, new = dict(map(name_and_version, distributions(path=[str(there)]))), installed_packages()
+    changed: dict[str, str] = {}
+    for distribution in (*distributions(path=[str(there)]), *distributions()):
+        name, _ = name_and_version(distribution)
+        was, now = old.get(name), new.get(name, "").partition(" ")[0]
+        if was and now and was != now and name != "pytest-fileperf":  # each side is served by the copy here
+            tops = {file.parts[0] for file in distribution.files or () if file.parts}
+            changed |= dict.fromkeys(sorted(top for top in tops if _IMPORTED.fullmatch(top)), f"{name} {was} → {now}")
+    return changed
 
 
 def _differs(path: Path, other: Path) -> bool:
