@@ -80,7 +80,12 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run())
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time."""
+        """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time.
+
+        Between two pieces of work it closes connections that have rested for long.
+        """
+        if self._wire is not None and self._task is not None and self._task.done():
+            self._wire.close_rested()
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
         uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self._load.timeout_ns)

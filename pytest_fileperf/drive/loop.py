@@ -33,7 +33,6 @@ class Turns(Protocol):
 
     timeout_ns: int
     too_late: str
-    slots_rest: bool
     at_once: bool
 
     def next(self, slot: Slot, /) -> None:
@@ -88,8 +87,6 @@ class LoadLoop:
         self.started = 0
         """Pieces of work that were due so far: begun, or dropped."""
         self._free: deque[Slot] = deque()
-        self.slots_rest = pacing.slots_rest or pauses is not None
-        """Whether slots may be without work while there is load."""
         self.at_once = False
         """Whether `next` begins work before it returns: where nobody else can, and nothing has to be waited for."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft

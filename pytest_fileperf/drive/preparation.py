@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import httpx
 
 from pytest_fileperf.drive.client_slot import ClientSlot
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
-from pytest_fileperf.drive.opening import open_all
+from pytest_fileperf.drive.opening import Connect, Idle, Openings, open_all
 from pytest_fileperf.drive.slots import Draw, ReplaySlot, VaryingSlot
 from pytest_fileperf.drive.streams import StreamSlot, watch_answers
 from pytest_fileperf.drive.user import Client
@@ -106,9 +106,13 @@ async def prepared(
     # Answers to different requests are seldom the same.
     alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
     known = KnownAnswers() if alike else None
-    connect = _connecting(origin, scratch, known, timeout_s=min(_CONNECT_TIMEOUT_S, timeout_s), only_to=target.reach)
+    recorder.sockets = scratch.sockets
+    idle = Idle(recorder.tallies[0].breach) if pacing.slots_rest or pauses is not None else None
+    openings = Openings(origin.port, openers=plan.share.of)
+    limit_s = min(_CONNECT_TIMEOUT_S, timeout_s)
+    connect = _connecting(origin, scratch, known, openings, idle, timeout_s=limit_s, only_to=target.reach)
     replays = target.transport is None
-    make = _repeating(work, new_client(), loop, recorder.tallies[0], connect) if replays else None
+    make = _repeating(work, new_client(), loop, recorder.tallies[0], connect, idle) if replays else None
     slots: list[Slot] = []
     if make is not None:
         replayed = [make() for _ in range(plan.connections)]
@@ -116,18 +120,22 @@ async def prepared(
         engine, why = "replay", ""
     else:
         ways, turn = ways_of(work, recorder, new_client, plan.connections, replays=replays, share=plan.share)
-        places = [_place(ways, number, loop, turn, connect, new_client, stack) for number in range(plan.connections)]
+        places = [
+            _place(ways, number, loop, turn, connect, idle, new_client, stack) for number in range(plan.connections)
+        ]
         slots = [slot for slot, _ in places]
         replayed = [replay for _, replay in places if replay is not None]
         engine, why = _engine(work, ways, replays=replays)
+    if idle is not None:
+        stack.callback(idle.close)
     for slot in replayed:
         stack.callback(slot.close)
-    await open_all([slot.open for slot in replayed[:opened]], origin.port, openers=plan.share.of)
+    await open_all([slot.open for slot in replayed[:opened]])
     return PreparedLoad(loop=loop, recorder=recorder, slots=slots, engine=engine, why_engine=why)
 
 
 def _repeating(
-    work: Work, client: LoadClient, loop: LoadLoop, tally: Tally, connect: _Connect
+    work: Work, client: LoadClient, loop: LoadLoop, tally: Tally, connect: Connect, idle: Idle | None
 ) -> Callable[[], ReplaySlot] | None:
     """Returns what makes slots that send one request again and again; None where that is not all there is to do."""
     if not isinstance(work, Operation | Stream):
@@ -137,8 +145,9 @@ def _repeating(
         return None
     request = ready(found)
     if isinstance(work, Stream):
-        return lambda: StreamSlot(load=loop, tally=tally, request=request, stream=work, connect=connect)
-    return lambda: ReplaySlot(load=loop, tally=tally, request=request, expect=work.expect, connect=connect)
+        return lambda: StreamSlot(load=loop, tally=tally, request=request, stream=work, connect=connect, idle=idle)
+    expect = work.expect
+    return lambda: ReplaySlot(load=loop, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
 
 
 def _place(
@@ -146,16 +155,17 @@ def _place(
     number: int,
     loop: LoadLoop,
     turn: Callable[[], int],
-    connect: _Connect,
+    connect: Connect,
+    idle: Idle | None,
     new_client: Callable[[int], Client],
     stack: AsyncExitStack,
 ) -> tuple[Slot, ReplaySlot | None]:
     """Returns the slot for the connection of that number, and the one in it that replays, if any does."""
     if len(ways) == 1:
-        ((slot, _),), replay = _own_slots(ways, number, loop, connect, new_client, stack)
+        ((slot, _),), replay = _own_slots(ways, number, loop, connect, idle, new_client, stack)
         return slot, replay
     mixed = MixSlot(loop, turn)
-    own, replay = _own_slots(ways, number, mixed, connect, new_client, stack)
+    own, replay = _own_slots(ways, number, mixed, connect, idle, new_client, stack)
     mixed.own(own)
     return mixed, replay
 
@@ -164,7 +174,8 @@ def _own_slots(
     ways: Sequence[Way],
     number: int,
     load: Turns,
-    connect: _Connect,
+    connect: Connect,
+    idle: Idle | None,
     new_client: Callable[[int], Client],
     stack: AsyncExitStack,
 ) -> tuple[list[tuple[Slot, Draw | None]], ReplaySlot | None]:
@@ -174,7 +185,7 @@ def _own_slots(
     for way in ways:
         if way.draws:
             draw = way.draws[number]
-            replay = replay or VaryingSlot(load=load, aim=way.aim, draw=draw, connect=connect)
+            replay = replay or VaryingSlot(load=load, aim=way.aim, draw=draw, connect=connect, idle=idle)
             own.append((replay, draw))
             continue
         client, tally = new_client(number), way.aim.tally
@@ -195,16 +206,22 @@ def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str
     return ("client", "; ".join(called)) if called else ("replay", "")
 
 
-_Connect: TypeAlias = Callable[[], Awaitable[Connection]]
-
-
 def _connecting(
-    origin: Origin, scratch: Scratch, known: KnownAnswers | None, *, timeout_s: float, only_to: Reach
-) -> _Connect:
+    origin: Origin,
+    scratch: Scratch,
+    known: KnownAnswers | None,
+    openings: Openings,
+    idle: Idle | None,
+    *,
+    timeout_s: float,
+    only_to: Reach,
+) -> Connect:
     """Returns what opens a connection; all of them know the answers that one of them has had, if they send the same."""
     loop = asyncio.get_running_loop()
 
     async def connect() -> Connection:
+        if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
+            return free
         sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=timeout_s, only_to=only_to)
         return Connection(loop, sock, scratch, known)
 

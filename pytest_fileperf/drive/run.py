@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from time import monotonic_ns
 
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.opening import OPENED_AT_ONCE
 from pytest_fileperf.drive.preparation import Target, prepared
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
@@ -105,7 +104,7 @@ async def run_load(
             parts=[part.name for part in parts_of(work)],
         )
         load = await prepared(
-            work, plan, target, recorder, plan.pacing(), opened=_opened_first(plan), files=files, stack=stack
+            work, plan, target, recorder, plan.pacing(), opened=plan.opened_first, files=files, stack=stack
         )
         with quiet_memory(collect=load.engine != "replay"):
             origin_ns = await begin()
@@ -136,13 +135,6 @@ async def run_load(
         last_end_ns=recorder.last_end_ns,
         steps=recorder.steps(),
     )
-
-
-def _opened_first(plan: LoadPlan) -> int:
-    """Returns how many connections are open when the load begins; a rate opens more when it needs them."""
-    if plan.rate is not None or (plan.ramp is not None and plan.ramp.of_rate):
-        return min(plan.connections, plan.share.part_of(OPENED_AT_ONCE))
-    return plan.connections
 
 
 def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TypeAlias
@@ -13,6 +13,7 @@ import httpx
 
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import Turns
+from pytest_fileperf.drive.opening import Connect, Idle
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.wire.connection import Connection
@@ -22,16 +23,14 @@ from pytest_fileperf.wire.templates import Row
 
 __all__ = ("RECONNECT_PAUSE_S", "Aim", "Draw", "ReplaySlot", "VaryingSlot")
 
-STALE_NS = 1_000_000_000
-"""A connection that has rested for this long is not used again: servers close idle connections (gunicorn after 2 s,
-uvicorn after 5 s), and a busy server may close one although the next request is there already."""
 RECONNECT_PAUSE_S = 0.05
 """Time before a server that refused a connection is asked again: not in a busy loop."""
 
 
 class ReplaySlot:
-    """Replays one request on one connection, and connects anew when the server has closed it.
+    """Replays one request on one connection, and connects when it has none, or the server has closed it.
 
+    Slots that rest give their connection away after each request, and take one that is free for the next.
     It is the connection's exchange itself: there is no other layer between the end of an answer and the next `send`.
     """
 
@@ -43,15 +42,14 @@ class ReplaySlot:
         "_excerpt",
         "_expect",
         "_good_head",
+        "_idle",
         "_is_good",
         "_is_simple",
         "_load",
         "_opening",
         "_request",
         "_seen_body",
-        "_stale_ns",
         "_tally",
-        "_used_ns",
     )
 
     def __init__(
@@ -61,15 +59,16 @@ class ReplaySlot:
         tally: Tally,
         request: WireRequest | Row,
         expect: Expectation,
-        connect: Callable[[], Awaitable[Connection]],
-        stale_ns: int = STALE_NS,
+        connect: Connect,
+        idle: Idle | None = None,
     ) -> None:
+        """`idle` are the free connections of all slots, where slots rest."""
         self._load = load
         self._tally = tally
         self._request = request
         self._expect = expect
         self._connect = connect
-        self._stale_ns = stale_ns
+        self._idle = idle
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
@@ -81,24 +80,21 @@ class ReplaySlot:
         self._excerpt = bytearray()
         self._seen_body = False
         self._due_ns: int | None = None
-        self._used_ns = 0
-        """When the connection was opened, or its last answer ended."""
 
     async def open(self) -> None:
         """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
         self._connection = await self._connect()
-        self._used_ns = monotonic_ns()
 
     def start(self, due_ns: int | None) -> None:
         """Sends the request."""
         self._due_ns = due_ns
         connection = self._connection
-        if self._load.slots_rest and connection is not None and monotonic_ns() - self._used_ns > self._stale_ns:
-            connection.close()
+        if connection is None and self._idle is not None:
+            connection = self._connection = self._idle.take()
         if connection is None or connection.closed:
             if connection is not None:
                 self._note_breach(connection)
-            self._opening = asyncio.create_task(self._reopen())
+            self._opening = asyncio.create_task(self._reopen(monotonic_ns()))
         else:
             connection.start(self._request, self)
 
@@ -115,15 +111,29 @@ class ReplaySlot:
         if self._connection is not None:
             self._connection.close()
 
-    async def _reopen(self) -> None:
+    async def _reopen(self, began_ns: int) -> None:
+        """Connects and sends the request. It began before that: the server was asked for the connection first."""
         try:
-            self._connection = await self._connect()
+            connection = self._connection = await self._connect()
         except httpx.TransportError as error:
+            self._connection = None
             self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
             await asyncio.sleep(RECONNECT_PAUSE_S)
             self._load.next(self)
         else:
-            self._connection.start(self._request, self)
+            connection.start(self._request, self)
+            connection.started_ns = began_ns
+
+    def _go_on(self) -> None:
+        """Asks for the next piece of work; where slots rest the connection goes to the one that works next."""
+        if self._idle is not None:
+            self._give_away(self._idle)
+        self._load.next(self)
+
+    def _give_away(self, idle: Idle) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.closed:
+            idle.put(connection)
 
     # --- the exchange
 
@@ -156,7 +166,7 @@ class ReplaySlot:
         """Judges the answer and goes on."""
         connection = self._connection
         assert connection is not None
-        ended_ns = self._used_ns = connection.ended_ns
+        ended_ns = connection.ended_ns
         is_good = repeated or self._is_good
         if self._load.at_once and is_good and self._is_simple and self._tally.is_quick(ended_ns):
             started_ns, first_byte_ns = connection.started_ns, connection.first_byte_ns
@@ -164,6 +174,8 @@ class ReplaySlot:
                 # The next request is written first: the server works on it while this answer is counted.
                 status, body_bytes = connection.status, connection.body_bytes
                 self._load.next(self)
+                if self._idle is not None and not connection.busy:
+                    self._give_away(self._idle)
                 self._tally.success(started_ns, first_byte_ns, ended_ns, status, self._request.body_bytes, body_bytes)
                 return True
         problem = None
@@ -189,7 +201,7 @@ class ReplaySlot:
             self._excerpt.clear()
         if connection.closed:
             self._note_breach(connection)
-        self._load.next(self)
+        self._go_on()
         return problem is None
 
     def _taken_bytes(self, connection: Connection) -> int:
@@ -204,7 +216,7 @@ class ReplaySlot:
         """Counts the failure and goes on."""
         self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
-        asyncio.get_running_loop().call_soon(self._load.next, self)
+        asyncio.get_running_loop().call_soon(self._go_on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +236,12 @@ class VaryingSlot(ReplaySlot):
 
     __slots__ = ("_aim", "_row", "draw")
 
-    def __init__(self, *, load: Turns, aim: Aim, draw: Draw, connect: Callable[[], Awaitable[Connection]]) -> None:
+    def __init__(self, *, load: Turns, aim: Aim, draw: Draw, connect: Connect, idle: Idle | None = None) -> None:
         self._aim = aim
         self._row = Row()
         self.draw = draw
         """Where the next request comes from."""
-        super().__init__(load=load, tally=aim.tally, request=self._row, expect=aim.expect, connect=connect)
+        super().__init__(load=load, tally=aim.tally, request=self._row, expect=aim.expect, connect=connect, idle=idle)
 
     def start(self, due_ns: int | None) -> None:
         """Sends the next request."""

@@ -13,13 +13,13 @@ from pytest_fileperf.drive.calls import body_of, sending
 from pytest_fileperf.drive.client_slot import Sent
 from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
 from pytest_fileperf.drive.loop import Turns
+from pytest_fileperf.drive.opening import Connect, Idle
 from pytest_fileperf.drive.slots import ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.operation import Expectation
 from pytest_fileperf.plan.stream import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
-from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
@@ -88,9 +88,11 @@ class StreamSlot(ReplaySlot):
         tally: Tally,
         request: WireRequest,
         stream: Stream,
-        connect: Callable[[], Awaitable[Connection]],
+        connect: Connect,
+        idle: Idle | None = None,
     ) -> None:
-        super().__init__(load=load, tally=tally, request=request, expect=stream.operation.expect, connect=connect)
+        expect = stream.operation.expect
+        super().__init__(load=load, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._times: StreamTimes | None = None
@@ -195,7 +197,6 @@ class StreamSlot(ReplaySlot):
         assert connection is not None
         self._drop_timer()
         self._times, self._ended_ns = None, 0
-        self._used_ns = connection.ended_ns
         problem = self._problem
         if problem is None and ended_ns - connection.started_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
@@ -215,7 +216,7 @@ class StreamSlot(ReplaySlot):
                 what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
             self._tally.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
         self._note_breach(connection)
-        self._load.next(self)
+        self._go_on()
 
     def _drop_timer(self) -> None:
         if self._until is not None:

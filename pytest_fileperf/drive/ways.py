@@ -56,7 +56,7 @@ class MixSlot:
     To these slots it is what asks them to take turns.
     """
 
-    __slots__ = ("_load", "_now", "_own", "_turn", "at_once", "slots_rest", "timeout_ns", "too_late")
+    __slots__ = ("_load", "_now", "_own", "_turn", "at_once", "timeout_ns", "too_late")
 
     def __init__(self, load: Turns, turn: Callable[[], int]) -> None:
         """`turn` returns the place of the part whose turn it is; all slots share it."""
@@ -64,7 +64,7 @@ class MixSlot:
         self._turn = turn
         self._own: Sequence[tuple[Slot, Draw | None]] = ()
         self._now: Slot | None = None
-        self.timeout_ns, self.too_late, self.slots_rest = load.timeout_ns, load.too_late, load.slots_rest
+        self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
 
     def own(self, slots: Sequence[tuple[Slot, Draw | None]]) -> None:

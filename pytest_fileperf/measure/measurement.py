@@ -140,9 +140,10 @@ class Measurement:
     ttfb: LatencySummary
     """The same, to the first byte of the answer."""
     service: LatencySummary
-    """Open loop: from when requests were sent, while `latency` counts from when they were due."""
+    """Open loop: from when requests began, while `latency` counts from when they were due. A request begins with its
+    first byte, or when the connection that it needs is to be opened."""
     send_delay: LatencySummary
-    """Open loop: from when requests were due to when they were sent."""
+    """Open loop: from when requests were due to when they began."""
     events: EventSummary = NO_EVENTS
     """Of streams: `fileperf.stream`, or journeys that read some."""
     open_loop: bool
@@ -159,6 +160,12 @@ class Measurement:
     """Connections given up because the server sent more than the answer."""
     closed_unsaid: int = 0
     """Connections that the server closed after an answer that did not announce it (`Connection: close`)."""
+    closed_said: int = 0
+    """Connections that the server closed after an answer that announced it."""
+    opened: int = 0
+    """Connections that were opened after the warm-up."""
+    most_open: int = 0
+    """The most connections that were open at one time; 0 if that is not known, as for a part of a load."""
     duration: float
     """Seconds of the rounds together."""
     attack: float
@@ -271,6 +278,9 @@ def measurement_of(recording: Recording) -> Measurement:
         cut_off=sum(round_.cut_off for round_ in recording.rounds),
         out_of_step=sum(round_.out_of_step for round_ in recording.rounds),
         closed_unsaid=sum(round_.closed_unsaid for round_ in recording.rounds),
+        closed_said=sum(round_.closed_said for round_ in recording.rounds),
+        opened=sum(round_.opened for round_ in recording.rounds),
+        most_open=recording.most_open,
         duration=seconds,
         attack=recording.attack_ns / 1e9,
         wait=recording.wait_ns / 1e9,

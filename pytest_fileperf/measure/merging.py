@@ -46,6 +46,9 @@ def _merged(shares: Mapping[int, Round]) -> Round:
         server_cpu_ns=longest.server_cpu_ns,
         client_cpu_ns=sum(own.client_cpu_ns for own in shares.values()),
         code_ns=sum(own.code_ns for own in shares.values()),
+        most_open=sum(own.most_open for own in shares.values()),
+        opened=sum(own.opened for own in shares.values()),
+        closed_said=sum(own.closed_said for own in shares.values()),
         generators=tuple(
             GeneratorRound(number=number, requests=own.requests, failed=own.failed, cpu_ns=own.client_cpu_ns)
             for number, own in sorted(shares.items())

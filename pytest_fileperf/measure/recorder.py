@@ -19,6 +19,7 @@ from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp, m
 from pytest_fileperf.measure.tally import StepClock, Tally
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.watch.cpu import cpu_spent_ns
+from pytest_fileperf.wire.exchange import Sockets
 
 __all__ = ("MOST_STEPS", "Recorder")
 
@@ -75,6 +76,9 @@ class Recorder:
         self.first_end_ns = _NEVER_NS
         self._server_cpu_mark: Mapping[int, int] = {}
         self._client_cpu_mark = self._code_mark = 0
+        self.sockets = Sockets()
+        """The connections of the load."""
+        self._opened_mark = self._closed_mark = 0
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.finished_requests = 0
@@ -199,6 +203,8 @@ class Recorder:
         self.boundary_ns = self.measured_from_ns + self._stretches[self.index][0] if ends else _NEVER_NS
         self._server_cpu_mark = self._server_cpu()
         self._client_cpu_mark, self._code_mark = process_time_ns(), self.code_ns
+        sockets = self.sockets
+        self._opened_mark, self._closed_mark, sockets.most_open = sockets.opened, sockets.closed_said, sockets.open
 
     def _typical_rps(self, tallies: Sequence[Tally], phase: Phase) -> float | None:
         if phase is not Phase.ROUND or self._keeps_ends or not self.paces:
@@ -227,6 +233,9 @@ class Recorder:
             server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             code_ns=self.code_ns - self._code_mark,
+            most_open=self.sockets.most_open,
+            opened=self.sockets.opened - self._opened_mark,
+            closed_said=self.sockets.closed_said - self._closed_mark,
         )
         self._done.append(whole)
         self.finished_requests += whole.requests

@@ -68,7 +68,8 @@ class Round:
     requests: int
     """Successful ones. Failures are counted apart and stay out of the histograms."""
     latency: Histogram
-    """Nanoseconds to the last byte read, from the first byte written (closed loop) or from when it was due (open)."""
+    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open). It begins with
+    its first byte, or if it needs a new connection, when that is to be opened."""
     ttfb: Histogram
     """Nanoseconds to the first byte of the answer, from the same instant."""
     bytes_sent: int
@@ -87,10 +88,10 @@ class Round:
     generators: tuple[GeneratorRound, ...] = ()
     """What each generator did; empty where there was one."""
     service: Histogram = EMPTY
-    """Open loop: nanoseconds from the first byte written to the last byte read; empty in a closed loop, being the
+    """Open loop: nanoseconds to the last byte read, from when the request began; empty in a closed loop, being the
     latency there."""
     send_delay: Histogram = EMPTY
-    """Open loop: nanoseconds from when a request was due to when it was sent; empty in a closed loop."""
+    """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
     events: int | None = None
     """Pieces of streams: server-sent events, lines, or so many bytes each. Those of streams that failed later are among
     them. None where no stream had any yet."""
@@ -112,6 +113,12 @@ class Round:
     """Connections that were given up because the server sent more than the answer."""
     closed_unsaid: int = 0
     """Connections that the server closed after an answer that did not announce it."""
+    closed_said: int = 0
+    """Connections that the server closed after an answer that announced it (`Connection: close`)."""
+    opened: int = 0
+    """Connections that were opened in the round. This and the next one are not known of the parts of a load."""
+    most_open: int = 0
+    """The most connections that were open at one time; of several generators the sum of each one's own."""
 
     @property
     def duration_ns(self) -> int:
@@ -340,6 +347,11 @@ class Recording:
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
+
+    @property
+    def most_open(self) -> int:
+        """The most connections that were open at one time."""
+        return max((round_.most_open for round_ in self.rounds), default=0)
 
     def counted(self) -> tuple[Round, ...]:
         """Returns the rounds that the figures of the whole run are over.

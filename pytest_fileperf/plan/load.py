@@ -83,6 +83,16 @@ class LoadPlan:
         return self.requests is not None or self.burst is not None
 
     @property
+    def opened_first(self) -> int:
+        """How many connections are open when it begins: all that work at once from then on.
+
+        Any others are opened when a request needs one: connections that nobody uses change the server.
+        """
+        if self.rate is not None or self.ramp is not None or self.pause is not None:
+            return 0
+        return min(number for number in (self.connections, self.requests, self.burst) if number is not None)
+
+    @property
     def duration_ns(self) -> int:
         """Warm-up and rounds together, without the drain."""
         return self.warmup_ns + self.round_ns * self.rounds

@@ -107,8 +107,8 @@ class MarkerKeys(_Judged, total=False):
     """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
 
     connections: int | str | None
-    """How many connections (default 32). Each one sends its next request as soon as it has its answer. With `rate` or
-    `burst` it is the greatest number (default 1000)."""
+    """How many connections (default 32). Each one sends its next request as soon as it has its answer. With `rate`,
+    `burst` or `fileperf.capacity` it is the greatest number (default 1000). A load opens no more than it needs."""
     requests: int | str | None
     """A fixed number of requests. `duration` is their time limit; those not sent by then have failed."""
     burst: int | str | None

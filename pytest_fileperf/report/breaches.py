@@ -1,11 +1,14 @@
-"""What servers did to connections without saying so, in words."""
+"""What servers did to connections, in words."""
 
 from __future__ import annotations
 
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.units import format_count, format_share
 
-__all__ = ("breach_texts",)
+__all__ = ("breach_texts", "reconnect_text")
+
+_EACH, _FEW = 0.95, 0.01
+"""Shares of answers: a server that closes from time to time, as after 1,000 requests, is usual."""
 
 
 def breach_texts(run: Measurement) -> list[str]:
@@ -22,4 +25,18 @@ def breach_texts(run: Measurement) -> list[str]:
             f"the server closed {format_count(run.closed_unsaid, 'connection')} without announcing it, "
             f"after {format_share(min(1.0, share))} of the answers"
         )
+    if reconnects := reconnect_text(run):
+        texts.append(reconnects)
     return texts
+
+
+def reconnect_text(run: Measurement) -> str:
+    """Returns how often the server closed a connection that was then opened anew; empty if that was seldom."""
+    share = run.closed_said / max(1, run.http_requests)
+    if share < _FEW:
+        return ""
+    if share < _EACH:
+        closed = format_count(run.closed_said, "connection")
+        return f"the server closed {closed}, after {format_share(share)} of the answers: new ones were opened"
+    opened, requests = format_count(run.opened, "connection"), format_count(run.http_requests, "request")
+    return f"the server closed the connection after each answer: {opened} were opened for {requests}"

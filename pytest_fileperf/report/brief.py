@@ -17,6 +17,7 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.report.breaches import reconnect_text
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import (
     FIGURES_ONLY,
@@ -238,7 +239,7 @@ def _foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: 
     results = record.results
     found = reason_lines(sorted(under.common), indent=0, width=width, colour=under.colour)
     limited = [] if under.one_limit is None else [limited_by(under.one_limit)]
-    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results)]
+    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results), _reconnects(results)]
     notes += [*_by_figures_only(result for result in results if not _is_told(result, under.told)), *hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
         notes.append("~ fewer requests than the percentile needs")
@@ -257,6 +258,13 @@ def _busy(results: Sequence[Result]) -> str:
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))
     others = [result for result in hit if result is not worst]
     return f"{busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
+
+
+def _reconnects(results: Sequence[Result]) -> str:
+    """Returns how often a server closed connections, by the first test in which it did; empty if none did."""
+    told = {plain(result.test.title): reconnect_text(result.measurement) for result in results if not result.test.own}
+    hit = [title for title, text in told.items() if text]
+    return f"{told[hit[0]]} in {_first_of(hit)}" if hit else ""
 
 
 def _by_figures_only(results: Iterable[Result]) -> list[str]:

@@ -165,10 +165,18 @@ def _server(run: Measurement) -> list[str]:
     return texts or ["CPU and memory not measured"]
 
 
+def _connections(run: Measurement) -> str:
+    """Returns how many connections there were, and how many of them the load needed at most."""
+    if run.most_open in (0, run.connections):
+        return format_count(run.connections, "connection")
+    of = f" of {run.connections:,}" if run.most_open < run.connections else ""
+    return f"at most {run.most_open:,}{of} connections were open"
+
+
 def _run(result: Result) -> list[str]:
     run, recording = result.measurement, result.recording
     return [
-        format_count(run.connections, "connection"),
+        _connections(run),
         format_count(len(recording.boots), "boot"),
         f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
         *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),

@@ -44,9 +44,13 @@ Series have a list a column, a list of plain values is on one line.
         cut_off       answers that came before the server had taken the whole request; the rest was not sent
         out_of_step, closed_unsaid   connections given up as the server sent more than an answer; that it closed
                       after an answer that did not announce it
+        closed_said   connections that the server closed after an answer that announced it
+        opened, most_open    connections opened after the warm-up; the most that were open at one time (0 for a part of
+                      a load, and for an app in the test's process)
         statuses, errors_by_kind     counts by status code and by kind of failure
         latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
-        service, send_delay   the same from when requests were sent, and from due to sent (open loop; else null)
+        service, send_delay   the same from when requests began, and from due to then (open loop; else null). A
+                      request begins with its first byte, or when the connection that it needs is to be opened
         events        of streams, null without any: count, rate (per second), first (times to the first one of each
                       stream) and gap (between two), both as latency
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
@@ -239,7 +243,7 @@ def _summary(run: Measurement) -> dict[str, object]:
         **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
         **named(run, "http_requests", "http_rps"),
         **named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
-        **named(run, "cut_off", "out_of_step", "closed_unsaid"),
+        **named(run, "cut_off", "out_of_step", "closed_unsaid", "closed_said", "opened", "most_open"),
         **named(run, "bytes_sent_per_second", "bytes_received_per_second"),
         "errors_by_kind": run.error_kinds,
         "latency": _latency(run.latency),

@@ -70,11 +70,8 @@ class Connection:
         scratch: Scratch,
         known: KnownAnswers | None = None,
     ) -> None:
-        self._loop = loop
-        self._sock = sock
-        self._fd = sock.fileno()
-        self._scratch = scratch
-        self._known = known
+        self._loop, self._sock, self._fd = loop, sock, sock.fileno()
+        self._scratch, self._known = scratch, known
         self._raw = b""
         self._recv_into = sock.recv_into
         self._send = sock.send
@@ -98,6 +95,7 @@ class Connection:
         """What the server did without saying so; the connection is then not used again."""
         self.unsent_bytes = 0
         """What the socket did not take of a request that was answered or failed."""
+        scratch.sockets.add()
         loop.add_reader(self._fd, self._readable)
 
     # --- sending
@@ -132,8 +130,7 @@ class Connection:
         self._last = is_last
         self._streaming = False
         self._head = None
-        self._left = 0
-        self.body_bytes = self.first_byte_ns = 0
+        self._left = self.body_bytes = self.first_byte_ns = 0
         self.started_ns = monotonic_ns()
 
     async def write(self, data: bytes, timeout_s: float | None) -> None:
@@ -330,6 +327,7 @@ class Connection:
         elif leftover:
             self.breach = Breach.OUT_OF_STEP
         if self.breach is not None or self._last or not head.keep_alive or self._body == UNTIL_CLOSE:
+            self._scratch.sockets.closed_said += self.breach is None and not self._last
             self.close()
         raw, body_bytes = b"" if self.closed else self._raw, self.body_bytes
         if exchange.on_end(False) and raw and self._known is not None:
@@ -353,6 +351,7 @@ class Connection:
 
     def abandon(self) -> None:
         """Closes the socket of a connection whose event loop is gone."""
+        self._scratch.sockets.open -= not self.closed
         self.closed = True
         self._exchange = None
         self._sock.close()

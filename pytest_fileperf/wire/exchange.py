@@ -19,6 +19,7 @@ __all__ = (
     "Exchange",
     "KnownAnswers",
     "Scratch",
+    "Sockets",
 )
 
 _READ_BYTES = 256 * 1024
@@ -78,10 +79,31 @@ class Exchange(Protocol):
         ...
 
 
+class Sockets:
+    """Counts connections."""
+
+    __slots__ = ("closed_said", "most_open", "open", "opened")
+
+    def __init__(self) -> None:
+        self.open = 0
+        """Now."""
+        self.most_open = 0
+        """The most at one time, since whoever reads it has set it."""
+        self.opened = 0
+        self.closed_said = 0
+        """Those that the server closed after an answer that announced it (`Connection: close`)."""
+
+    def add(self) -> None:
+        """A connection was opened."""
+        self.opened += 1
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+
+
 class Scratch:
     """What the connections of one event loop share: a read buffer, unread memory to skip into, parsed heads."""
 
-    __slots__ = ("buffer", "heads", "nowhere", "view")
+    __slots__ = ("buffer", "heads", "nowhere", "sockets", "view")
 
     def __init__(self) -> None:
         self.buffer = bytearray(_READ_BYTES)
@@ -89,6 +111,7 @@ class Scratch:
         self.nowhere = _nowhere()
         """Never touched, so it costs address space but no memory."""
         self.heads = HeadCache()
+        self.sockets = Sockets()
 
 
 @cache

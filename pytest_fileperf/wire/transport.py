@@ -26,6 +26,8 @@ __all__ = ("LoadTransport",)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _QUEUED_BYTES = 1 << 20
 """A body's unread part may grow to this before the connection stops reading."""
+_KEPT_IDLE_NS = 5_000_000_000
+"""A connection that has rested for this long is not used again: httpx's own limit."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers; one that fires this early is not early."""
 
@@ -182,12 +184,21 @@ class LoadTransport(httpx.AsyncBaseTransport):
         free = self._free.get(origin)
         while free:
             connection = free.pop()
-            if not connection.stale():
+            if not connection.stale() and monotonic_ns() - connection.ended_ns < _KEPT_IDLE_NS:
                 return connection
             self._note(connection)
             connection.close()
             self._open.discard(connection)
         return None
+
+    def close_rested(self) -> None:
+        """Closes connections that have been free for too long to be used again."""
+        before_ns = monotonic_ns() - _KEPT_IDLE_NS
+        for free in self._free.values():
+            while free and free[0].ended_ns <= before_ns:
+                connection = free.popleft()
+                connection.close()
+                self._open.discard(connection)
 
     async def _connect(self, origin: Origin, timeout_s: float | None) -> Connection:
         self._make_room()

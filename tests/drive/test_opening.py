@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from pytest_fileperf.drive.opening import OPENED_AT_ONCE, open_all, waiting_to_be_accepted
+from pytest_fileperf.drive.opening import OPENED_AT_ONCE, Openings, open_all, waiting_to_be_accepted
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a listen queue is")
 FAMILIES = pytest.mark.parametrize(
@@ -50,7 +50,10 @@ def test_the_next_connections_wait_until_the_server_has_taken_those_before() -> 
             listener.setblocking(False)
             address = listener.getsockname()
 
+            openings = Openings(address[1])
+
             async def opening() -> None:
+                await openings.may_open()
                 sock = stack.enter_context(socket.socket())
                 sock.setblocking(False)
                 await loop.sock_connect(sock, address)
@@ -64,7 +67,7 @@ def test_the_next_connections_wait_until_the_server_has_taken_those_before() -> 
                     await asyncio.sleep(0.001)
 
             accepting = asyncio.create_task(accept())
-            await open_all([opening] * (5 * OPENED_AT_ONCE), address[1])
+            await open_all([opening] * (5 * OPENED_AT_ONCE))
             accepting.cancel()
             return longest
 
@@ -77,4 +80,4 @@ def test_a_connection_that_cannot_be_opened_is_told() -> None:
 
     openings: list[Callable[[], Awaitable[None]]] = [refused] * 3
     with pytest.raises(httpx.ConnectError, match="refused"):
-        asyncio.run(open_all(openings, 1))
+        asyncio.run(open_all(openings))

@@ -14,6 +14,7 @@ import pytest
 from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.loop import LoadLoop
+from pytest_fileperf.drive.opening import Idle
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, run_load
 from pytest_fileperf.drive.slots import ReplaySlot
@@ -649,9 +650,8 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int,
             request=request,
             expect=Expectation(),
             connect=connect,
-            stale_ns=stale_ms * MS,
+            idle=Idle(recorder.tallies[0].breach, kept_ns=stale_ms * MS),
         )
-        await slot.open()
         begun_ns = monotonic_ns()
         recorder.begin(begun_ns)
         await loads.run([slot], origin_ns=begun_ns)
