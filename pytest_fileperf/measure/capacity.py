@@ -104,7 +104,9 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
     holds = _holds(latency, failed, limits)
     # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
     # app itself, which keeps the event loop from sending.
-    late = not holds and _holds(recording.service(), failed, limits)
+    # Where all connections that it may open were in use, a request waits for one, and no generator is late.
+    some_free = recording.most_open < recording.connections
+    late = not holds and some_free and _holds(recording.service(), failed, limits)
     by_generator = recording.engine != "in-process" and (late or busiest_share(recording.measured()) > CPU_IS_USED_UP)
     return RateTried(
         rate=rate,

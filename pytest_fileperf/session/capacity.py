@@ -28,7 +28,7 @@ from pytest_fileperf.plan.capacity import CapacityPlan
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.session.loading import Run, recording_of
 
-__all__ = ("BothSearches", "Load", "RateSearch", "search_alone", "smoke_capacity")
+__all__ = ("BothSearches", "Load", "RateSearch", "closed_loop", "search_alone", "smoke_capacity")
 
 Load: TypeAlias = Callable[[LoadPlan], Run]
 Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
@@ -38,6 +38,8 @@ _NEAR, _ABOVE = 0.85, 1.03
 """Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
 _LEAST_RPS = 0.5
 """Where the closed loop has no good answer in its time, the search begins here."""
+_FEWER = 4
+"""The part of its connections with which a closed loop is made again."""
 _UNKNOWN = Limit(kind=LimitKind.UNCLEAR, evidence="")
 _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 
@@ -202,6 +204,18 @@ class RateSearch:
         return recording_of(runs, connections=self._plan.connections, open_loop=True, pinned=self._pinned)
 
 
+def closed_loop(load: Load, probe: LoadPlan) -> Run:
+    """Makes the closed loop that says where to begin.
+
+    If most requests fail it is made again with fewer connections: the server may have a limit of them.
+    """
+    run = load(probe)
+    failed = sum(round_.failed for round_ in run.result.rounds)
+    if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.result.rounds):
+        return run
+    return closed_loop(load, replace(probe, connections=max(1, probe.connections // _FEWER)))
+
+
 def search_alone(
     search: RateSearch,
     serving: Serving,
@@ -217,7 +231,7 @@ def search_alone(
         ends_s = begun_s + total_s * (place + 1) / len(numbers)
         with serving(number) as load:
             if place == 0:
-                search.begin(load(probe))
+                search.begin(closed_loop(load, probe))
             while search.step(load, place, left_s=ends_s - clock()):
                 pass
         if search.is_over:

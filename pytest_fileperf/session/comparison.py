@@ -37,7 +37,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.capacity import BothSearches
+from pytest_fileperf.session.capacity import BothSearches, closed_loop
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, after_probe, of_part, recording_of
 from pytest_fileperf.session.parts import part_recording, part_results
 from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
@@ -159,7 +159,8 @@ class Comparison:
         Raises BaseFailedError where the base is broken. What is broken here fails when it is measured alone.
         """
         for side in reversed(Side):
-            run = self._load(0, side, self._plan.probe, servers[side])
+            load = partial(self._load_by, 0, side, servers[side])
+            run = load(self._plan.probe) if self._searches is None else closed_loop(load, self._plan.probe)
             rounds = run.result.rounds
             answer, work = answer_of(rounds), self._task.work.name
             whose = self._base.title if side is Side.BASE else "the code here"

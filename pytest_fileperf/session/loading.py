@@ -135,7 +135,10 @@ class Loader:
         result = with_cpu(made.results[0], cpu)
         server.check()
         after = Processes.of(server)
-        pids, changed = after.pids, after.change_since(before)
+        pids, changed = (
+            after.pids,
+            after.change_since(before, {use.pid for look in watch.samples for use in look.server}),
+        )
         boot = Boot(
             index=index,
             pids=pids,

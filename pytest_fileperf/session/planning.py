@@ -19,7 +19,6 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_on
 from pytest_fileperf.settings.resolve import (
     DEFAULT_BOOTS,
     DEFAULT_CONNECTIONS,
-    DEFAULT_OPEN_CONNECTIONS,
     Settings,
 )
 from pytest_fileperf.units import format_duration, format_rate, format_share
@@ -256,7 +255,7 @@ def _capacity_plan(settings: Settings) -> CapacityPlan:
     return CapacityPlan(
         limits=limits,
         total_ns=settings.search_ns,
-        connections=max(settings.connections, DEFAULT_OPEN_CONNECTIONS),
+        connections=settings.search_connections,
         timeout_ns=min(settings.timeout_ns, patience_ns),
         generators=_generators(settings),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.drive.alternating import edges_of
@@ -39,9 +39,14 @@ class Processes:
         known = () if isinstance(server, RunningInProcess) else pids
         return cls(pids=pids, spent_ns=cpu_times_ns(known), ended_ns=ended_children_ns(known))
 
-    def change_since(self, before: Processes) -> str:
-        """Returns how they changed, as `1 ended, 1 began`; empty where they did not."""
-        counts = ((len({*before.pids} - {*self.pids}), "ended"), (len({*self.pids} - {*before.pids}), "began"))
+    def change_since(self, before: Processes, seen: Iterable[int] = ()) -> str:
+        """Returns how they changed, as `1 ended, 1 began`; empty where they did not.
+
+        `seen` are the processes that were there at some time between: one may have been restarted more than once.
+        """
+        between = {*seen} if {*before.pids} != {*self.pids} else set()
+        ended, began = (between | {*before.pids}) - {*self.pids}, (between | {*self.pids}) - {*before.pids}
+        counts = ((len(ended), "ended"), (len(began), "began"))
         told = [f"{count} {what}" for count, what in counts if count]
         between_ns = _grown_ns(before.ended_ns, self.ended_ns)
         if not told and between_ns > _NEGLIGIBLE * _grown_ns(before.spent_ns, self.spent_ns):

@@ -62,6 +62,8 @@ class Settings:
     """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
     capacity: bool = False
     """The highest rate is searched for that holds the limits; `settings.capacity` makes such settings of others."""
+    search_connections: int = DEFAULT_OPEN_CONNECTIONS
+    """The most connections that may be open in a load of a search for the capacity."""
     search_ns: int = DEFAULT_SEARCH_NS
     """The longest time that this search takes, with boots: `max_duration` where it is given."""
     warmup_ns: int = DEFAULT_WARMUP_NS
@@ -204,6 +206,7 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
     }
     changes["connections"] = _connections(given)
     changes["any_tolerance"] = given["tolerance"] if isinstance(given.get("tolerance"), float) else None
+    changes["search_connections"] = given.get("connections", DEFAULT_OPEN_CONNECTIONS)
     changes["search_ns"] = given.get("max_duration", DEFAULT_SEARCH_NS)
     gate = given["gate"]
     tolerance = given.get("tolerance", {})
