@@ -70,7 +70,8 @@ class RunResult:
     last_end_ns: int = 0
     """When the last request ended."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """Of one of several generators that load two servers in turn: when answers ended in each round, by parts."""
+    """When answers ended in each round, by parts: of a `close` load, and of one of several generators that load two
+    servers in turn."""
 
 
 async def at_once() -> int:
@@ -101,6 +102,7 @@ async def run_load(
             boot=target.boot,
             stretches=[(end * plan.round_ns, Phase.ROUND) for end in ends],
             server_cpu=server_cpu,
+            keeps_ends=plan.close,
             parts=[part.name for part in parts_of(work)],
         )
         load = await prepared(
@@ -134,6 +136,7 @@ async def run_load(
         attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
         last_end_ns=recorder.last_end_ns,
         steps=recorder.steps(),
+        ends=tuple(recorder.ends),
     )
 
 

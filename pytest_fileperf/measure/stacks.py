@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-__all__ = ("CodePlace", "Frame", "FunctionCost", "Profile", "Stack", "costs", "place_of", "profile_of")
+__all__ = ("CodePlace", "Frame", "FunctionCost", "Profile", "Stack", "costs", "place_of", "profile_of", "stack_of")
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
@@ -145,6 +145,11 @@ def profile_of(
         torn=torn,
         notes=notes,
     )
+
+
+def stack_of(words: str) -> Stack:
+    """Returns the stack of a line of py-spy, without its count."""
+    return tuple(map(_frame, words.split(";")))
 
 
 def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:

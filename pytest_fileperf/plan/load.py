@@ -71,6 +71,9 @@ class LoadPlan:
 
     pause: Pause | None = None
     """How long each connection waits before its next request; of a closed loop only."""
+    close: bool = False
+    """Whether it is made to find a cause, not to measure: the server is looked at so often that a stall of its event
+    loop shows, and the load keeps when each answer ended."""
     generators: int = 1
     """How many processes make it together, at most; `split` says what each of them makes."""
     share: Share = WHOLE

@@ -11,7 +11,7 @@ from pytest_fileperf.report.values import named
 from pytest_fileperf.report.verdict_text import WIDTH
 from pytest_fileperf.units import format_change, format_duration
 
-__all__ = ("costs_json", "costs_text", "growth_json", "growth_text")
+__all__ = ("costs_json", "costs_text", "growth_json", "growth_text", "placed", "told")
 
 NAMED = 3
 _WORTH_SAYING = 0.1
@@ -43,17 +43,17 @@ def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
 def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
-        return _told("CPU per request: nothing was seen in the server's processes, on one side at least")
+        return told("CPU per request: nothing was seen in the server's processes, on one side at least")
     if grown_s <= GREW * base.cost:
         figures = f"{format_duration(base.cost * 1e9)} before, {format_duration(now.cost * 1e9)} now"
-        return _told(f"CPU per request did not grow ({figures}): the time is lost waiting, not computing")
+        return told(f"CPU per request did not grow ({figures})")
     head = f"CPU per request grew by {format_duration(grown_s * 1e9)} ({format_change(grown_s / base.cost)})"
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
         if base.torn or now.torn:
-            return _told(f"{head}, but no function stands out: too many threads to pause, so their stacks are torn")
+            return told(f"{head}, but no function stands out: too many threads to pause, so their stacks are torn")
         seen = f"{base.samples:,} and {now.samples:,} samples"
-        return _told(f"{head}, but no function stands out of the noise of sampling ({seen})")
+        return told(f"{head}, but no function stands out of the noise of sampling ({seen})")
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
     rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
@@ -63,7 +63,7 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
         lines.append(f"the other {format_duration(rest_s * 1e9)} are {where}")
     for growth in saved:
         lead = f"{format_duration(-growth.growth_s * 1e9)} were saved in "
-        lines += _placed(lead, growth)
+        lines += _lines_of(lead, growth)
     if rest_s <= -_WORTH_SAYING * grown_s:
         lines.append(f"{format_duration(-rest_s * 1e9)} were saved in {'other' if saved else 'many'} functions")
     return "\n".join(lines)
@@ -73,9 +73,9 @@ def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     own = [cost for cost in costs if cost.own_code and cost.function != "<module>"][:NAMED]
     head = f"CPU per request {format_duration(profile.cost * 1e9)}"
     if not profile.samples:
-        return _told("CPU per request: nothing was seen in the server's processes")
+        return told("CPU per request: nothing was seen in the server's processes")
     if not own:
-        return _told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")
+        return told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")
     return _listed(f"{head}, with what they call", own, [cost.cost_s for cost in own])
 
 
@@ -86,7 +86,7 @@ def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], secon
     lines = [head]
     for time, each in zip(times, functions, strict=True):
         lead = " " * (2 + widest - cells(time)) + f"{time} in "
-        lines += _placed(lead, each)
+        lines += _lines_of(lead, each)
     return "\n".join(lines)
 
 
@@ -126,10 +126,10 @@ def _profile_json(profile: Profile) -> dict[str, object]:
 
 def _unseen(*profiles: Profile) -> list[str]:
     notes = dict.fromkeys(note for profile in profiles for note in profile.notes)
-    return [_told(f"one process was not seen in every look: {note}") for note in notes]
+    return [told(f"one process was not seen in every look: {note}") for note in notes]
 
 
-def _where(function: str, file: str, line: int, room: int) -> str:
+def placed(function: str, file: str, line: int, room: int) -> str:
     """Returns `name (file:line)` in at most `room` cells; long names and paths keep their ends."""
     place = f"{file}:{line}" if line else file
     if not place:
@@ -138,19 +138,20 @@ def _where(function: str, file: str, line: int, room: int) -> str:
     return f"{name} ({shorten(place, room - cells(name) - 3, tail=1.0)})"
 
 
-def _placed(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
+def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
     """Returns the lines of a function: its place, and behind it or in a line below the one that calls it."""
-    first = lead + _where(each.function, each.file, each.line, WIDTH - cells(lead))
+    first = lead + placed(each.function, each.file, each.line, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
         return [first]
     called = "called by "
-    whole = f"{first}, {called}{_where(caller.function, caller.file, caller.line, WIDTH)}"
+    whole = f"{first}, {called}{placed(caller.function, caller.file, caller.line, WIDTH)}"
     if cells(whole) <= WIDTH and "…" not in whole:
         return [whole]
     indent = " " * (len(lead) - len(lead.lstrip()) + 4) + called
-    return [first, indent + _where(caller.function, caller.file, caller.line, WIDTH - cells(indent))]
+    return [first, indent + placed(caller.function, caller.file, caller.line, WIDTH - cells(indent))]
 
 
-def _told(sentence: str) -> str:
+def told(sentence: str) -> str:
+    """Returns a sentence in lines of a message."""
     return "\n".join(flow(words(sentence), width=WIDTH, indent=0, hanging=2, gap=1))

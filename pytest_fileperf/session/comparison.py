@@ -28,6 +28,7 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.loss import Served
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.memory import Course, course_after
 from pytest_fileperf.measure.metrics import METRICS
@@ -36,13 +37,13 @@ from pytest_fileperf.plan.alternation import Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.serve.spec import Url, worker_count
 from pytest_fileperf.session.capacity import BothSearches, closed_loop
 from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, after_probe, of_part, recording_of
 from pytest_fileperf.session.parts import part_recording, part_results
 from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
-from pytest_fileperf.session.profiling import Looked, explain_growth
+from pytest_fileperf.session.profiling import Looked, explain_loss
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
@@ -291,7 +292,10 @@ class Comparison:
             measurement = replace(measurement, saturated=by_generator)
             alone = replace(alone, limit=capacity.limit)
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
-        regressed = any(comparison.outcome is Outcome.REGRESSED for comparison in comparisons)
+        # Memory costs no time: there is nothing to explain.
+        regressed = any(
+            comparison.outcome is Outcome.REGRESSED and comparison.metric != "rss" for comparison in comparisons
+        )
         return Result(
             test=self._task.test,
             work=self._task.work.name,
@@ -336,7 +340,8 @@ class Comparison:
         code_tree = self._base.code_tree
         cpu = METRICS["cpu_per_request"]
         typical = paired_difference(cpu, self._pairs)
-        now_s = cpu.of_run(self._recordings()[Side.NOW])
+        base, now = self._recordings()
+        now_s = cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
@@ -346,14 +351,34 @@ class Comparison:
                 root=code_tree.there or code_tree.here,
                 cpu_per_request=base_s,
                 changed=changed,
+                served=self._served(base, base_s),
             ),
-            Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s),
+            Looked(
+                server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s, served=self._served(now, now_s)
+            ),
         )
 
         def load(plan: LoadPlan, server: RunningServer) -> Run:
             return self._load(0, Side(servers.index(server)), plan, server)
 
-        return explain_growth(load, self._plan.profile, sides, self._cores)
+        return explain_loss(load, self._plan.profile, sides, self._cores, self._recording)
+
+    def _served(self, recording: Recording, cpu_s: float | None) -> Served | None:
+        """Returns how a side answered the load; None where its latency is not that of a steady load."""
+        plan = self._plan.limiting
+        rounds = recording.measured()
+        answered, latency = sum(round_.requests + round_.failed for round_ in rounds), recording.latency()
+        steady = self._searches is None and plan.burst is None and plan.ramp is None
+        if cpu_s is None or not steady or not answered or not latency.count:
+            return None
+        seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+        return Served(
+            latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
+            cpu_s=cpu_s,
+            connections=plan.connections,
+            rate=answered / seconds if recording.open_loop else None,
+            cores=worker_count(self._plan.server.spec) or 1,
+        )
 
 
 class _Gates:

@@ -63,6 +63,8 @@ BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
+_USUAL_S, _CLOSE_S = 0.25, 0.004
+"""Between two looks at the server: the latter costs some percent of a core."""
 Tell: TypeAlias = Callable[[RunProgress], None]
 
 
@@ -130,7 +132,8 @@ class Loader:
         before = Processes.of(server)
         reset_peak_rss(before.pids)
         memory = MemorySeries(() if in_process else before.pids)
-        with self._watch(server) as watch, self._server_cpu(before.pids) as cpu, memory:
+        watched = self._watch(server, _CLOSE_S if plan.close else _USUAL_S)
+        with watched as watch, self._server_cpu(before.pids) as cpu, memory:
             made = self._loaded(work, plan, index, server, before.pids, cores, tell, reading(plan, (cpu,)))
         result = with_cpu(made.results[0], cpu)
         server.check()
@@ -280,13 +283,14 @@ class Loader:
         with CpuSeries(pids) as series:
             yield series
 
-    def _watch(self, server: RunningServer) -> Watch:
+    def _watch(self, server: RunningServer, interval_s: float) -> Watch:
         """Returns what looks at the server, and at the generators where they are processes of their own."""
         in_process = isinstance(server, RunningInProcess)
         return Watch(
             pids=lambda: server.pids,
             port=None if in_process else httpx.URL(server.url).port,
             generators=tuple if in_process else lambda: self._generators.pids,
+            interval_s=interval_s,
         )
 
 

@@ -224,7 +224,7 @@ def comparison_plan(
         turn=turn,
         capacity=_capacity_plan(settings) if settings.capacity else None,
         probe=turn or _one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2),
-        limiting=turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns),
+        limiting=replace(turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns), close=True),
         profile=_profile_plan(settings, pace),
         pace=pace,
     )

@@ -1,4 +1,4 @@
-"""Says where the CPU of a request goes, or what made it grow: a further short load while a profiler looks on.
+"""Says what requests lost their time to, or where their CPU goes: further short loads that are looked at closely.
 
 Outside of everything that is measured and judged: looking slows a server down.
 """
@@ -13,17 +13,24 @@ from typing import TypeAlias
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
-from pytest_fileperf.measure.stacks import Profile, costs, profile_of
+from pytest_fileperf.measure.limiting import Limit, limit_of
+from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, loss_of
+from pytest_fileperf.measure.stacks import Profile, Stack, costs, profile_of
+from pytest_fileperf.measure.stalls import Stalls, held_by, stalls_of
+from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.report.lost import limit_waited_for, loss_json, loss_text, stall_text
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Run
+from pytest_fileperf.session.loading import Record, Run
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
-__all__ = ("Looked", "explain_costs", "explain_growth")
+__all__ = ("Looked", "explain_costs", "explain_loss")
 
 Load: TypeAlias = Callable[[LoadPlan, RunningServer], Run]
 
+_MOST = 0.5
+"""Share of the waiting that a cause has to account for."""
 _WARM_NS = 250_000_000
 """Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
 
@@ -39,13 +46,123 @@ class Looked:
     """As it was measured without a profiler, in seconds."""
     changed: Mapping[str, str] = field(default_factory=dict)
     """`name old → new` of the packages that differ from this side to the code here, by what they import as."""
+    served: Served | None = None
+    """How it answered the load, of two sides; None where that is not known."""
 
 
-def explain_growth(load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None) -> Explanation:
-    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell.
+def explain_loss(
+    load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None, record: Record
+) -> Explanation:
+    """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
 
-    `load` makes a run by the plan on a server; `cores` are those of the profiler.
+    `load` makes a run by the plan on a server; `cores` are those of the profiler. Functions are looked for only where
+    their CPU is a good part of what was lost, or where that is not known.
     """
+    base, now = (side.served for side in sides)
+    loss = None if base is None or now is None else loss_of(base, now)
+    if loss is None:
+        return _explain_growth(load, plan, sides, cores)
+    waiting = loss_text(loss)
+    found = _waited_for(load, plan, sides, cores, record, loss) if waiting else _Waited()
+    lines, details = [waiting, found.text], loss_json(loss, found.stalls, found.limit)
+    if loss.cpu_share >= A_GOOD_PART:
+        grown = _explain_growth(load, plan, sides, cores)
+        lines.append(grown.text)
+        details = {**(grown.details or {}), "loss": details}
+    else:
+        details = {"loss": details}
+    return Explanation(text="\n".join(filter(None, lines)), details=details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waited:
+    """What requests waited for."""
+
+    text: str = ""
+    stalls: Stalls | None = None
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Close:
+    """What a close look at one side showed."""
+
+    stalls: Stalls | None
+    limit: Limit
+    main_s: float
+    """CPU time of main threads per request."""
+    others_s: float
+    """CPU time of all other threads per request."""
+
+
+def _waited_for(
+    load: Load,
+    plan: LoadPlan,
+    sides: Sequence[Looked],
+    cores: frozenset[int] | None,
+    record: Record,
+    loss: Loss,
+) -> _Waited:
+    """Looks closely at both sides. What goes wrong costs the explanation, never the verdict."""
+    try:
+        base, now = (_looked_closely(load(replace(plan, close=True), side.server), record) for side in sides)
+    except (FilePerfError, OSError):
+        return _Waited()
+    lost_s = now.stalls.lost_s - (0.0 if base.stalls is None else base.stalls.lost_s) if now.stalls else 0.0
+    if now.stalls is None or lost_s < loss.wait_s * _MOST:
+        return _Waited(text=limit_waited_for(now.limit), limit=now.limit)
+    moved_s = min(now.main_s - base.main_s, base.others_s - now.others_s)
+    text = stall_text(
+        now.stalls,
+        _holder(load, plan, sides[-1].server, cores),
+        root=sides[-1].root or Path.cwd(),
+        before_in_thread=not now.stalls.waits and moved_s >= (now.main_s + now.others_s) * A_GOOD_PART,
+    )
+    return _Waited(text=text, stalls=now.stalls, limit=now.limit)
+
+
+def _looked_closely(run: Run, record: Record) -> _Close:
+    recording = record((run,))
+    spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
+    workers, samples = run.boot.worker_pids, run.boot.samples
+    ends_ns = sorted(at_ns for in_round in run.result.ends for ends in in_round for at_ns in ends)
+    stalls = None
+    if len(workers) == 1 and spans:
+        stalls = stalls_of(
+            samples,
+            ends_ns,
+            worker=workers[0],
+            connections=None if recording.open_loop else recording.connections,
+            span_ns=(spans[0][0], spans[-1][1]),
+        )
+    seen = [[use for use in sample.server if use.pid in workers] for sample in (*samples[:1], *samples[-1:])]
+    mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
+    alls = [sum(use.cpu_ns for use in uses) for uses in seen]
+    seconds = (samples[-1].at_ns - samples[0].at_ns) / 1e9 if samples else 0.0
+    usage = usage_of(recording)
+    requests = usage.rps * seconds
+    main_s, all_s = ((each[-1] - each[0]) / 1e9 / requests if requests else 0.0 for each in (mains, alls))
+    return _Close(stalls=stalls, limit=limit_of(recording), main_s=main_s, others_s=all_s - main_s)
+
+
+def _holder(load: Load, plan: LoadPlan, server: RunningServer, cores: frozenset[int] | None) -> Stack | None:
+    """Returns which functions hold the server's event loop; None where no profiler can tell."""
+    try:
+        with Profiler(server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
+            if profiler.unavailable is None:
+                load(plan, server)
+            sampled = profiler.stop()
+        return None if isinstance(sampled, ProfilerUnavailable) else held_by(sampled.collapsed)
+    except (FilePerfError, OSError, ValueError):
+        return None
+
+
+def _lasts_s(plan: LoadPlan) -> float:
+    return (plan.longest_ns if plan.counted else plan.duration_ns) / 1e9 + 1
+
+
+def _explain_growth(load: Load, plan: LoadPlan, sides: Sequence[Looked], cores: frozenset[int] | None) -> Explanation:
+    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
     profiles = _profiles_or_why_not(load, plan, sides, cores)
     if isinstance(profiles, ProfilerUnavailable):
         return Explanation(text=str(profiles))
@@ -89,8 +206,7 @@ def _profiles(
         server = sides[index].server
         if not plan.counted and plan.ramp is None:
             load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1), server)
-        lasts_ns = plan.longest_ns if plan.counted else plan.duration_ns
-        with Profiler(server.worker_pids or server.pids, seconds=lasts_ns / 1e9 + 1, cores=cores) as profiler:
+        with Profiler(server.worker_pids or server.pids, seconds=_lasts_s(plan), cores=cores) as profiler:
             if profiler.unavailable is not None:
                 return profiler.unavailable
             run = load(plan, server)

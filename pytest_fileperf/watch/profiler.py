@@ -100,7 +100,8 @@ class Profiler:
             ... the load, where `profiler.unavailable` is None ...
             seen = profiler.stop()
 
-    It samples for `seconds` and a little longer at the most, even where nobody ends it.
+    It samples for `seconds` and a little longer at the most, even where nobody ends it. With `all_time` threads that
+    wait are seen too, and each stack begins with its thread.
     """
 
     def __init__(
@@ -109,12 +110,14 @@ class Profiler:
         *,
         seconds: float,
         rate_hz: int = RATE_HZ,
+        all_time: bool = False,
         cores: frozenset[int] | None = None,
         spy: PySpy | None = None,
     ) -> None:
         self._pids = tuple(pids)
         self._seconds = seconds
         self._rate_hz = rate_hz
+        self._all_time = all_time
         self._cores = cores
         self._spy = spy or PySpy()
         self._directory: Path | None = None
@@ -174,7 +177,8 @@ class Profiler:
         duration_s = math.ceil(self._seconds + self._spy.tail_s)
         how = ("--rate", str(self._rate_hz), "--duration", str(duration_s))
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
-        options = (*how, *(() if spy.pauses else ("--nonblocking",)), *form)
+        what = ("--idle", "--threads") if self._all_time else ()
+        options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
         assert self._directory is not None
         return scratch.supervised(
             (program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores
