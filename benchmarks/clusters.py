@@ -36,7 +36,7 @@ from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult
-from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.operation import Operation
@@ -288,7 +288,6 @@ def result_of() -> RunResult:
         wait_ns=0,
         due=None,
         leads=None,
-        first=EMPTY,
     )
 
 

@@ -78,7 +78,6 @@ async def run_alternating(
             wait_ns=max(0, load.recorder.last_end_ns - origin_ns - plan.duration_ns),
             due=None,
             leads=None,
-            first=load.recorder.first_latencies(),
             uncounted_ns=load.recorder.uncounted_ns,
             parts=load.recorder.parts(),
             warm_ups=load.recorder.warm_ups(),

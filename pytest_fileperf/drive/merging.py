@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pytest_fileperf.drive.alternating import answers_a_pace
 from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.merging import merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import Round, merged_warm_up, without_samples
 from pytest_fileperf.plan.alternation import Alternation
@@ -34,7 +33,6 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
         wait_ns=max(result.wait_ns for result in results) if attack is None else max(0, last_end_ns - attack[1]),
         due=sum(dues) if dues else None,
         leads=merged_leads([result.leads for result in results if result.leads is not None], span_ns=span_ns),
-        first=Histogram.merged(result.first for result in results),
         uncounted_ns=sum(result.uncounted_ns for result in results),
         parts=tuple((name, tuple(replace(own, generators=()) for own in of)) for name, of in rounds.items()),
         warm_ups=tuple(

@@ -12,7 +12,6 @@ from time import monotonic_ns
 
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.preparation import Target, prepared
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp
 from pytest_fileperf.plan.load import LoadPlan
@@ -55,8 +54,6 @@ class RunResult:
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     leads: LeadTimes | None
     """Open loop only."""
-    first: Histogram
-    """See `Boot`."""
     uncounted_ns: int = 0
     """What of the time of its journeys did not count, such as pauses."""
     parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
@@ -129,7 +126,6 @@ async def run_load(
         wait_ns=max(0, recorder.last_end_ns - attack_to_ns),
         due=recorder.due_count if plan.pacing().open_loop else plan.requests,
         leads=recorder.lead_times(),
-        first=recorder.first_latencies(),
         uncounted_ns=recorder.uncounted_ns,
         parts=recorder.parts(),
         warm_ups=recorder.warm_ups(),

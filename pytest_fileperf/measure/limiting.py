@@ -6,7 +6,6 @@ matters: a busy core also makes threads, queues and latencies look busy, so it i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +15,11 @@ from statistics import fmean
 import numpy as np
 
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.loss import Served, latency_of
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 from pytest_fileperf.measure.sharing import busiest_title
 from pytest_fileperf.measure.usage import CoreUse, ThreadShares, Usage, usage_of
-from pytest_fileperf.units import format_rate
+from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = ("Limit", "LimitKind", "limit_of")
 
@@ -50,9 +50,9 @@ FEW = 0.25
 IN_USE = 0.80
 """Requests in flight for each connection, in a closed loop that leaves the pace to the server."""
 SAME_LATENCY = 0.80
-"""First requests that took less than this share of later ones' time found no queue where those do."""
-LEAST_FIRST = 4
-"""Fewer first requests say nothing about a queue."""
+"""Requests that take less than this share of the time when they are alone wait for each other when they are not."""
+LIKE_LATENCY = 0.60
+"""The same for the mean, which a few requests and stalls of the machine change."""
 KEPT_UP = 0.03
 """By at most this share of the time may latencies grow in an open loop whose rate is reached, and by at most this
 share of what is due the backlog."""
@@ -211,7 +211,8 @@ def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
         evidence = f"the event loop waits for it, blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.DISK, evidence=evidence)
     if stuck >= waits * MOST and threads.storage <= stuck * FEW and not (usage.storage_used and of_machine > FEW):
-        evidence = f"blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
+        each = format_duration(waits * len(usage.workers) / usage.rps * 1e9)
+        evidence = f"blocked {_percent(waits)} of the time, {each} a request, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
     return _unclear(recording, usage, "the event loop is never idle")
 
@@ -258,8 +259,9 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
     if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(recording, usage)) * MOST:
         return None
-    if _queue_grew(recording):
-        return _unclear(recording, usage, "requests wait for each other")
+    queue = _queue(recording, usage)
+    if queue is not None:
+        return _unclear(recording, usage, queue)
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
         return _unclear(recording, usage, _locked(threads))
@@ -289,17 +291,26 @@ def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:
     return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known)
 
 
-def _queue_grew(recording: Recording) -> bool:
-    """Returns whether requests took clearly longer than those that were sent before any answer came.
+def _queue(recording: Recording, usage: Usage) -> str | None:
+    """Returns how requests wait for each other, or nothing where that is not clear; None where they do not.
 
-    All connections send at once then. Where every request is served at once, these take as long as later ones. Where so
-    many are served at a time and the others queue, they take little more than half as long: the queue is new.
+    A request that is alone meets no queue. By Little's law the answers per second, times how long it takes, are the
+    requests that are served at a time. What all of them need of the cores they wait for in any case.
     """
-    first = Histogram.merged(boot.first for boot in recording.boots)
-    later = recording.service() if recording.open_loop else recording.latency()
-    if first.count < LEAST_FIRST:
-        return False
-    return first.mean_ns() + first.stdev_ns() / math.sqrt(first.count) < SAME_LATENCY * later.mean_ns()
+    alone = Histogram.merged(boot.alone for boot in recording.boots)
+    loaded = recording.service() if recording.open_loop else recording.latency()
+    if recording.connections == 1:
+        return None
+    if not alone.count:
+        return ""
+    alone_s, loaded_s = alone.percentile_ns(50) / 1e9, loaded.percentile_ns(50) / 1e9
+    cores = max(1, len(usage.workers))
+    cpu_s = min(alone_s, _wanted(recording, usage) * cores / usage.rps)
+    served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
+    if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
+        return f"requests wait for each other, about {max(1, round(usage.rps * alone_s))} are served at a time"
+    # Of requests that differ a few may wait while most do not.
+    return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 
 
 def _latency_slope(leads: LeadTimes) -> float | None:

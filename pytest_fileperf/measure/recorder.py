@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import process_time_ns
 
-from pytest_fileperf.measure.durations import Durations, Leads
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.durations import Leads
 from pytest_fileperf.measure.pace import typical_rps
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp, merged_round, without_samples
 from pytest_fileperf.measure.tally import StepClock, Tally
@@ -72,8 +71,6 @@ class Recorder:
         self.boundary_ns = _NEVER_NS
         self.leads = Leads()
         self.measured_from_ns = _NEVER_NS
-        self.first = Durations()
-        self.first_end_ns = _NEVER_NS
         self._server_cpu_mark: Mapping[int, int] = {}
         self._client_cpu_mark = self._code_mark = 0
         self.sockets = Sockets()
@@ -163,10 +160,6 @@ class Recorder:
     def steps(self) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
         """Returns part, name and rounds of each step that was gone through, in the warm-up too."""
         return tuple((*key, tuple(tally.rounds)) for key, tally in self._steps.items())
-
-    def first_latencies(self) -> Histogram:
-        """Returns how long the requests took that were sent before any answer had come."""
-        return self.first.take()
 
     def lead_times(self) -> LeadTimes | None:
         """Returns the lead times of an open loop; None for a closed one."""

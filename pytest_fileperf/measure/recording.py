@@ -265,9 +265,8 @@ class Boot:
     """Those that loaded it; empty where there was one."""
     samples: Sequence[Sample] = ()
     """What its processes, the generator and the sockets between them did, a few times a second during the run."""
-    first: Histogram = EMPTY
-    """Nanoseconds that the requests took which were sent before any answer had come, in the warm-up where there is one.
-    They met no queue of earlier requests."""
+    alone: Histogram = EMPTY
+    """Nanoseconds that requests took one after the other, once the load was over; empty where none were sent."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
@@ -288,7 +287,7 @@ class Boot:
             later.with_lost(self),
             peak_rss_bytes=None if changed else max(peaks, default=None),
             samples=(*self.samples, *later.samples),
-            first=Histogram.merged((self.first, later.first)),
+            alone=Histogram.merged((self.alone, later.alone)),
             warm_up=merged_warm_up((self.warm_up, later.warm_up)),
             processes_changed=changed,
         )

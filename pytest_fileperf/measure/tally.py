@@ -20,10 +20,6 @@ __all__ = ("Clock", "StepClock", "Tally")
 class Clock(Protocol):
     """What all parts of a load share: the time, as rounds cut it."""
 
-    first_end_ns: int
-    """When the first request of all ended."""
-    first: Durations
-    """How long the requests took that were sent before any answer had come."""
     leads: Leads
     last_end_ns: int
     uncounted_ns: int
@@ -59,9 +55,7 @@ class StepClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.first_end_ns = -1
-        """Before everything, so that no step is among the first requests."""
-        self.first, self.leads = clock.first, clock.leads
+        self.leads = clock.leads
         self.paces = clock.paces
         self.last_end_ns = self.uncounted_ns = self.code_ns = self.failed = 0
 
@@ -164,9 +158,6 @@ class Tally:
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
         clock.last_end_ns = ended_ns
-        if started_ns <= clock.first_end_ns:
-            clock.first_end_ns = min(ended_ns, clock.first_end_ns)
-            clock.first.append(ended_ns - started_ns)
         if due_ns is not None:
             if due_ns < clock.measured_from_ns:
                 self._warm_requests += 1

@@ -22,7 +22,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import Load, RateSearch, search_alone
-from pytest_fileperf.session.loading import Record, Run, Tell, Teller, recording_of
+from pytest_fileperf.session.loading import Record, Run, Tell, Teller, asked_alone, recording_of
 from pytest_fileperf.session.parts import part_results
 from pytest_fileperf.session.planning import AlonePlan, capacity_title, load_identity, load_title
 from pytest_fileperf.session.profiling import Looked, explain_costs
@@ -164,7 +164,11 @@ class _Boots:
             requests = sum(round_.requests for run in made for round_ in run.result.rounds)
             with self._set_up(server) as work:
                 tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
-                made.append(self._run(work, server, plan.load, tell))
+                run = self._run(work, server, plan.load, tell)
+                if not made:  # one boot tells it of all
+                    load = partial(self._run, work, server, tell=tell)
+                    run = asked_alone(run, plan.load, load, _record_of(plan))
+                made.append(run)
         return made
 
     def search(self, search: RateSearch) -> None:
@@ -230,15 +234,15 @@ class _Boots:
         return run
 
 
+def _record_of(plan: AlonePlan) -> Record:
+    """Returns what makes a recording of runs."""
+    load, pinned = plan.load, plan.server.cores is not None
+    return partial(recording_of, connections=load.connections, open_loop=load.pacing().open_loop, pinned=pinned)
+
+
 def _made(plan: AlonePlan, rig: Rig, boots: _Boots, after: After) -> tuple[Sequence[Run], Record]:
     """Makes runs on boots until it is enough; returns all that were kept, and what makes a recording of runs."""
-    load = plan.load
-    record = partial(
-        recording_of,
-        connections=load.connections,
-        open_loop=load.pacing().open_loop,
-        pinned=plan.server.cores is not None,
-    )
+    record = _record_of(plan)
     title = boots.task.test.title
     try:
         kept = after((), boots.one_run_each(title), record)

@@ -28,7 +28,6 @@ from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.loss import Served
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.memory import Course, course_after
 from pytest_fileperf.measure.metrics import METRICS
@@ -39,11 +38,20 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url, worker_count
 from pytest_fileperf.session.capacity import BothSearches, closed_loop
-from pytest_fileperf.session.loading import BothServers, BothWorks, Run, Teller, after_probe, of_part, recording_of
+from pytest_fileperf.session.loading import (
+    BothServers,
+    BothWorks,
+    Run,
+    Teller,
+    after_probe,
+    asked_alone,
+    of_part,
+    recording_of,
+)
 from pytest_fileperf.session.parts import part_recording, part_results
 from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
 from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
-from pytest_fileperf.session.profiling import Looked, explain_loss
+from pytest_fileperf.session.profiling import Looked, explain_loss, served_of
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
@@ -278,7 +286,10 @@ class Comparison:
         plan, server = self._plan, servers[Side.NOW]
         self.base_files = servers[Side.BASE].files
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
-        alone = measurement_of(self._recording([self._load(0, Side.NOW, plan.limiting, server)]))
+        load = partial(self._load_by, 0, Side.NOW, server)
+        alone = measurement_of(
+            self._recording([asked_alone(load(plan.limiting), plan.limiting, load, self._recording)])
+        )
         seconds = self._rig.clock() - self._begun_s
         if plan.base_alone is not None and self._searches is not None:
             self.base_alone = self._searches[Side.BASE].recording()
@@ -345,40 +356,24 @@ class Comparison:
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
+        # A search loads its sides at many rates: their latencies are not those of one load.
+        load_plan = None if self._searches is not None else self._plan.limiting
+        served = partial(served_of, load_plan, worker_count(self._plan.server.spec) or 1)
         sides = (
             Looked(
                 server=servers[Side.BASE],
                 root=code_tree.there or code_tree.here,
                 cpu_per_request=base_s,
                 changed=changed,
-                served=self._served(base, base_s),
+                served=served(base, base_s),
             ),
-            Looked(
-                server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s, served=self._served(now, now_s)
-            ),
+            Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s, served=served(now, now_s)),
         )
 
         def load(plan: LoadPlan, server: RunningServer) -> Run:
             return self._load(0, Side(servers.index(server)), plan, server)
 
         return explain_loss(load, self._plan.profile, sides, self._cores, self._recording)
-
-    def _served(self, recording: Recording, cpu_s: float | None) -> Served | None:
-        """Returns how a side answered the load; None where its latency is not that of a steady load."""
-        plan = self._plan.limiting
-        rounds = recording.measured()
-        answered, latency = sum(round_.requests + round_.failed for round_ in rounds), recording.latency()
-        steady = self._searches is None and plan.burst is None and plan.ramp is None
-        if cpu_s is None or not steady or not answered or not latency.count:
-            return None
-        seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
-        return Served(
-            latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
-            cpu_s=cpu_s,
-            connections=plan.connections,
-            rate=answered / seconds if recording.open_loop else None,
-            cores=worker_count(self._plan.server.spec) or 1,
-        )
 
 
 class _Gates:

@@ -14,9 +14,10 @@ from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
-from pytest_fileperf.errors import LoadError, PlanError
+from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
-from pytest_fileperf.measure.histogram import EMPTY
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.limiting import LimitKind, limit_of
 from pytest_fileperf.measure.memory import Course, course_after, course_of
 from pytest_fileperf.measure.recording import (
     Boot,
@@ -30,6 +31,7 @@ from pytest_fileperf.measure.recording import (
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
+from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.split import split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
@@ -54,6 +56,7 @@ __all__ = (
     "Tell",
     "Teller",
     "after_probe",
+    "asked_alone",
     "of_part",
     "recording_of",
 )
@@ -63,6 +66,8 @@ BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
+_ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
+"""How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004
 """Between two looks at the server: the latter costs some percent of a core."""
 Tell: TypeAlias = Callable[[RunProgress], None]
@@ -156,7 +161,6 @@ class Loader:
             generators=self._processes(plan, made, cores),
             samples=watch.samples,
             leads=result.leads,
-            first=result.first,
             thread_pools=watch.thread_pools,
         )
         return Run(result=without_cpu(result) if changed else result, boot=boot)
@@ -212,7 +216,6 @@ class Loader:
                     tracer=self._tracer(server),
                     worker_pids=server.worker_pids,
                     generators=self._processes(plan, made, cores),
-                    first=result.first,
                 ),
             )
             for server, result, processes, changed, memory in zip(
@@ -299,6 +302,27 @@ def _course(memory: MemorySeries, result: RunResult) -> Course:
     return course_of(memory.readings, result.rounds, warmed=warmed)
 
 
+def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], record: Record) -> Run:
+    """Returns the run with how long requests take one after the other, where connections seem to limit it.
+
+    Only so does it show whether requests wait for each other. `load` makes a further run on its boot: a short one, that
+    counts nowhere. A load of a fixed number of requests, or at a rate, gets no request more than the test asks for.
+    """
+    closed = isinstance(plan.pacing(), ClosedLoop) and not plan.counted and plan.pause is None
+    latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
+    as_slow = replace(run, boot=replace(run.boot, alone=latency))
+    if not closed or plan.connections == 1 or limit_of(record([as_slow])).kind is not LimitKind.CONCURRENCY:
+        return run
+    lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency.mean_ns())), _MOST_ALONE_NS)
+    try:
+        alone = load(replace(plan, connections=1, generators=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, close=False))
+    except FilePerfError:
+        return run
+    return replace(
+        run, boot=replace(run.boot, alone=Histogram.merged(round_.latency for round_ in alone.result.rounds))
+    )
+
+
 def of_part(run: Run, part: str, step: str = "") -> Run:
     """Returns what a run shows of one part of its load, or of a step: its rounds, without what is the whole load's."""
     if step:
@@ -309,9 +333,9 @@ def of_part(run: Run, part: str, step: str = "") -> Run:
     # A step is never due: it begins when its journey comes to it.
     counted = run.result.due is not None and not step
     due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
-    boot = replace(run.boot, peak_rss_bytes=None, memory=(), samples=(), first=EMPTY, leads=None, thread_pools=())
+    boot = replace(run.boot, peak_rss_bytes=None, memory=(), samples=(), alone=EMPTY, leads=None, thread_pools=())
     warm_ups = () if step else tuple(item for item in run.result.warm_ups if item[0] == part)
-    result = replace(run.result, rounds=rounds, due=due, leads=None, first=EMPTY, parts=(), steps=(), warm_ups=warm_ups)
+    result = replace(run.result, rounds=rounds, due=due, leads=None, parts=(), steps=(), warm_ups=warm_ups)
     return Run(result=result, boot=boot)
 
 

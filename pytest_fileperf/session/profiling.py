@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, loss_of
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.stacks import Profile, Stack, costs, profile_of
 from pytest_fileperf.measure.stalls import Stalls, held_by, stalls_of
 from pytest_fileperf.measure.usage import usage_of
@@ -22,12 +24,17 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.lost import limit_waited_for, loss_json, loss_text, stall_text
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Record, Run
+from pytest_fileperf.session.loading import Record, Run, asked_alone
 from pytest_fileperf.watch.profiler import Profiler, ProfilerUnavailable, Sampled
 
-__all__ = ("Looked", "explain_costs", "explain_loss")
+__all__ = ("Looked", "explain_costs", "explain_loss", "served_of")
 
-Load: TypeAlias = Callable[[LoadPlan, RunningServer], Run]
+
+class Load(Protocol):
+    """Makes a run by the plan on a server."""
+
+    def __call__(self, plan: LoadPlan, server: RunningServer) -> Run: ...
+
 
 _MOST = 0.5
 """Share of the waiting that a cause has to account for."""
@@ -48,6 +55,22 @@ class Looked:
     """`name old → new` of the packages that differ from this side to the code here, by what they import as."""
     served: Served | None = None
     """How it answered the load, of two sides; None where that is not known."""
+
+
+def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
+    """Returns how a version answered a load; None where it is not known, or the load is not the same all the time."""
+    rounds, latency = recording.measured(), recording.latency()
+    answered = sum(round_.requests + round_.failed for round_ in rounds)
+    if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
+        return None
+    seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+    return Served(
+        latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
+        cpu_s=cpu_s,
+        connections=plan.connections,
+        rate=answered / seconds if recording.open_loop else None,
+        cores=cores,
+    )
 
 
 def explain_loss(
@@ -105,7 +128,7 @@ def _waited_for(
 ) -> _Waited:
     """Looks closely at both sides. What goes wrong costs the explanation, never the verdict."""
     try:
-        base, now = (_looked_closely(load(replace(plan, close=True), side.server), record) for side in sides)
+        base, now = (_looked_closely(partial(load, server=side.server), plan, record) for side in sides)
     except (FilePerfError, OSError):
         return _Waited()
     lost_s = now.stalls.lost_s - (0.0 if base.stalls is None else base.stalls.lost_s) if now.stalls else 0.0
@@ -121,7 +144,8 @@ def _waited_for(
     return _Waited(text=text, stalls=now.stalls, limit=now.limit)
 
 
-def _looked_closely(run: Run, record: Record) -> _Close:
+def _looked_closely(load: Callable[[LoadPlan], Run], plan: LoadPlan, record: Record) -> _Close:
+    run = asked_alone(load(replace(plan, close=True)), plan, load, record)
     recording = record((run,))
     spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
     workers, samples = run.boot.worker_pids, run.boot.samples

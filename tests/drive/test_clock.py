@@ -36,7 +36,6 @@ RESULT = RunResult(
     wait_ns=0,
     due=None,
     leads=None,
-    first=EMPTY,
     parts=(("a", (HALF_SECOND,)),),
     steps=(("", "login", (HALF_SECOND,)),),
     attack=(10, 20),

@@ -110,6 +110,7 @@ class Made:
                     generator_cores=self.generator_cores if self.engine != "in-process" else frozenset(),
                     samples=tuple(self._sample(number) for number in range(self.looks)),
                     leads=self.leads,
+                    alone=latencies,
                     thread_pools=(ThreadUse(pid=1, threads=self.pool + 1, active=self.pool, pool=self.pool),),
                 ),
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -251,7 +252,10 @@ TEXTS = [
         WAITING["a request in a thread each"],
         "concurrency: 32 requests in flight on 32 connections, each in a thread of its own, server CPU 5 %",
     ),
-    (WAITING["an event loop that is blocked"], "event loop: blocked 95 % of the time, server CPU 5 %"),
+    (
+        WAITING["an event loop that is blocked"],
+        "event loop: blocked 95 % of the time, 9.50 ms a request, server CPU 5 %",
+    ),
     (
         WAITING["one connection"],
         "concurrency: 1 request in flight on 1 connection, server CPU 50 %",
@@ -319,23 +323,37 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
     assert (limit_of(overtaken(served)).kind is RATE) == reached
 
 
-@pytest.mark.parametrize("first_ms", [160, 300])
-def test_requests_that_took_as_long_at_first_do_not_wait_for_each_other(first_ms: int) -> None:
-    assert limit_of(with_first(first_ms, mean_ms=160)).kind is CONCURRENCY
+@pytest.mark.parametrize(
+    "alone_ms,mean_ms,said",
+    [
+        (160, 160, "concurrency: 32 requests in flight"),
+        (300, 160, "concurrency: 32 requests in flight"),
+        (140, 160, "concurrency: 32 requests in flight"),
+        (20, 160, "unclear: requests wait for each other, about 4 are served at a time, 32 requests in flight"),
+        (80, 160, "unclear: requests wait for each other, about 16 are served at a time, 32 requests in flight"),
+    ],
+)
+def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(
+    alone_ms: int, mean_ms: int, said: str
+) -> None:
+    assert str(limit_of(with_alone([alone_ms] * 8, mean_ms=mean_ms))).startswith(said)
 
 
-def test_requests_that_took_less_before_there_was_a_queue_wait_for_each_other() -> None:
-    found = limit_of(with_first(90, mean_ms=160))
-    assert found.kind is UNCLEAR
-    assert found.evidence.startswith("requests wait for each other, ")
+@pytest.mark.parametrize(
+    "alone_ms", [(), (10, 10, 10, 10, 160, 160, 160, 160, 160)], ids=["none alone", "requests that differ"]
+)
+def test_what_was_not_seen_alone_is_not_called_concurrency(alone_ms: Sequence[int]) -> None:
+    assert str(limit_of(with_alone(alone_ms, mean_ms=160))).startswith("unclear: 32 requests in flight")
 
 
-def test_too_few_first_requests_say_nothing_of_a_queue() -> None:
-    assert limit_of(with_first(90, mean_ms=160, count=3)).kind is CONCURRENCY
+def test_one_connection_waits_for_no_other() -> None:
+    made = Made(connections=1, in_flight=1, requests=10).recording()
+
+    assert limit_of(replace(made, boots=(replace(made.boots[0], alone=Histogram.of(())),))).kind is CONCURRENCY
 
 
-def with_first(first_ms: int, *, mean_ms: int, count: int = 32) -> Recording:
-    """Returns a server that waits, whose first requests took so long, and all of them so long on average."""
+def with_alone(alone_ms: Sequence[int], *, mean_ms: int) -> Recording:
+    """Returns a server that waits: how long its requests take, alone and on average."""
     made = Made(connections=32, in_flight=32, requests=round(32 * 2000 / mean_ms)).recording()
-    first = Histogram.of([first_ms * 1_000_000] * count)
-    return replace(made, boots=tuple(replace(boot, first=first) for boot in made.boots))
+    alone = Histogram.of([ms * 1_000_000 for ms in alone_ms])
+    return replace(made, boots=tuple(replace(boot, alone=alone) for boot in made.boots))

@@ -243,18 +243,6 @@ def test_many_requests_share_a_bounded_number_of_points() -> None:
     assert all(abs(most - 600_000_000) < 1000 for most in leads.max_ns)
 
 
-def test_requests_sent_before_any_answer_came_are_kept_apart() -> None:
-    taken = recorder()
-    for started_s, ended_s in ((9.0, 9.5), (9.0, 9.75), (9.5, 10.5), (9.6, 10.7), (10.5, 11.0)):
-        ended_ns = round(ended_s * SECOND)
-        taken.tallies[0].success(round(started_s * SECOND), ended_ns, ended_ns, 200, 0, 0)
-
-    first = taken.first_latencies()
-
-    assert first.count == 3  # the third was sent in the moment of the first answer
-    assert first.sum_ns == round(2.25 * SECOND)
-
-
 def test_turns_are_rounds_and_what_lies_between_them_is_handover() -> None:
     taken = in_turn()
     for ended_s in (9.9, 10.55, 10.6, 11.0, 11.6, 13.05, 13.1, 13.5, 14.1):

@@ -51,7 +51,7 @@ def odd() -> Iterable[Result]:
         replace(
             boot,
             cores=frozenset({3, 1}),
-            first=Histogram.of([5, 7, 1_000_000]),
+            alone=Histogram.of([5, 7, 1_000_000]),
             thread_pools=(ThreadUse(pid=1, threads=4, active=2),),
         )
         for boot in boots

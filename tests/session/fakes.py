@@ -12,7 +12,7 @@ import psutil
 from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
-from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
@@ -318,7 +318,6 @@ class Loads:
             wait_ns=0,
             due=None,
             leads=None,
-            first=EMPTY,
             parts=tuple((name, tuple(_of_part(round_, share) for round_ in rounds)) for name, share in shares.items()),
         )
         boot = Boot(

@@ -70,20 +70,20 @@ def test_the_function_that_costs_most_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("looks")
 def test_a_worker_that_was_not_seen_is_said(boot: Boot) -> None:
-    server, loader = boot(Uvicorn(), "explained_app:app"), Loader()
+    booted, loader = boot(Uvicorn(), "explained_app:app"), Loader()
     plan = alone_plan(SETTINGS, profile=True, pace=PACE).profile
     assert plan is not None
 
-    def load(plan: LoadPlan, _: RunningServer) -> Run:
-        return loader.make(GET, plan, 0, server, None, lambda _: None)
+    def load(plan: LoadPlan, server: RunningServer) -> Run:
+        return loader.make(GET, plan, 0, booted, None, lambda _: None)
 
     class WithOneThatIsGone(RunningUrl):
         @property
         def pids(self) -> tuple[int, ...]:
-            return (*server.worker_pids, GONE)
+            return (*booted.worker_pids, GONE)
 
     try:
-        looked = Looked(server=WithOneThatIsGone(Url(server.url)), root=None, cpu_per_request=None)
+        looked = Looked(server=WithOneThatIsGone(Url(booted.url)), root=None, cpu_per_request=None)
         found = explain_costs(load, plan, looked, None)
     finally:
         loader.close()
