@@ -30,7 +30,7 @@ class Served:
     latency_s: float
     """The mean. In a closed loop the time between two requests of a connection, pauses among it."""
     cpu_s: float
-    """CPU time of the whole server."""
+    """How long it needs a core: CPU time of the whole server, and how long others had the core meanwhile."""
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""

@@ -267,6 +267,8 @@ class Boot:
     """What its processes, the generator and the sockets between them did, a few times a second during the run."""
     alone: Histogram = EMPTY
     """Nanoseconds that requests took one after the other, once the load was over; empty where none were sent."""
+    core_delay: float = 1.0
+    """How much longer its main threads took for their work than its CPU time, since others had the core meanwhile."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()

@@ -42,6 +42,8 @@ from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.memory_series import MemorySeries
+from pytest_fileperf.watch.process_use import process_use
+from pytest_fileperf.watch.sample import ProcessUse
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -162,6 +164,7 @@ class Loader:
             samples=watch.samples,
             leads=result.leads,
             thread_pools=watch.thread_pools,
+            core_delay=_core_delay(*(_main_times(each.server) for each in (*watch.samples[:1], *watch.samples[-1:]))),
         )
         return Run(result=without_cpu(result) if changed else result, boot=boot)
 
@@ -173,6 +176,7 @@ class Loader:
         before = (Processes.of(base), Processes.of(now))
         for processes in before:
             reset_peak_rss(processes.pids)
+        began = [_main_times(_uses_of(processes.pids)) for processes in before]
 
         def check() -> None:
             base.check()
@@ -216,10 +220,11 @@ class Loader:
                     tracer=self._tracer(server),
                     worker_pids=server.worker_pids,
                     generators=self._processes(plan, made, cores),
+                    core_delay=_core_delay(times, _main_times(_uses_of(processes.pids))),
                 ),
             )
-            for server, result, processes, changed, memory in zip(
-                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, memories, strict=True
+            for server, result, processes, changed, memory, times in zip(
+                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, memories, began, strict=True
             )
         )
         return first, second
@@ -300,6 +305,23 @@ class Loader:
 def _course(memory: MemorySeries, result: RunResult) -> Course:
     warmed = sum(warm_up.made for _, warm_up in result.warm_ups)
     return course_of(memory.readings, result.rounds, warmed=warmed)
+
+
+def _uses_of(pids: Sequence[int]) -> list[ProcessUse]:
+    return list(filter(None, map(process_use, pids)))
+
+
+def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int]:
+    """Returns how long main threads ran so far, and how long they waited for a core."""
+    return sum(use.main_cpu_ns or 0 for use in uses), sum(use.waiting_ns or 0 for use in uses)
+
+
+def _core_delay(*times: tuple[int, int]) -> float:
+    """Returns how much longer than their CPU time main threads took for their work between the first and the last."""
+    if not times:
+        return 1.0
+    ran, waited = (last - first for first, last in zip(times[0], times[-1], strict=True))
+    return 1 + max(0, waited) / ran if ran > 0 else 1.0
 
 
 def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], record: Record) -> Run:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from pytest_fileperf.errors import FilePerfError
@@ -66,7 +67,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     return Served(
         latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
-        cpu_s=cpu_s,
+        cpu_s=cpu_s * fmean(boot.core_delay for boot in recording.boots),
         connections=plan.connections,
         rate=answered / seconds if recording.open_loop else None,
         cores=cores,

@@ -1,0 +1,136 @@
+"""A cause accounts for the loss: what is named is what cost the time, by its size; else it is not named."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from contracts.project import Project, Ran, results
+
+APP = """
+import asyncio
+import hashlib
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+BODY = bytes(range(256)) * 4
+pool = ThreadPoolExecutor(2)
+places = asyncio.Semaphore(4)
+opened = []
+
+
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        hashlib.sha256(BODY).digest()
+
+
+def crunch(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        zlib.compress(BODY * 400, 9)
+
+
+async def pooled():
+    async with places:
+        if len(opened) < 4:
+            opened.append(1)
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(0.02)
+
+
+async def work(path):
+    {work}
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await work(scope["path"])
+        await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
+        await send({{"type": "http.response.body", "body": b"ok"}})
+"""
+QUICK = 'gate="rps", connections={connections}, max_duration="6s"'
+RATE = 'gate="p95", rate=40, max_duration="8s"'
+
+
+def compared(project: Project, before: str, now: str, *, load: str, path: str = "fileperf.get('/'") -> Ran:
+    test = f"def test_it(fileperf):\n    {path}, {load})\n"
+    files = {"app.py": APP.format(work=now), "before/app.py": APP.format(work=before), "test_it.py": test}
+    ran = project.write(files).run("--fileperf-against=./before")
+    assert ran.status == 1, ran.text
+    assert "REGRESSED" in ran.said
+    return ran
+
+
+def seconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[unit]
+
+
+def test_a_wait_is_not_explained_by_a_little_cpu(project: Project) -> None:
+    ran = compared(
+        project, "burn(0.0001)", "burn(0.00015); await asyncio.sleep(0.02)", load=QUICK.format(connections=4)
+    )
+
+    assert re.search(r"[\d.]+ of [\d.]+ (ms|s) more are waiting, not CPU", ran.said)
+    assert "CPU per request grew" not in ran.said
+    assert "in burn" not in ran.said
+
+
+def test_cpu_is_not_called_waiting(project: Project) -> None:
+    ran = compared(project, "burn(0.0001)", "burn(0.003)", load=QUICK.format(connections=4))
+
+    assert "waiting, not CPU" not in ran.said
+    assert "CPU per request grew" in ran.said or "no profile" in ran.said
+
+
+def test_a_sleep_in_an_async_def_blocks_the_event_loop_and_is_named(project: Project) -> None:
+    ran = compared(project, "await asyncio.sleep(0)", "time.sleep(0.02)", load=QUICK.format(connections=4))
+
+    assert "more are waiting, not CPU" in ran.said
+    found = re.search(
+        r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time by (.*?) ?,? code that waits", ran.said
+    )
+    assert found is not None, ran.text
+    assert 0.018 <= seconds(found[1]) <= 0.2
+    assert found[2] == "" or "work (app.py:" in found[2]
+
+
+def test_work_that_moved_from_a_thread_to_the_event_loop_is_said(project: Project) -> None:
+    before = "path == '/export' and await asyncio.get_running_loop().run_in_executor(pool, crunch, 0.12)"
+    mix = "fileperf.mix({part.get('/export', name='export'): 1, part.get('/', name='small'): 19}"
+    project.write({"conftest.py": "import builtins\nfrom pytest_fileperf import part\nbuiltins.part = part\n"})
+    ran = compared(project, before, "path == '/export' and crunch(0.12)", load=RATE, path=mix)
+
+    assert "did not grow" not in ran.said
+    found = re.search(r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time", ran.said)
+    assert found is not None, ran.text
+    assert 0.1 <= seconds(found[1]) <= 1.0
+    assert "code that computes; it ran in a thread before" in ran.said
+
+
+def test_no_time_is_called_lost_where_only_memory_grew(project: Project) -> None:
+    before, now = "burn(0.001)", "opened.append(bytes(20_000))"
+    ran = compared(project, before, now, load='gate=("rps", "rss"), connections=4, max_duration="6s"')
+
+    assert "rss" in ran.said
+    assert "waiting" not in ran.said
+    assert "CPU per request" not in ran.said
+
+
+@pytest.mark.parametrize("work,connections,kind", [("pooled()", 12, "unclear"), ("pooled()", 3, "concurrency")])
+def test_a_pool_that_is_cold_at_first_is_no_concurrency(
+    project: Project, work: str, connections: int, kind: str
+) -> None:
+    test = f"""
+    def test_it(fileperf):
+        fileperf.get("/", connections={connections}, duration="2s", boots=1, warmup="0.6s", gate="none")
+    """
+    ran = project.write({"app.py": APP.format(work=f"await {work}"), "test_it.py": test}).run("-v")
+
+    assert ran.status == 0, ran.text
+    limit = results(ran)["test_it"]["summary"]["limit"]
+    assert limit["kind"] == kind, limit
+    if kind == "unclear":
+        assert re.match(r"requests wait for each other, about [3-7] are served at a time", limit["evidence"]), limit
