@@ -334,7 +334,9 @@ class Loads:
 def _of_part(round_: Round, share: float) -> Round:
     """Returns the round of a part that has this share of the requests."""
     typical = None if round_.typical_rps is None else share * round_.typical_rps
-    return replace(round_, requests=round(share * round_.requests), typical_rps=typical)
+    requests = round(share * round_.requests)
+    received = requests * (round_.bytes_received // max(1, round_.requests))
+    return replace(round_, requests=requests, bytes_received=received, typical_rps=typical)
 
 
 def _status_of(kind: str) -> int:
