@@ -46,13 +46,18 @@ class Served:
     def wait_s(self) -> float:
         """The part of the latency that needs no core: neither for this request, nor for others before it."""
         own_s, apart_s = self._demand()
-        if own_s * self.per_second >= _BUSY_CORE:
+        if self.is_busy:
             return 0.0
         if self.rate is None:
             cpu_s = own_s / (1 - (self.connections - 1) * own_s / self.latency_s)
         else:
             cpu_s = _queued_s(own_s, self.rate)
         return max(0.0, self.latency_s - cpu_s - apart_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the cores set the pace."""
+        return self.cpu_s * self.per_second >= _BUSY_CORE * self.cores
 
     def _demand(self) -> tuple[float, float]:
         """Returns how long a request holds the station of all cores, and what else of its CPU time it takes."""
@@ -98,6 +103,8 @@ def loss_of(base: Served, now: Served) -> Loss | None:
         return None
     cores = max(math.ceil(side.cpu_s * side.per_second - 0.5) for side in (base, now))
     base, now = (replace(side, cores=max(side.cores, cores)) for side in (base, now))
+    if now.rate is not None and now.is_busy and not base.is_busy:
+        return Loss(total_s=total_s, cpu_s=total_s)  # a queue that grows without end is as long as the load lasts
     before_s, after_s = base.wait_s, now.wait_s
     cpu_first_s = latency_of(now, wait_s=before_s) - latency_of(base, wait_s=before_s)
     cpu_last_s = latency_of(now, wait_s=after_s) - latency_of(base, wait_s=after_s)

@@ -98,10 +98,12 @@ Series have a list a column, a list of plain values is on one line.
                       does not differ) and statuses (the share of each; empty where they do not differ)
       noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
                       comparison), smallest (worsening, a share), seconds_for (by change, as text)
-      profile         what a profiler saw, null where none looked. Where a comparison REGRESSED base, now, growth_s and
-                      functions[], most to blame first, those that cost less now last (growth_s below 0), with their
-                      caller (of a library's function, else null); else the profile and functions[] by what they cost
-                      (seconds of CPU per request)
+      profile         what further looks saw, null where there were none. Where a comparison REGRESSED `loss` (seconds
+                      that a request takes longer: total_s, cpu_s, wait_s; how the event loop was blocked: stalls; what
+                      limited it: limited_by), and where CPU is a good part of it base, now, growth_s and functions[],
+                      most to blame first, those that cost less now last (growth_s below 0), with their caller (of a
+                      library's function, else null); else the profile and functions[] by what they cost (seconds of
+                      CPU per request)
       histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
       service_histogram   the same of the service times of an open loop; else null
       stored_histogram    the latencies of the stored baseline, where its figures alone were compared with; else null
