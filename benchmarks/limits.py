@@ -108,7 +108,7 @@ CASES = {
     ),
     "burst": Case(
         title="2,000 at once of `asyncio.sleep`",
-        limit=K.CONCURRENCY,
+        limit=K.UNCLEAR,
         path="/sleep",
         connections=64,
         load=Settings(burst=2000),

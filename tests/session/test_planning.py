@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -193,12 +194,13 @@ def test_a_comparison_has_every_load_that_it_makes() -> None:
 @pytest.mark.parametrize("keys", [{"requests": 10}, {"burst": 10}, {"ramp": "2s:10"}])
 def test_a_load_that_is_whole_is_each_of_them(keys: dict[str, object]) -> None:
     plan = compared(**keys)
-    assert plan.probe == plan.limiting == plan.profile == plan.turn
+    assert plan.probe == replace(plan.limiting, close=False) == plan.profile == plan.turn
+    assert plan.limiting.close
 
 
 def test_a_rate_is_looked_at_for_longer() -> None:
     plan = compared(rate=1000)
-    assert plan.probe == plan.limiting == plan.turn
+    assert plan.probe == replace(plan.limiting, close=False) == plan.turn
     assert (plan.profile.rate, plan.profile.warmup_ns, plan.profile.round_ns) == (1000, 0, 2 * SECOND)
 
 
