@@ -1,9 +1,9 @@
 """Makes what is shown of a comparison agree: before, after and the change between them, and after with the run itself.
 
 One rule for every report: *now* is the figure of the run, which its row, its limits and the test's own asserts show
-too. *Base* is that figure without the change, and there is none where no change is known. The change itself stays as
-the judge has found it: of turns that follow each other, or of typical rounds. It is not the ratio of the levels of two
-whole runs, which the noise of each moves.
+too. *Base* is the same figure of the other side, measured alternately with it, or what is stored. The change is that of
+these two. The interval is the judge's: that of typical moments, or where the figures lie beyond it that of the counts,
+in which the stalls are. The judge's own estimate is kept then, as `typical`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,32 @@ from pytest_fileperf.measure.recording import Recording
 __all__ = ("agreeing", "as_the_run_shows")
 
 
-def as_the_run_shows(comparisons: Iterable[MetricComparison], recording: Recording) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a run with figures that agree with its own."""
-    return tuple(agreeing(item, METRICS[item.metric].of_run(recording)) for item in comparisons)
+def as_the_run_shows(
+    comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it."""
+    found = []
+    for item in comparisons:
+        metric = METRICS[item.metric]
+        measured = metric.of_run(base) if base is not None and item.pairs is not None else None
+        found.append(agreeing(item, metric.of_run(now), item.base if measured is None else measured))
+    return tuple(found)
 
 
-def agreeing(comparison: MetricComparison, now: float | None) -> MetricComparison:
-    """Returns the comparison with `now`, the run's own figure, and the base that it has by the change.
+def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
+    """Returns the comparison with the measured figures of both sides, and their change where one is known.
 
-    Both stay as they are where that figure is not known, and of memory: the run's own is that after other numbers of
-    requests. The base stays where the change has no ratio.
+    It stays as it is where `now` is not known, and for memory: the run's own is that after other numbers of requests.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
-    base, change = comparison.base, comparison.change
-    if change is None:
-        base = None
-    elif base is not None and now > 0 and 0 < 1 + change < math.inf:
-        base = now / (1 + change)
-    return replace(comparison, base=base, now=now)
+    shown = replace(comparison, base=base, now=now)
+    if comparison.change is None or base is None or base <= 0 or now <= 0:
+        return shown
+    change = now / base - 1
+    low, high = comparison.low, comparison.high
+    if low is None or high is None or not math.isfinite(comparison.change) or low <= change <= high:
+        return replace(shown, change=change)
+    if comparison.total is not None:
+        low, high = comparison.total
+    return replace(shown, change=change, low=min(low, change), high=max(high, change), typical=comparison.change)

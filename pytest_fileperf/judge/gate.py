@@ -36,7 +36,7 @@ from dataclasses import replace
 from pytest_fileperf.judge.boots import variance_of_boots
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
 from pytest_fileperf.judge.evidence import Evidence, alike
-from pytest_fileperf.judge.level import Level, level_of
+from pytest_fileperf.judge.level import Level, level_of, measured_of
 from pytest_fileperf.judge.rules import RULES, ExcludedLoss, Rules
 from pytest_fileperf.judge.steadiness import Spread
 from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind
@@ -90,7 +90,7 @@ def compare(
         outcome=Outcome.INCONCLUSIVE,
         tolerance=tolerance,
         after_requests=requests,
-        base=base_level.value if base_level else None,
+        base=measured_of(metric, base) if base_level else None,
         now=now_level.value if now_level else None,
     )
     if base_level is None:

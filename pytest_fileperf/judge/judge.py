@@ -17,7 +17,7 @@ from pytest_fileperf.judge.baseline import Found
 from pytest_fileperf.judge.environment import package_changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare, why_no_level
-from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.level import level_of, measured_of
 from pytest_fileperf.judge.other_work import work_differences
 from pytest_fileperf.judge.sealed import sealed
 from pytest_fileperf.judge.steadiness import Steadiness
@@ -152,7 +152,7 @@ def judge_same_code(
             metric=metric.name,
             outcome=Outcome.PASS if level and not different else Outcome.INCONCLUSIVE,
             tolerance=tolerance,
-            base=base.value if base else None,
+            base=measured_of(metric, found.entry.evidence) if base else None,
             now=level.value if level else None,
             change=level.value / base.value - 1 if level and base else None,
             reason=reason,

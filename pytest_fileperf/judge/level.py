@@ -26,6 +26,7 @@ __all__ = (
     "excess_of",
     "hodges_lehmann",
     "level_of",
+    "measured_of",
     "quantile_variance",
     "spread_of",
     "tail_factor",
@@ -97,6 +98,19 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
     known = [values[metric.name] for values in boot.rounds if metric.name in values]
     # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
     return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
+
+
+def measured_of(metric: Metric, evidence: Evidence) -> float | None:
+    """Returns what was measured of the metric in all, as a report shows it; None where nothing was."""
+    if metric.percentile is not None:
+        latency = Histogram.merged(boot.latency for boot in evidence.boots)
+        return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
+    found = []
+    for boot in evidence.boots:
+        rounds = [values.get(metric.name, 0.0) for values in boot.rounds]
+        found.append(fmean(rounds) if any(rounds) else boot.runs.get(metric.name))
+    known = [value for value in found if value is not None]
+    return fmean(known) if known else None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean
 
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.memory import Course, memory_after
@@ -33,15 +33,10 @@ class PairSide:
     memory: Course = ()
     """How the boot's peak of memory grew with its requests; `alike` makes `rss` of it."""
 
-    def levels(self, name: str) -> list[float]:
-        """Returns what the turns show of a metric: of rates the typical ones, where half of the turns have one."""
-        typical, counted = ([turn[name] for turn in turns if name in turn] for turns in (self.typical, self.turns))
-        return typical if 2 * len(typical) >= len(counted) else counted
-
-    def level(self, name: str) -> float | None:
-        """Returns the median of `levels`; None where no turn shows the metric."""
-        levels = self.levels(name)
-        return median(levels) if levels else None
+    def rate(self, name: str) -> float | None:
+        """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
+        counted = [turn[name] for turn in self.turns if name in turn]
+        return fmean(counted) if counted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

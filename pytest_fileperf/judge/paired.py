@@ -34,7 +34,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from statistics import median
+from statistics import fmean, median
 from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
@@ -142,7 +142,8 @@ def compare_pairs(
     outcome, by_guard = _outcome(evidence, look, rules)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.guard if by_guard and evidence.guard is not None and not evidence.is_calm else evidence.main
-    low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (shown.low, shown.high))
+    low, high = _interval(metric, shown, rules)
+    of_total = None if evidence.is_calm else evidence.guard
     detectable = _detectable(evidence, look, rules)
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # what has been seen can be seen
@@ -150,8 +151,9 @@ def compare_pairs(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
         change=as_share(metric.worse_sign * shown.worse),
-        low=as_share(low),
-        high=as_share(high),
+        low=low,
+        high=high,
+        total=None if of_total is None else _interval(metric, of_total, rules),
         confidence=1 - 2 * rules.bound_error,
         detectable=as_share(detectable)
         if outcome is Outcome.REGRESSED
@@ -162,6 +164,12 @@ def compare_pairs(
         if outcome is None
         else None,
     )
+
+
+def _interval(metric: Metric, difference: Difference, rules: Rules) -> tuple[float, float]:
+    """Returns the interval of the change, as shares."""
+    low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (difference.low, difference.high))
+    return as_share(low), as_share(high)
 
 
 def is_hopeless(
@@ -222,13 +230,13 @@ def paired_difference(
 
 
 def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
-    """Returns a side's typical value in the metric's unit: of all latencies, or the median of all turns."""
+    """Returns a side's value in the metric's unit: of all latencies, or of all turns."""
     if metric.percentile is not None:
         latency = Histogram.merged(side.latency for side in sides)
         return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
-    turns = [level for side in sides for level in side.levels(metric.name)]
+    turns = [rate for side in sides if (rate := side.rate(metric.name)) is not None]
     if any(turns):
-        return median(turns)
+        return fmean(turns)
     runs = [side.runs[metric.name] for side in sides if metric.name in side.runs]
     return median(runs) if runs else None
 

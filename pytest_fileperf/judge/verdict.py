@@ -134,11 +134,15 @@ class MetricComparison:
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. Where both sides were measured in turn, it compares turns that follow each other: `agreement`
-    makes base and now fit it."""
+    """now / base - 1. The judge's own estimate compares moments that follow each other: see `agreement`."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""
+    total: tuple[float, float] | None = None
+    """The same interval for the counts of all the time, stalls among it, where `low` and `high` are of typical moments.
+    """
+    typical: float | None = None
+    """The change of typical moments, where that of the figures is another."""
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pytest_fileperf.measure.busy import Busy, busy_of
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
+from pytest_fileperf.measure.littles_law import LittlesLaw, littles_law, rate_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Recording
 from pytest_fileperf.measure.sharing import GeneratorUse, busiest_share, generator_uses
@@ -115,9 +116,9 @@ class Measurement:
 
     rps: float
     """Successful requests per second of the rounds; of an open loop, of the rounds and the wait for what was under way
-    at their end, while `done_rate` is per second of attack and wait. So it is, too, where no request ended in the
-    rounds, and then it is rough: give slow requests a longer duration. A run of a journey, an iteration, counts as one
-    request: `http_rps` counts those that it makes."""
+    at their end, while `done_rate` is per second of attack and wait. In a closed loop a request counts by the share of
+    its time that lies in the rounds; with time for few requests it is the number under way ÷ their mean latency. A run
+    of a journey, an iteration, counts as one request: `http_rps` counts those that it makes."""
     requests: int
     """Successful requests, with those that were answered after the last round. Of a journey its iterations."""
     errors: int
@@ -192,6 +193,8 @@ class Measurement:
     """Whether the generator, or one of several, used so much of its core that the figures are not the server's."""
     busy: Busy
     """What other processes took from server and generator: then the figures are true, but not of the server alone."""
+    law: LittlesLaw | None = None
+    """What Little's law says of a closed loop for a time; None of other loads."""
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
     """The figures of each part of the load by its name, where it has parts; CPU and limit are those of all of it."""
@@ -247,8 +250,6 @@ def measurement_of(recording: Recording) -> Measurement:
     is_known = bool(server_cpu and counted_seconds) and not recording.processes_changed
     server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if is_known else None
     client_share = client_cpu / counted_seconds if counted_seconds else 0.0
-    sent = sum(round_.bytes_sent for round_ in counted)
-    received = sum(round_.bytes_received for round_ in counted)
     send_delay = recording.send_delay()
     peak = METRICS["rss"].of_run(recording)
     return Measurement(
@@ -260,7 +261,7 @@ def measurement_of(recording: Recording) -> Measurement:
         failures=failures,
         statuses=dict(sorted(statuses.items())),
         http_requests=sum(round_.http_requests for round_ in recording.rounds),
-        http_rps=sum(round_.http_requests for round_ in counted) / counted_seconds if counted_seconds else 0.0,
+        http_rps=_http_rps(recording),
         latency=_summary(recording.latency()),
         ttfb=_summary(recording.ttfb()),
         service=_summary(recording.service()),
@@ -286,8 +287,8 @@ def measurement_of(recording: Recording) -> Measurement:
         wait=recording.wait_ns / 1e9,
         bytes_sent=sum(round_.bytes_sent for round_ in recording.rounds),
         bytes_received=sum(round_.bytes_received for round_ in recording.rounds),
-        bytes_sent_per_second=sent / counted_seconds if counted_seconds else 0.0,
-        bytes_received_per_second=received / counted_seconds if counted_seconds else 0.0,
+        bytes_sent_per_second=rate_of(recording, lambda round_: round_.sent) or 0.0,
+        bytes_received_per_second=rate_of(recording, lambda round_: round_.received) or 0.0,
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
             cpu_share=server_cpu_share,
@@ -305,6 +306,7 @@ def measurement_of(recording: Recording) -> Measurement:
         limit=limit_of(recording),
         saturated=recording.engine != "in-process" and busiest_share(counted) > SATURATED_CPU_SHARE,
         busy=busy_of(recording),
+        law=littles_law(recording),
     )
 
 
@@ -322,6 +324,16 @@ def with_histograms(run: Measurement, recording: Recording) -> Measurement:
         ),
         send_delay=replace(run.send_delay, histogram=recording.send_delay()),
     )
+
+
+def _http_rps(recording: Recording) -> float:
+    """Returns as many HTTP requests a second as the requests make, on average, and as have failed."""
+    good = sum(round_.requests for round_ in recording.rounds)
+    if not good:
+        seconds = sum(round_.duration_ns for round_ in recording.counted()) / 1e9
+        return sum(round_.http_requests for round_ in recording.counted()) / seconds if seconds else 0.0
+    each = sum(round_.http_requests for round_ in recording.rounds) / good
+    return each * (METRICS["rps"].of_run(recording) or 0.0)
 
 
 def _summary(histogram: Histogram) -> LatencySummary:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pytest_fileperf.measure.littles_law import rate_of
+
 if TYPE_CHECKING:
     from pytest_fileperf.measure.histogram import Histogram
     from pytest_fileperf.measure.recording import Recording, Round
@@ -66,14 +68,7 @@ class Metric:
 
 
 def _rate(round_: Round) -> float | None:
-    return round_.requests / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None
-
-
-def _run_rate(recording: Recording, count: Callable[[Round], int]) -> float | None:
-    """Returns a count per second over the rounds that count."""
-    counted = recording.counted()
-    seconds = sum(round_.duration_ns for round_ in counted) / 1e9
-    return sum(count(round_) for round_ in counted) / seconds if seconds > 0 else None
+    return round_.done / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None
 
 
 def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric:
@@ -115,6 +110,14 @@ def _mean(histogram: Histogram) -> float | None:
     return histogram.mean_ns() / 1e9 if histogram.count else None
 
 
+def _run_cpu_per_request(recording: Recording) -> float | None:
+    """Returns it of the requests that ended while it was measured, or of all where none did."""
+    if recording.processes_changed:
+        return None
+    counted = recording.counted()
+    return _cpu_per_request(counted if any(round_.requests for round_ in counted) else recording.rounds)
+
+
 def _cpu_per_request(rounds: tuple[Round, ...]) -> float | None:
     known = [(round_.server_cpu_ns, round_.requests) for round_ in rounds if round_.server_cpu_ns is not None]
     requests = sum(count for _, count in known)
@@ -146,12 +149,14 @@ def _event_rate(round_: Round) -> float | None:
 
 
 def _run_event_rate(recording: Recording) -> float | None:
+    counted = recording.counted()
+    seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     known = any(round_.events is not None for round_ in recording.rounds)
-    return _run_rate(recording, lambda round_: round_.events or 0) if known else None
+    return sum(round_.events or 0 for round_ in counted) / seconds if known and seconds > 0 else None
 
 
-def _bytes_both_ways(round_: Round) -> int:
-    return round_.bytes_sent + round_.bytes_received
+def _bytes_both_ways(round_: Round) -> float:
+    return round_.sent + round_.received
 
 
 _ALL = (
@@ -161,7 +166,7 @@ _ALL = (
         unit=Unit.PER_SECOND,
         worse_sign=-1,
         of_round=_rate,
-        of_run=lambda recording: _run_rate(recording, lambda round_: round_.requests),
+        of_run=lambda recording: rate_of(recording, lambda round_: round_.done),
         tolerance=RATE_TOLERANCE,
     ),
     Metric(
@@ -170,7 +175,7 @@ _ALL = (
         unit=Unit.BYTES_PER_SECOND,
         worse_sign=-1,
         of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
-        of_run=lambda recording: _run_rate(recording, _bytes_both_ways),
+        of_run=lambda recording: rate_of(recording, _bytes_both_ways),
         tolerance=RATE_TOLERANCE,
     ),
     _percentile(50, 0.06, 5),
@@ -215,7 +220,7 @@ _ALL = (
         title="server CPU/request",
         unit=Unit.SECONDS,
         of_round=lambda round_: _cpu_per_request((round_,)),
-        of_run=lambda recording: None if recording.processes_changed else _cpu_per_request(recording.counted()),
+        of_run=_run_cpu_per_request,
         tolerance=RATE_TOLERANCE,
         of_processes=True,
     ),

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import process_time_ns
 
 from pytest_fileperf.measure.durations import Leads
 from pytest_fileperf.measure.pace import typical_rps
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp, merged_round, without_samples
+from pytest_fileperf.measure.recording import (
+    NOTHING_CARRIED,
+    LeadTimes,
+    Phase,
+    Round,
+    WarmUp,
+    merged_round,
+    without_samples,
+)
 from pytest_fileperf.measure.tally import StepClock, Tally
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.watch.cpu import cpu_spent_ns
@@ -67,7 +75,8 @@ class Recorder:
         self.paces = pace_over > 0 or keeps_ends
         self.index = -1
         """-1 in the warm-up, then the number of the stretch; their count in the drain."""
-        self._started_ns = 0
+        self.opened_ns = 0
+        """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
         self.leads = Leads()
         self.measured_from_ns = _NEVER_NS
@@ -134,7 +143,25 @@ class Recorder:
             self._close(now_ns, Phase.ROUND)
         elif self.index >= len(self._stretches):
             self._close(now_ns, Phase.DRAIN)
+        for tally in (*self.tallies, *self._steps.values()):
+            tally.settle()
+        for index, round_ in enumerate(self._done):
+            carried = sum((tally.rounds[index].carried for tally in self.tallies), NOTHING_CARRIED)
+            self._done[index] = replace(round_, carried=carried)
         return tuple(self._done)
+
+    def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
+        """Yields the rounds, by number, that a request was under way in, and for how long (ns); the newest first.
+
+        It ends in the current round, which began at `opened_ns`.
+        """
+        index, opened_ns, until_ns = self.index, self.opened_ns, max(ended_ns, self.opened_ns)
+        while index >= 0:
+            yield index, until_ns - max(opened_ns, started_ns)
+            if started_ns >= opened_ns:
+                return
+            index, until_ns = index - 1, opened_ns
+            opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def parts(self) -> tuple[tuple[str, tuple[Round, ...]], ...]:
         """Returns the rounds of each part by its name; nothing for a load without parts."""
@@ -191,7 +218,7 @@ class Recorder:
         """Begins the next round, or the drain, with empty counts."""
         for tally in (*self.tallies, *self._steps.values()):
             tally.begin()
-        self._started_ns = start_ns
+        self.opened_ns = start_ns
         ends = self.index < len(self._stretches)
         self.boundary_ns = self.measured_from_ns + self._stretches[self.index][0] if ends else _NEVER_NS
         self._server_cpu_mark = self._server_cpu()
@@ -214,7 +241,7 @@ class Recorder:
                 boot=self._boot,
                 index=self.index,
                 phase=phase,
-                started_ns=self._started_ns,
+                started_ns=self.opened_ns,
                 ended_ns=end_ns,
                 typical_rps=self._typical_rps((tally,), phase),
             )

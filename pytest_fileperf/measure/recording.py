@@ -13,8 +13,10 @@ from pytest_fileperf.watch.sample import Sample, ThreadUse
 
 __all__ = (
     "LATE_NS",
+    "NOTHING_CARRIED",
     "Boot",
     "BootCapacity",
+    "Carried",
     "Failure",
     "LeadTimes",
     "Phase",
@@ -56,8 +58,40 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a round gains and loses by requests that began before the round in which they ended (closed loops).
+
+    Such a request counts in each round with the share of its time that lies there. So slow requests, which end in
+    bunches, have the right rate wherever rounds begin and end. Each figure is to be added to that of the round itself.
+    """
+
+    requests: float = 0.0
+    sent: float = 0.0
+    received: float = 0.0
+    busy_ns: int = 0
+    """To the sum of the latencies: then it is how long requests were under way within the round, all together."""
+    early: int = 0
+    """How many requests of the round began in the warm-up."""
+    early_ns: int = 0
+    """How long these took, all together."""
+
+    def __add__(self, other: Carried) -> Carried:
+        return Carried(
+            requests=self.requests + other.requests,
+            sent=self.sent + other.sent,
+            received=self.received + other.received,
+            busy_ns=self.busy_ns + other.busy_ns,
+            early=self.early + other.early,
+            early_ns=self.early_ns + other.early_ns,
+        )
+
+
+NOTHING_CARRIED = Carried()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A stretch of time on one boot; a request belongs to the round it ends in."""
+    """A stretch of time on one boot; a request belongs to the round it ends in, but for rates: see `Carried`."""
 
     boot: int
     index: int
@@ -119,6 +153,28 @@ class Round:
     """Connections that were opened in the round. This and the next one are not known of the parts of a load."""
     most_open: int = 0
     """The most connections that were open at one time; of several generators the sum of each one's own."""
+    carried: Carried = NOTHING_CARRIED
+    """What rates add to the counts of this round."""
+
+    @property
+    def done(self) -> float:
+        """Successful requests, each by the share of its time that lies within the round."""
+        return max(0.0, self.requests + self.carried.requests)
+
+    @property
+    def sent(self) -> float:
+        """Bytes sent, of each request by that share."""
+        return max(0.0, self.bytes_sent + self.carried.sent)
+
+    @property
+    def received(self) -> float:
+        """Bytes received, of each request by that share."""
+        return max(0.0, self.bytes_received + self.carried.received)
+
+    @property
+    def busy_ns(self) -> int:
+        """How long successful requests were under way within the round, all together."""
+        return self.latency.sum_ns + self.carried.busy_ns
 
     @property
     def duration_ns(self) -> int:
@@ -197,6 +253,7 @@ def merged_round(parts: Sequence[Round]) -> Round:
         out_of_step=sum(part.out_of_step for part in parts),
         closed_unsaid=sum(part.closed_unsaid for part in parts),
         answers=sum(part.http_requests for part in parts) if any(part.answers is not None for part in parts) else None,
+        carried=sum((part.carried for part in parts), NOTHING_CARRIED),
     )
 
 
@@ -357,11 +414,11 @@ class Recording:
     def counted(self) -> tuple[Round, ...]:
         """Returns the rounds that the figures of the whole run are over.
 
-        They include the drains in an open loop, where the server was late with requests that were due, and where
-        nothing ended before.
+        They include the drains in an open loop, where the server was late with requests that were due, and where no
+        request was under way before.
         """
         measured = self.measured()
-        return measured if not self.open_loop and any(round_.requests for round_ in measured) else self.rounds
+        return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
 
     def latency(self) -> Histogram:
         """Returns the latencies of all successful requests, drains included."""

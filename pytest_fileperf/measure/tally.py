@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
-from pytest_fileperf.measure.recording import Failure, Phase, Round, WarmUp, merge_failures
+from pytest_fileperf.measure.recording import NOTHING_CARRIED, Carried, Failure, Phase, Round, WarmUp, merge_failures
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Clock", "StepClock", "Tally")
@@ -33,6 +34,10 @@ class Clock(Protocol):
     """Whether rounds have a typical rate."""
 
     @property
+    def opened_ns(self) -> int:
+        """When the current round began; 0 in the warm-up."""
+
+    @property
     def boundary_ns(self) -> int:
         """When the current round ends."""
 
@@ -42,6 +47,9 @@ class Clock(Protocol):
 
     def advance(self, now_ns: int) -> None:
         """Closes the rounds that are over."""
+
+    def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
+        """Yields the rounds, by number, that a request was under way in, and for how long (ns)."""
 
     def step(self, part: str, name: str) -> Tally:
         """Returns the tally of a step of the journeys of a part."""
@@ -60,6 +68,11 @@ class StepClock:
         self.last_end_ns = self.uncounted_ns = self.code_ns = self.failed = 0
 
     @property
+    def opened_ns(self) -> int:
+        """When the current round began; 0 in the warm-up."""
+        return self._clock.opened_ns
+
+    @property
     def boundary_ns(self) -> int:
         """When the current round ends."""
         return self._clock.boundary_ns
@@ -73,6 +86,10 @@ class StepClock:
         """Closes the rounds that are over."""
         self._clock.advance(now_ns)
 
+    def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
+        """Yields the rounds, by number, that a step was under way in, and for how long (ns)."""
+        return self._clock.overlaps(started_ns, ended_ns)
+
     def step(self, part: str, name: str) -> Tally:
         """Returns the tally of another step."""
         return self._clock.step(part, name)
@@ -84,6 +101,7 @@ class Tally:
     __slots__ = (
         "_answers",
         "_breaches",
+        "_carried",
         "_clock",
         "_durations",
         "_event_gap",
@@ -124,6 +142,8 @@ class Tally:
         self._sent = self._received = 0
         self._statuses: dict[int, int] = {}
         self._breaches: Counter[Breach] = Counter()
+        self._carried: dict[int, Carried] = {}
+        """By the number of the round."""
         self._failures: dict[str, Failure] = {}
         """By kind, with the first example: messages may be long, and failures many."""
         self.requests = 0
@@ -166,6 +186,8 @@ class Tally:
             self._send_delay.append(started_ns - due_ns)
             clock.leads.append(due_ns, ended_ns - due_ns)
             started_ns = due_ns
+        elif started_ns < clock.opened_ns:
+            self._carry(started_ns, ended_ns, bytes_sent, bytes_received)
         if clock.paces:
             self.ends.append(ended_ns)
         self._latency.append(ended_ns - started_ns)
@@ -177,6 +199,30 @@ class Tally:
         if len(self._latency.block) >= BLOCK:
             for durations in self._durations:
                 durations.fold()
+
+    def _carry(self, started_ns: int, ended_ns: int, sent: int, received: int) -> None:
+        """Shares a request out among the rounds that it was under way in, and takes it from the one it ends in."""
+        took_ns, last = max(1, ended_ns - started_ns), -1
+        for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
+            share, last = within_ns / took_ns, max(last, index)
+            part = Carried(requests=share, sent=share * sent, received=share * received, busy_ns=within_ns)
+            self._carried[index] = self._carried.get(index, NOTHING_CARRIED) + part
+        early = started_ns < self._clock.measured_from_ns
+        whole = Carried(
+            requests=-1.0,
+            sent=-float(sent),
+            received=-float(received),
+            busy_ns=-took_ns,
+            early=int(early),
+            early_ns=took_ns if early else 0,
+        )
+        self._carried[last] += whole
+
+    def settle(self) -> None:
+        """Gives the rounds what they gain and lose by requests that ended later, or began earlier."""
+        for index, carried in self._carried.items():
+            if index < len(self.rounds):  # a load that was ended leaves its last round open
+                self.rounds[index] = replace(self.rounds[index], carried=carried)
 
     def failure(
         self,

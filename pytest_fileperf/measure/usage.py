@@ -137,15 +137,15 @@ def usage_of(recording: Recording) -> Usage:
     duration_ns = sum(round_.duration_ns for round_ in rounds)
     if duration_ns == 0:
         return Usage(rps=0.0, in_flight=0.0, generator=CoreUse(ran=0.0))
-    served = (round_.service if recording.open_loop else round_.latency for round_ in rounds)
+    busy_ns = (round_.service.sum_ns if recording.open_loop else round_.busy_ns for round_ in rounds)
     server_cpu = [round_.server_cpu_ns for round_ in rounds if round_.server_cpu_ns is not None]
     server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
     spans = tuple(spans_of(recording))
     generator = _generator(spans, busiest_share(rounds))
     queues = [queue for span in spans for queue in span.queues()]
     return Usage(
-        rps=sum(round_.requests for round_ in rounds) / duration_ns * 1e9,
-        in_flight=min(recording.connections, sum(histogram.sum_ns for histogram in served) / duration_ns),
+        rps=sum(round_.done for round_ in rounds) / duration_ns * 1e9,
+        in_flight=min(recording.connections, sum(busy_ns) / duration_ns),
         generator=generator,
         code_blocked=max(0.0, _code_held(rounds) - generator.main_waited),
         server_ran=server_ran,

@@ -28,6 +28,7 @@ __all__ = (
     "is_world_notable",
     "not_stored_text",
     "sides_text",
+    "typical_text",
     "world_outcome",
     "world_text",
 )
@@ -66,6 +67,16 @@ def sides_text(comparison: MetricComparison) -> str:
 def change_text(comparison: MetricComparison) -> str:
     """Returns the change, `−6.4 %`; `?` where it is not known."""
     return "?" if comparison.change is None else format_change(comparison.change)
+
+
+def typical_text(comparison: MetricComparison) -> str:
+    """Returns the change of typical moments, where it is not that of the figures; else empty."""
+    if comparison.typical is None:
+        return ""
+    change = format_change(comparison.typical)
+    if METRICS[comparison.metric].percentile is not None:
+        return f"{comparison.metric}: the verdict compares start-ups with each other, by which the change is {change}"
+    return f"{comparison.metric}: in typical moments, without stalls, the change is {change}. The verdict uses both"
 
 
 def interval_text(comparison: MetricComparison) -> str:

@@ -14,7 +14,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.capacity import capacity_text
-from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text
+from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text, typical_text
 from pytest_fileperf.report.findings import findings
 from pytest_fileperf.report.generators import saturated_share
 from pytest_fileperf.report.reasons import sentence
@@ -164,6 +164,9 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(capacity)
     if saturated := saturated_text(result):
         found.append(saturated)
+    if law := law_text(result):
+        found.append(law)
+    found += filter(None, map(typical_text, result.verdict.comparisons))
     if iterations := iterations_text(result):
         found.append(iterations)
     if result.lost:
@@ -192,6 +195,23 @@ def notes(result: Result) -> tuple[str, ...]:
     if not_stored := not_stored_text(result):
         found.append(not_stored)
     return tuple(dict.fromkeys(found))
+
+
+def law_text(result: Result) -> str:
+    """Returns that requests/s do not agree with requests in flight ÷ latency; empty where they do."""
+    law = result.measurement.law
+    if law is None or law.agrees or result.smoke or result.test.step or result.test.part:
+        return ""
+    if law.is_short:
+        return (
+            f"requests/s are rough: a request takes {quantity(law.latency, Unit.SECONDS)}, longer than each start-up"
+            " was measured. Give it a longer duration"
+        )
+    by_law, shown = (quantity(value, Unit.PER_SECOND) for value in (law.by_law, law.rps))
+    return (
+        f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {quantity(law.latency, Unit.SECONDS)}"
+        f" of latency are {by_law}, not {shown}. Give it a longer duration"
+    )
 
 
 def saturated_text(result: Result) -> str:

@@ -60,11 +60,16 @@ Series have a list a column, a list of plain values is on one line.
                        of the load is missing; else empty); none where there was one
         busy           share of the time in which others had a core that was wanted: by server, by generator, and what
                        the host of a virtual machine had of the greater of them (host)
+        law            Little's law, of a closed loop for a time, else null: in_flight (requests, on average),
+                       latency (s),
+                       by_law (requests/s by these two), error (a share that rps may be off), is_short (a request takes
+                       longer than each start-up was measured), agrees
       rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
                       was in flight at the end, in a rate of open loops only),
-                      duration, requests, failed, rps, typical_rps (by the median time in which as many answers
-                      came as there are connections; null out of turns), events (null without streams), p50, p99,
-                      mean, http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
+                      duration, requests (that ended in it), done (requests by the share of their time that lies in
+                      it, as in rps), failed, rps, typical_rps (by the median time in which as many answers came as
+                      there are connections; null out of turns), events (null without streams), p50, p99, mean,
+                      http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
                       worker_pids (those that answer), processes_changed (how the server's processes changed during
@@ -111,8 +116,9 @@ Series have a list a column, a list of plain values is on one line.
       verdict         outcome (of the comparisons), saturated
         code          which code of a stored baseline was measured again, or why none was, in words; else empty
         comparisons[] of the code: metric, unit, outcome, base, now, change, low, high, confidence, tolerance,
-                      detectable, pairs (of boots, where both sides were measured in turn), after_requests (of
-                      memory: that of both sides is what it was after so many requests; else null), reason
+                      typical (the change of typical moments, where that of the figures is another), detectable,
+                      pairs (of boots, where both sides were measured in turn), after_requests (of memory: that of
+                      both sides is what it was after so many requests; else null), reason
         world[]       the baseline's own code now (now) against what was stored of it (base): what is worse here is not
                       the code. Fields as in comparisons; empty where it is not known
         limits[]      name, metric, unit, limit, value, holds, reason
@@ -121,8 +127,8 @@ Series have a list a column, a list of plain values is on one line.
     record            all that was measured, as this package holds it, to make reports of it again (`report.record`): no
                       other program should read it, as it may change in every version with the schema number
 
-`now` of a comparison is the figure of the summary, and `base` is that without the change: `judge.agreement`. In `world`
-`base` is what is stored.
+`now` of a comparison is the figure of the summary. `base` is the same figure of the other side: measured alternately
+with it, or stored. `change` is that of these two.
 
 History: 4 has memory, warm_up, after_requests and other_answers.
 3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
@@ -257,6 +263,9 @@ def _summary(run: Measurement) -> dict[str, object]:
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
         "generators": [asdict(use) for use in run.client.generators],
         "busy": named(run.busy, "server", "generator", "host"),
+        "law": None
+        if run.law is None
+        else named(run.law, "in_flight", "latency", "by_law", "error", "is_short", "agrees"),
     }
 
 
@@ -271,7 +280,7 @@ def _latency(summary: LatencySummary) -> dict[str, float] | None:
 def _round(round_: Round) -> dict[str, object]:
     return {
         **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "events"),
-        **named(round_, "http_requests", "bytes_sent", "bytes_received"),
+        **named(round_, "http_requests", "bytes_sent", "bytes_received", "done"),
         "duration": round_.duration_ns / 1e9,
         **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
         "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
@@ -301,7 +310,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
 def _comparison(comparison: MetricComparison) -> dict[str, object]:
     return {
         **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
-        **named(comparison, "detectable", "pairs", "after_requests"),
+        **named(comparison, "typical", "detectable", "pairs", "after_requests"),
         "unit": METRICS[comparison.metric].unit,
         "reason": sentence(comparison.reason),
     }

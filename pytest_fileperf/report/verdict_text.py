@@ -28,6 +28,7 @@ from pytest_fileperf.report.comparisons import (
     code_text,
     interval_text,
     is_same_code,
+    typical_text,
     world_outcome,
     world_text,
 )
@@ -112,6 +113,7 @@ def verdict_text(
         parts.append(explanation)
     lines = _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
+    lines += filter(None, map(typical_text, verdict.comparisons))
     lines += [f"limited by: {limiting}"] if limiting else []
     if world_outcome(verdict) is Outcome.REGRESSED:
         lines.append(f"the world: {world_text(verdict)}")

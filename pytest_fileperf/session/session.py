@@ -207,7 +207,7 @@ class Session:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
         result = judged_by_limits(task, result)
         told = unless_other_answers(unless_lost(result.verdict.comparisons, result.lost), result.other_answers)
-        agreed = as_the_run_shows(told, result.recording)
+        agreed = as_the_run_shows(told, result.recording, result.base)
         world = () if result.lost else result.verdict.world
         verdict = replace(result.verdict, comparisons=agreed, world=world)
         result = replace(result, verdict=verdict, load_notes=task.said)

@@ -107,7 +107,7 @@ def result(
     """
     recorded, measurement = (recorded, measurement_of(recorded)) if recorded is not None else _usual()
     verdict = verdict or Verdict()
-    agreed = as_the_run_shows(verdict.comparisons, recorded)
+    agreed = as_the_run_shows(verdict.comparisons, recorded, None)
     return Result(
         test=TestId(
             nodeid=nodeid or f"{module}::{name}",

@@ -1,6 +1,6 @@
 """Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides.
 
-The two agree, as everywhere (`judge.agreement`): base is the level of now without the change that is shown.
+Speed is what was counted on each side. The change of a pair is that of typical moments, which follow each other.
 """
 
 from __future__ import annotations
@@ -89,11 +89,8 @@ def _rates(pairs: Sequence[Pair]) -> Chart:
     scale = Scale(name="/s")
     return Chart(
         title="Requests per second by pair of boots",
-        says=(
-            "Now is the typical turn of each boot, and base is that without the change."
-            " Both sides together rise and fall with the machine."
-        ),
-        traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].level("rps"), scale, FIRST),
+        says=("What was counted on each boot. Both sides together rise and fall with the machine."),
+        traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST),
         layout=_layout(pairs, scale),
     )
 
@@ -133,11 +130,9 @@ def _both_sides(
     now: Points
     if found := changes(metric, pairs):
         places = [each.first + (each.pairs + 1) / 2 for each in found]
-        levels = [value([pair.now for pair in pairs[each.first : each.first + each.pairs]]) for each in found]
-        now = list(zip(places, levels, strict=True))
-        ratios = [1 + each.value for each in found]
-        before = [None if level is None else level / ratio for level, ratio in zip(levels, ratios, strict=True)]
-        base = list(zip(places, before, strict=True))
+        groups = [pairs[each.first : each.first + each.pairs] for each in found]
+        base = [(place, value([pair.base for pair in own])) for place, own in zip(places, groups, strict=True)]
+        now = [(place, value([pair.now for pair in own])) for place, own in zip(places, groups, strict=True)]
     else:
         base = [(number, value([pair.base])) for number, pair in enumerate(pairs, 1)]
         now = [(number, value([pair.now])) for number, pair in enumerate(pairs, 1)]

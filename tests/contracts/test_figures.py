@@ -1,0 +1,100 @@
+"""Figures that are shown were measured: requests/s agree with latency, and both sides of a comparison were counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from contracts.project import Project, Ran, results
+
+SLEEPS = """
+import asyncio
+import random
+
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    least, more = scope["path"].strip("/").split("-")
+    await asyncio.sleep(float(least) + random.random() * float(more))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+COMPARED = """
+def test_get(fileperf):
+    fileperf.get("/", connections=4, max_duration="8s", gate=["rps", "p99"])
+"""
+
+
+def by_law(summary: Mapping[str, Any]) -> float:
+    return float(summary["connections"] / summary["latency"]["mean"])
+
+
+def law(project: Project, path: str, arguments: str) -> tuple[Ran, Mapping[str, Any]]:
+    test = f'def test_get(fileperf):\n    fileperf.get("{path}", gate="none", warmup="0.3s", {arguments})\n'
+    ran = project.write({"app.py": SLEEPS, "test_load.py": test}).run("-v")
+    return ran, results(ran)["test_get"]["summary"]
+
+
+@pytest.mark.parametrize(
+    "path,arguments,true",
+    [
+        ("/1.2-0", 'connections=16, duration="2s"', 16 / 1.2),
+        ("/0.9-0", 'connections=5, duration="3s", boots=3', 5 / 0.9),
+        ("/0.05-0", 'connections=40, duration="1s"', 40 / 0.05),
+    ],
+)
+def test_equal_sleeps_have_the_rate_of_littles_law(project: Project, path: str, arguments: str, true: float) -> None:
+    ran, summary = law(project, path, arguments)
+    assert ran.status == 0, ran.text
+    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
+    assert summary["rps"] == pytest.approx(true, rel=0.15)
+    assert "not clear what limited it: 10 requests" not in ran.said
+
+
+def test_sleeps_that_chance_draws_have_it_too(project: Project) -> None:
+    _, summary = law(project, "/0.4-1.2", 'connections=60, duration="3s"')
+    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.10)
+
+
+def test_a_request_longer_than_the_run_is_said(project: Project) -> None:
+    ran, summary = law(project, "/1.5-0", 'connections=8, duration="0.6s"')
+    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
+    assert "requests/s are rough: a request takes 1.5" in ran.said
+
+
+def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:
+    """The old code stalls now and then. Typical moments are alike, and the counts are not."""
+    app = """
+    import time
+
+    STALL_S = {stall}
+    started = time.monotonic()
+    stalls = 0
+
+
+    async def app(scope, receive, send):
+        global stalls
+        if scope["type"] != "http":
+            return
+        if STALL_S and time.monotonic() - started > stalls * 0.2:
+            stalls = int((time.monotonic() - started) / 0.2) + 1
+            time.sleep(STALL_S)
+        time.sleep(0.002)
+        await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
+        await send({{"type": "http.response.body", "body": b"ok"}})
+    """
+    project.write({"app.py": app.format(stall=0.08), "test_load.py": COMPARED}).commit()
+    ran = project.write({"app.py": app.format(stall=0)}).commit().run("-v", "--fileperf-against=HEAD~1")
+
+    compared = results(ran)["test_get"]
+    shown = {item["metric"]: item for item in compared["verdict"]["comparisons"]}
+    rounds = [one for one in compared["base"]["rounds"] if one["phase"] == "round"]
+    counted = sum(one["requests"] for one in rounds) / sum(one["duration"] for one in rounds)
+    rps, p99 = shown["rps"], shown["p99"]
+    assert rps["base"] == pytest.approx(counted, rel=0.05)
+    assert rps["now"] == compared["summary"]["rps"]
+    assert rps["change"] == pytest.approx(rps["now"] / rps["base"] - 1)
+    assert rps["low"] <= rps["change"] <= rps["high"]
+    assert p99["base"] > p99["now"] > 0
