@@ -14,6 +14,7 @@ from pytest_fileperf.watch.sample import Sample, ThreadUse
 __all__ = (
     "LATE_NS",
     "NOTHING_CARRIED",
+    "PARTS",
     "Boot",
     "BootCapacity",
     "Carried",
@@ -65,9 +66,11 @@ class Carried:
     bunches, have the right rate wherever rounds begin and end. Each figure is to be added to that of the round itself.
     """
 
-    requests: float = 0.0
-    sent: float = 0.0
-    received: float = 0.0
+    parts: int = 0
+    """Billionths of requests: whole numbers add up to the same, whichever generator has counted them."""
+    sent: int = 0
+    received: int = 0
+    """Bytes."""
     busy_ns: int = 0
     """To the sum of the latencies: then it is how long requests were under way within the round, all together."""
     early: int = 0
@@ -77,7 +80,7 @@ class Carried:
 
     def __add__(self, other: Carried) -> Carried:
         return Carried(
-            requests=self.requests + other.requests,
+            parts=self.parts + other.parts,
             sent=self.sent + other.sent,
             received=self.received + other.received,
             busy_ns=self.busy_ns + other.busy_ns,
@@ -86,6 +89,8 @@ class Carried:
         )
 
 
+PARTS = 1_000_000_000
+"""Those of a request."""
 NOTHING_CARRIED = Carried()
 
 
@@ -159,17 +164,17 @@ class Round:
     @property
     def done(self) -> float:
         """Successful requests, each by the share of its time that lies within the round."""
-        return max(0.0, self.requests + self.carried.requests)
+        return max(0.0, self.requests + self.carried.parts / PARTS)
 
     @property
-    def sent(self) -> float:
+    def sent(self) -> int:
         """Bytes sent, of each request by that share."""
-        return max(0.0, self.bytes_sent + self.carried.sent)
+        return max(0, self.bytes_sent + self.carried.sent)
 
     @property
-    def received(self) -> float:
+    def received(self) -> int:
         """Bytes received, of each request by that share."""
-        return max(0.0, self.bytes_received + self.carried.received)
+        return max(0, self.bytes_received + self.carried.received)
 
     @property
     def busy_ns(self) -> int:

@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import Protocol
 
 from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
-from pytest_fileperf.measure.recording import NOTHING_CARRIED, Carried, Failure, Phase, Round, WarmUp, merge_failures
+from pytest_fileperf.measure.recording import (
+    NOTHING_CARRIED,
+    PARTS,
+    Carried,
+    Failure,
+    Phase,
+    Round,
+    WarmUp,
+    merge_failures,
+)
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Clock", "StepClock", "Tally")
@@ -204,14 +213,14 @@ class Tally:
         """Shares a request out among the rounds that it was under way in, and takes it from the one it ends in."""
         took_ns, last = max(1, ended_ns - started_ns), -1
         for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
-            share, last = within_ns / took_ns, max(last, index)
-            part = Carried(requests=share, sent=share * sent, received=share * received, busy_ns=within_ns)
-            self._carried[index] = self._carried.get(index, NOTHING_CARRIED) + part
+            parts, sent_part, received_part = (round(within_ns / took_ns * whole) for whole in (PARTS, sent, received))
+            part = Carried(parts=parts, sent=sent_part, received=received_part, busy_ns=within_ns)
+            self._carried[index], last = self._carried.get(index, NOTHING_CARRIED) + part, max(last, index)
         early = started_ns < self._clock.measured_from_ns
         whole = Carried(
-            requests=-1.0,
-            sent=-float(sent),
-            received=-float(received),
+            parts=-PARTS,
+            sent=-sent,
+            received=-received,
             busy_ns=-took_ns,
             early=int(early),
             early_ns=took_ns if early else 0,

@@ -20,7 +20,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plugin.measuring import properties
 from pytest_fileperf.report.annotations import annotations_of
-from pytest_fileperf.report.comparisons import world_text
+from pytest_fileperf.report.comparisons import typical_text, world_text
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
@@ -82,21 +82,45 @@ comparisons = st.builds(
 )
 
 
-@given(comparison=comparisons, now=st.floats(1e-6, 1e9))
-def test_now_is_the_runs_own_figure_and_the_change_is_kept(comparison: MetricComparison, now: float) -> None:
-    agreed = agreeing(comparison, now)
-    assert agreed.now == now
-    assert agreed.base is not None
-    assert now / agreed.base - 1 == pytest.approx(comparison.change, rel=1e-9, abs=1e-12)
-    assert replace(agreed, base=comparison.base, now=comparison.now) == comparison
+@given(comparison=comparisons, now=st.floats(1e-6, 1e9), base=st.floats(1e-6, 1e9))
+def test_both_sides_are_those_measured_and_the_change_is_theirs(
+    comparison: MetricComparison, now: float, base: float
+) -> None:
+    agreed = agreeing(comparison, now, base)
+    assert (agreed.base, agreed.now) == (base, now)
+    assert agreed.change == pytest.approx(now / base - 1, rel=1e-9, abs=1e-12)
+    assert agreed.low is not None
+    assert agreed.high is not None
+    assert agreed.change is not None
+    assert agreed.low <= agreed.change <= agreed.high
+
+
+@pytest.mark.parametrize(
+    "measured,low,high,typical",
+    [
+        (985.0, -0.02, 0.005, None),
+        (900.0, -0.12, 0.01, 0.002),  # the interval of the counts, in which the stalls are
+        (800.0, -0.2, 0.01, 0.002),  # beyond that one as well
+    ],
+)
+def test_the_interval_is_one_that_has_the_change(
+    measured: float, low: float, high: float, typical: float | None
+) -> None:
+    judged = MetricComparison(
+        metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=1.0, now=1.0, change=0.002, low=-0.02, high=0.005,
+        total=(-0.12, 0.01),
+    )  # fmt: skip
+    found = agreeing(judged, measured, 1000.0)
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.typical == typical
+    assert bool(typical_text(found)) == (typical is not None)
 
 
 @pytest.mark.parametrize(
     "base,now,change,own,agreed",
     [
-        (2189.0, 1928.0, -0.156, 1915.0, (1915.0 / 0.844, 1915.0)),
-        (0.0502, 0.0521, -0.049, 0.0521, (0.0521 / 0.951, 0.0521)),
-        (0.0648, 0.0627, None, 0.0630, (None, 0.0630)),
+        (2189.0, 1928.0, -0.156, 1915.0, (2189.0, 1915.0)),
+        (0.0648, 0.0627, None, 0.0630, (0.0648, 0.0630)),
         (None, 2050.0, None, 2040.0, (None, 2040.0)),
         (2190.0, None, None, 2040.0, (2190.0, None)),
         (2190.0, 2050.0, -0.064, None, (2190.0, 2050.0)),
@@ -111,16 +135,22 @@ def test_what_is_not_known_stays(
     agreed: tuple[float | None, float | None],
 ) -> None:
     comparison = MetricComparison(metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=base, now=now, change=change)
-    found = agreeing(comparison, own)
+    found = agreeing(comparison, own, base)
     assert (found.base, found.now) == pytest.approx(agreed)
-    assert found.change == change
+
+
+def compared(found: Iterable[MetricComparison], requests: int, slowest_ms: float) -> Result:
+    """Returns a result with these changes."""
+    recorded = recording(requests=requests, slowest_ms=slowest_ms, boots=1, rounds=2)
+    measured = [
+        replace(item, base=(METRICS[item.metric].of_run(recorded) or 1.0) / (1 + (item.change or 0.0)))
+        for item in found
+    ]
+    return result(recorded=recorded, verdict=Verdict(comparisons=tuple(measured)))
 
 
 runs = st.builds(
-    lambda found, requests, slowest_ms: result(
-        recorded=recording(requests=requests, slowest_ms=slowest_ms, boots=1, rounds=2),
-        verdict=Verdict(comparisons=tuple(found)),
-    ),
+    compared,
     st.lists(comparisons, min_size=1, max_size=3, unique_by=lambda item: item.metric),
     st.integers(20, 5000),
     st.floats(6, 900),
