@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import process_time_ns
 
+from pytest_fileperf.measure.carried import NOTHING_CARRIED
 from pytest_fileperf.measure.durations import Leads
 from pytest_fileperf.measure.pace import typical_rps
 from pytest_fileperf.measure.recording import (
-    NOTHING_CARRIED,
     LeadTimes,
     Phase,
     Round,

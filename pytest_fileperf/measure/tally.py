@@ -11,17 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from pytest_fileperf.measure.carried import NOTHING_CARRIED, PARTS, Carried
 from pytest_fileperf.measure.durations import BLOCK, Durations, Leads
-from pytest_fileperf.measure.recording import (
-    NOTHING_CARRIED,
-    PARTS,
-    Carried,
-    Failure,
-    Phase,
-    Round,
-    WarmUp,
-    merge_failures,
-)
+from pytest_fileperf.measure.recording import Failure, Phase, Round, WarmUp, merge_failures
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Clock", "StepClock", "Tally")

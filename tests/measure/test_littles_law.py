@@ -54,7 +54,7 @@ def queue(connections: int, each: float) -> Callable[[float], list[tuple[float, 
 
     def load(until: float) -> list[tuple[float, float]]:
         began = [0.0] * connections
-        found = []
+        found: list[tuple[float, float]] = []
         for place in count():
             if began[place % connections] >= until:
                 return found
