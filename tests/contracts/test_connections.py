@@ -89,7 +89,7 @@ def test_a_search_finds_rates_on_a_server_that_limits_its_connections(project: P
     tests = """
     from pytest_fileperf import Command
 
-    LIMITED = Command(["{python}", "-m", "uvicorn", "app:app", "--port", "{port}", "--limit-concurrency", "20"])
+    LIMITED = Command(["{python}", "-m", "uvicorn", "app:app", "--port", "{port}", "--limit-concurrency", "8"])
 
     def test_capacity(fileperf):
         load = {"max_p50": "500ms", "max_duration": "9s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
