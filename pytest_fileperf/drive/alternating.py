@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic_ns
 
@@ -33,7 +33,7 @@ async def run_alternating(
     targets: Sequence[Target],
     *,
     files: PayloadFiles,
-    server_cpu: Sequence[Callable[[], Mapping[int, int]]],
+    server_cpu: Sequence[Callable[[], int | None]],
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[RunResult, RunResult]:
@@ -97,9 +97,7 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
     return task
 
 
-def _recorder(
-    plan: Alternation, side: Side, work: Work, boot: int, server_cpu: Callable[[], Mapping[int, int]]
-) -> Recorder:
+def _recorder(plan: Alternation, side: Side, work: Work, boot: int, server_cpu: Callable[[], int | None]) -> Recorder:
     return Recorder(
         parts=[part.name for part in parts_of(work)],
         boot=boot,

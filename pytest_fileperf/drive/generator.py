@@ -28,7 +28,7 @@ from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.alternation import Alternation
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.watch.cpu import cpu_times_ns
+from pytest_fileperf.watch.tree_cpu import TreeCpu
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -194,7 +194,7 @@ async def _made(
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[RunResult, ...]:
-    server_cpu = [partial(cpu_times_ns, pids) for pids in job.pids]
+    server_cpu = [TreeCpu(pids).spent_ns for pids in job.pids]
     if isinstance(job.plan, Alternation):
         return await run_alternating(
             works, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress, begin=begin

@@ -36,7 +36,7 @@ class LoadOrder:
     targets: tuple[Target, ...]
     """Base and now for an alternation, else the only one; as many results come back."""
     pids: tuple[tuple[int, ...], ...]
-    """The processes of each target's server, whose CPU time is read at the edges of rounds."""
+    """The topmost processes of each target's server: at the edges of rounds the CPU time of these trees is read."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
     together: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic_ns
@@ -82,7 +82,7 @@ async def run_load(
     target: Target,
     *,
     files: PayloadFiles,
-    server_cpu: Callable[[], Mapping[int, int]],
+    server_cpu: Callable[[], int | None],
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> RunResult:
@@ -108,6 +108,7 @@ async def run_load(
         with quiet_memory(collect=load.engine != "replay"):
             origin_ns = await begin()
             recorder.begin(origin_ns + plan.warmup_ns)
+            recorder.advance(monotonic_ns())  # without a warm-up the server's CPU time counts from the first request on
             stack.callback(asyncio.create_task(tell(load.loop, recorder, origin_ns, progress)).cancel)
             await load.run(origin_ns)
             ended_ns = monotonic_ns()

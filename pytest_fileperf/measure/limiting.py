@@ -18,7 +18,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.loss import Served, latency_of
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 from pytest_fileperf.measure.sharing import busiest_title
-from pytest_fileperf.measure.usage import CoreUse, ThreadShares, Usage, usage_of
+from pytest_fileperf.measure.usage import CHILDREN_WORK, CoreUse, ThreadShares, Usage, usage_of
 from pytest_fileperf.units import format_duration, format_rate
 
 __all__ = ("Limit", "LimitKind", "limit_of")
@@ -147,6 +147,8 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
         return _server_limit(share) if generator.ran >= BUSY_CORE else None
     if generator.ran >= BUSY_CORE:
         return _generator_limit(recording, f"at {_percent(generator.ran)} of its core")
+    if children := _busy_children(usage):
+        return _server_limit(children)
     mean = _mean_ran(workers)
     if mean >= BUSY_CORE:
         if mean > MORE_THAN_ONE:
@@ -158,6 +160,19 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
             f"at {_percent(workers[0].ran)} of 1 core in the busiest of {len(workers)} workers, {rest}"
         )
     return None
+
+
+def _busy_children(usage: Usage) -> str:
+    """Returns that children of the server leave none of its cores, or each of them none of its own; empty if not so."""
+    if usage.children_ran < CHILDREN_WORK:
+        return ""
+    if usage.cores_used >= BUSY_CORE:
+        ran = f"{usage.server_ran or 0.0:.1f} of {_count(usage.cores, 'core')}"
+        return f"at {ran}, its child processes at {usage.children_ran:.1f}"
+    children = usage.busiest_children
+    if children and fmean(children) >= BUSY_CORE:
+        return f"at {_percent(fmean(children))} of a core in {_count(len(children), 'child process')}"
+    return ""
 
 
 def _journey(recording: Recording, usage: Usage) -> Limit | None:
@@ -356,6 +371,8 @@ def _wanted(recording: Recording, usage: Usage) -> float:
     """Returns the share of the time in which the busiest worker had something to do for a core; 1.0 if not known."""
     if recording.engine == "in-process":
         return usage.generator.ran
+    if usage.children_ran >= CHILDREN_WORK:
+        return max(usage.cores_used, *(worker.wanted for worker in usage.workers), *usage.busiest_children)
     if usage.workers:
         return usage.workers[0].wanted
     return 1.0 if usage.server_ran is None else usage.server_ran
@@ -379,11 +396,14 @@ def _server_cpu(usage: Usage) -> str:
     if ran is None:
         return "server CPU unknown"
     cores = len(usage.workers) or 1
+    if usage.children_ran >= CHILDREN_WORK:
+        return f"server CPU {usage.server_ran or 0.0:.2f} of {_count(usage.cores, 'core')}"
     return f"server CPU {_percent(ran / cores)}{f' of {cores} cores' if cores > 1 else ''}"
 
 
 def _count(number: float, what: str) -> str:
-    return f"{number:.0f} {what}{'' if round(number) == 1 else 's'}"
+    plural = "es" if what.endswith("s") else "s"
+    return f"{number:.0f} {what}{'' if round(number) == 1 else plural}"
 
 
 def _percent(share: float) -> str:

@@ -69,6 +69,10 @@ class ServerUse:
     """CPU seconds per second of the rounds: 1.0 is one core."""
     worker_cpu_shares: tuple[float, ...]
     """CPU seconds per second of each worker, the busiest first; empty where the workers are not known."""
+    children_cpu_share: float | None = None
+    """CPU seconds per second of children that work for the workers, such as a pool's; it is in `cpu_share`."""
+    cores: int | None = None
+    """How many cores all its processes together may use."""
     peak_rss: int | None
     """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
 
@@ -252,6 +256,7 @@ def measurement_of(recording: Recording) -> Measurement:
     client_share = client_cpu / counted_seconds if counted_seconds else 0.0
     send_delay = recording.send_delay()
     peak = METRICS["rss"].of_run(recording)
+    use = usage_of(recording)
     return Measurement(
         rps=METRICS["rps"].of_run(recording) or 0.0,
         requests=requests,
@@ -292,7 +297,9 @@ def measurement_of(recording: Recording) -> Measurement:
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
             cpu_share=server_cpu_share,
-            worker_cpu_shares=tuple(worker.ran for worker in usage_of(recording).workers),
+            worker_cpu_shares=tuple(worker.ran for worker in use.workers),
+            children_cpu_share=None if server_cpu_share is None else use.children_ran,
+            cores=max((len(boot.cores) for boot in recording.boots), default=0) or None,
             peak_rss=int(peak) if peak is not None else None,
         ),
         client=ClientUse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import process_time_ns
 
@@ -25,7 +25,6 @@ from pytest_fileperf.measure.recording import (
 )
 from pytest_fileperf.measure.tally import StepClock, Tally
 from pytest_fileperf.units import format_duration
-from pytest_fileperf.watch.cpu import cpu_spent_ns
 from pytest_fileperf.wire.exchange import Sockets
 
 __all__ = ("MOST_STEPS", "Recorder")
@@ -40,9 +39,10 @@ class Recorder:
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up, of which only
     counts are kept. From there `stretches` follow, each with its end (since that instant, ascending) and what it is.
     Samples after the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of each server process, in ns. With `pace_over` rounds have a typical rate: by the time of this many answers,
-    or where they have fewer than twice as many, by the time of their whole bunches of `together` answers after the
-    first. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
+    time of the server so far, in ns; None if that is unknown. With `pace_over` rounds have a typical rate: by the time
+    of this many answers, or where they have fewer than twice as many, by the time of their whole bunches of `together`
+    answers after the first. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators
+    belong to them.
     `parts` names the parts of the load; there is one tally without any.
     """
 
@@ -51,7 +51,7 @@ class Recorder:
         *,
         boot: int,
         stretches: Sequence[tuple[int, Phase]],
-        server_cpu: Callable[[], Mapping[int, int]],
+        server_cpu: Callable[[], int | None],
         pace_over: int = 0,
         together: int = 0,
         keeps_ends: bool = False,
@@ -80,7 +80,7 @@ class Recorder:
         self.boundary_ns = _NEVER_NS
         self.leads = Leads()
         self.measured_from_ns = _NEVER_NS
-        self._server_cpu_mark: Mapping[int, int] = {}
+        self._server_cpu_mark: int | None = None
         self._client_cpu_mark = self._code_mark = 0
         self.sockets = Sockets()
         """The connections of the load."""
@@ -250,7 +250,7 @@ class Recorder:
         whole = replace(
             merged_round(ended[: len(self.tallies)]),
             typical_rps=typical,
-            server_cpu_ns=cpu_spent_ns(self._server_cpu_mark, self._server_cpu()),
+            server_cpu_ns=_grown(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             code_ns=self.code_ns - self._code_mark,
             most_open=self.sockets.most_open,
@@ -262,3 +262,7 @@ class Recorder:
 
 
 _NEVER_NS = 1 << 62
+
+
+def _grown(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)

@@ -283,6 +283,8 @@ class Boot:
     """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
     cores: frozenset[int] = frozenset()
     """Those that its processes may run on; empty where that is not known."""
+    children_share: float = 0.0
+    """Share of its CPU time that children used: processes that do not answer requests, and work for those that do."""
     generator_cores: frozenset[int] = frozenset()
     """Those that the generator may run on, or all of them; empty also where that is the test process."""
     generators: tuple[GeneratorProcess, ...] = ()
@@ -302,8 +304,7 @@ class Boot:
     warm_up: WarmUp = WarmUp()
     """What came of the requests before the rounds, of all runs on this boot."""
     processes_changed: str = ""
-    """How the server's processes changed during a run, as `1 ended, 1 began`; empty where they did not. What they used
-    is then unknown: the CPU time of those that ended is lost, and nobody reads that of the others."""
+    """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
 
     def and_then(self, later: Boot) -> Boot:
         """Returns what is known of this boot after a further run on it."""
@@ -366,7 +367,7 @@ class Recording:
 
     @property
     def processes_changed(self) -> str:
-        """How the server's processes changed during a run, in any boot; empty where they did not."""
+        """What happened to the server's processes in any boot, so that it is unknown what they used; else empty."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
     def measured(self) -> tuple[Round, ...]:

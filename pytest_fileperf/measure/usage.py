@@ -14,8 +14,10 @@ from pytest_fileperf.measure.recording import Boot, Recording, Round
 from pytest_fileperf.measure.sharing import busiest_share
 from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQueues
 
-__all__ = ("CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
+__all__ = ("CHILDREN_WORK", "CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
 
+CHILDREN_WORK = 0.05
+"""CPU seconds per second from which children are said to work for the server."""
 _NEARLY_ALL = 0.95
 """Share of busy threads that makes a pool full: one of forty may be on its way to its next piece of work."""
 _STALLED_SHARE = 0.10
@@ -81,6 +83,14 @@ class Usage:
     """CPU seconds of the whole process tree per second."""
     workers: tuple[CoreUse, ...] = ()
     """The busiest first; with several boots, the mean of the busiest of each, and so on."""
+    children_ran: float = 0.0
+    """CPU seconds per second of children that work for the workers; it is in `server_ran`."""
+    busiest_children: tuple[float, ...] = ()
+    """CPU seconds per second of each child that did noticeable work, the busiest first; not of short-lived ones."""
+    cores: int = 1
+    """How many cores the server's processes may use."""
+    cores_used: float = 0.0
+    """Share of these cores that the server used, with the generator if it may run on them, too."""
     threads: ThreadShares | None = None
     queue_looks: int = 0
     """How often the sockets were looked at."""
@@ -143,6 +153,9 @@ def usage_of(recording: Recording) -> Usage:
     spans = tuple(spans_of(recording))
     generator = _generator(spans, busiest_share(rounds))
     queues = [queue for span in spans for queue in span.queues()]
+    children = [span.boot.children_share * (server_ran or 0.0) for span in spans]
+    cores = max((len(span.boot.cores) for span in spans), default=0) or 1
+    beside = any(span.boot.cores & span.boot.generator_cores for span in spans)
     return Usage(
         rps=sum(round_.done for round_ in rounds) / duration_ns * 1e9,
         in_flight=min(recording.connections, sum(busy_ns) / duration_ns),
@@ -150,6 +163,10 @@ def usage_of(recording: Recording) -> Usage:
         code_blocked=max(0.0, _code_held(rounds) - generator.main_waited),
         server_ran=server_ran,
         workers=_workers(spans, server_ran),
+        children_ran=_mean(children),
+        busiest_children=_children(spans[-1]) if spans and _mean(children) >= CHILDREN_WORK else (),
+        cores=cores,
+        cores_used=((server_ran or 0.0) + (generator.ran if beside else 0.0)) / cores,
         threads=_thread_use(spans),
         queue_looks=len(queues),
         under_way=_mean([queue.under_way for queue in queues]),
@@ -191,6 +208,14 @@ def _workers(spans: Sequence[Span], server_ran: float | None) -> tuple[CoreUse, 
         )
         for alike in zip(*boots, strict=True)
     )
+
+
+def _children(span: Span) -> tuple[float, ...]:
+    """Returns what each child ran that did noticeable work, as a share of the time, the busiest first."""
+    known = span.boot.worker_pids
+    pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.server if use.pid not in known)
+    shares = (_core_shares(span, partial(_process, pid=pid))[0] or 0.0 for pid in pids)
+    return tuple(sorted((share for share in shares if share >= CHILDREN_WORK), reverse=True))
 
 
 def _workers_of(span: Span) -> Iterator[CoreUse]:

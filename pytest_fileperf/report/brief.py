@@ -33,6 +33,7 @@ from pytest_fileperf.report.details import (
     busy_text,
     is_notable,
     iterations_text,
+    one_core_text,
     processes_text,
     reasons,
     saturated_text,
@@ -186,6 +187,8 @@ def _notes(result: Result) -> list[str]:
     if text := iterations_text(result):
         found.append(text)
     if text := processes_text(result):
+        found.append(text)
+    if text := one_core_text(result):
         found.append(text)
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
     if result.standing not in _WELL and (text := str(result.background or "")):

@@ -12,6 +12,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.measure.usage import CHILDREN_WORK
 from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.capacity import capacity_text
 from pytest_fileperf.report.comparisons import NO_BASELINE, code_text, not_stored_text, typical_text
@@ -35,6 +36,7 @@ __all__ = (
     "limit_text",
     "noise_texts",
     "notes",
+    "one_core_text",
     "other_kinds",
     "processes_text",
     "reasons",
@@ -182,6 +184,8 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(f"boots stabilised in part, without: {', '.join(missing)}")
     if changed := processes_text(result):
         found.append(changed)
+    if one_core := one_core_text(result):
+        found.append(one_core)
     if traced := traced_text(result):
         found.append(traced)
     if busy := busy_text(result):
@@ -238,6 +242,14 @@ def processes_text(result: Result) -> str:
     """Returns that the server's processes changed during the run; empty where they did not."""
     changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
     return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
+
+
+def one_core_text(result: Result) -> str:
+    """Returns that a server had to share one core with its children that work for it; empty if it had not."""
+    use = result.measurement.server
+    if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
+        return ""
+    return "the server and its child processes had one core together: on more cores they may be faster"
 
 
 def busy_text(result: Result) -> str:

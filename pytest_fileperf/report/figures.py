@@ -8,6 +8,7 @@ from pytest_fileperf.judge.result import Result
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
+from pytest_fileperf.measure.usage import CHILDREN_WORK
 from pytest_fileperf.report.details import INDENT, could_show, has_more_http, limit_text, setting
 from pytest_fileperf.report.generators import generator_figures, generator_rows
 from pytest_fileperf.report.text import Style, amount, flow, pad, paint, plain, quantity
@@ -160,6 +161,9 @@ def _server(run: Measurement) -> list[str]:
         texts.append(
             f"its {len(use.worker_cpu_shares)} workers {busiest * 100:.0f} % to {idlest * 100:.0f} % of a core"
         )
+    if (use.children_cpu_share or 0.0) >= CHILDREN_WORK:
+        cores = format_count(use.cores or 1, "core")
+        texts.append(f"{use.children_cpu_share:.2f} of them in child processes, which may use {cores}")
     if use.peak_rss is not None:
         texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
     return texts or ["CPU and memory not measured"]

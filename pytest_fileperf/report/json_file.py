@@ -54,7 +54,9 @@ Series have a list a column, a list of plain values is on one line.
         events        of streams, null without any: count, rate (per second), first (times to the first one of each
                       stream) and gap (between two), both as latency
         bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
-        server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first), peak_rss (bytes)
+        server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first),
+                       children_cpu_share (cores; part of cpu_share: processes that work for the workers), cores (that
+                       all its processes together may use), peak_rss (bytes)
         generator      cpu_per_request (s), cpu_share (of its core; of several, all together), saturated
         generators[]   of several: number, cores, connections, rps, errors, cpu_share (of its core), lost (why its part
                        of the load is missing; else empty); none where there was one
@@ -72,8 +74,8 @@ Series have a list a column, a list of plain values is on one line.
                       http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
-                      worker_pids (those that answer), processes_changed (how the server's processes changed during
-                      a run, which leaves their CPU and memory unknown; else empty)
+                      worker_pids (those that answer), processes_changed (why it is unknown what the server's
+                      processes used; else empty)
         memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
         warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
@@ -259,7 +261,9 @@ def _summary(run: Measurement) -> dict[str, object]:
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
         "events": _events(run.events) if run.events.count else None,
-        "server": named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "peak_rss"),
+        "server": named(
+            run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "children_cpu_share", "cores", "peak_rss"
+        ),
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
         "generators": [asdict(use) for use in run.client.generators],
         "busy": named(run.busy, "server", "generator", "host"),

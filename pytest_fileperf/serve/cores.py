@@ -1,11 +1,16 @@
-"""Which cores the server gets and which the load generator, so that neither takes time from the other."""
+"""Which cores the server gets and which the load generator, so that neither takes time from the other.
+
+Children that do work for a server inherit its cores, and would share one with it: they get all cores.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ("split_cores",)
+__all__ = ("give_all_cores", "split_cores")
 
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -26,6 +31,17 @@ def split_cores(
         return None
     # The server has the same cores, however many generators there are.
     return frozenset(cores[1 : workers + 1]), frozenset([cores[0], *cores[workers + 1 : workers + generators]])
+
+
+def give_all_cores(pids: Iterable[int]) -> None:
+    """Lets processes use all cores that this one may, with all their threads. Those that are gone are left out."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = os.sched_getaffinity(0)
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 # pathlib is slow
+                os.sched_setaffinity(int(thread), cores)
 
 
 def _rank_on_its_core(core: int, cpus: Path) -> int:

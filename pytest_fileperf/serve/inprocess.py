@@ -82,6 +82,11 @@ class RunningInProcess(RunningServer):
         settled = asyncio.run_coroutine_threadsafe(_others_done(), self._event_loop)
         concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
 
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Empty: the test process is no server of its own, and what it has started is not the app's."""
+        return ()
+
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 

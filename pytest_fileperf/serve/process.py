@@ -113,6 +113,11 @@ class ServerProcess:
         return tuple(one for one in process_tree(top) if not (scratch.IS_SUPERVISED and one.pid == top))
 
     @property
+    def supervisor(self) -> int | None:
+        """Our supervisor above it; None without one."""
+        return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has ended, and was not asked to."""
         return self._asked_s is None and self.ended() is not None
@@ -168,6 +173,7 @@ class RunningProcess(RunningServer):
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
+        self.supervisor = process.supervisor
         self._program = next(iter(self.processes), None)
 
     @property

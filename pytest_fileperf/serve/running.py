@@ -51,6 +51,8 @@ class RunningServer(ABC):
     files: tuple[str, ...] = ()
     """Where its code is: the files of its modules when it was ready, without those of the interpreter; of a command its
     directory, its program and the files it names. Empty where that is unknown."""
+    supervisor: int | None = None
+    """Our own process above it, which gets the CPU time of what ends below it; None without one."""
     changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
     own: tuple[tuple[str, str], ...] = ()
@@ -65,6 +67,11 @@ class RunningServer(ABC):
     def pids(self) -> tuple[int, ...]:
         """The process ids of the live process tree."""
         return tuple(process.pid for process in self.processes)
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The topmost processes: with all that is below them they are the server."""
+        return self.pids if self.supervisor is None else (self.supervisor,)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import httpx
@@ -37,8 +38,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.server_use import Processes, reading, with_cpu, without_cpu
-from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.session.server_use import ServerTree, TreeWatch, reading, with_cpu, without_cpu
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.memory_series import MemorySeries
@@ -136,29 +136,20 @@ class Loader:
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         """Loads one boot, looked at from outside."""
         in_process = isinstance(server, RunningInProcess)
-        before = Processes.of(server)
-        reset_peak_rss(before.pids)
-        memory = MemorySeries(() if in_process else before.pids)
-        watched = self._watch(server, _CLOSE_S if plan.close else _USUAL_S)
-        with watched as watch, self._server_cpu(before.pids) as cpu, memory:
-            made = self._loaded(work, plan, index, server, before.pids, cores, tell, reading(plan, (cpu,)))
+        trees = TreeWatch((server,), all_cores=cores is not None)
+        (tree,) = trees.trees
+        memory = MemorySeries(tuple if in_process else partial(getattr, tree, "pids"))
+        with (
+            trees,
+            self._watch(server, tree, _CLOSE_S if plan.close else _USUAL_S) as watch,
+            self._server_cpu(server.roots) as cpu,
+            memory,
+        ):
+            made = self._loaded(work, plan, index, server, cores, tell, reading(plan, (cpu,)))
         result = with_cpu(made.results[0], cpu)
         server.check()
-        after = Processes.of(server)
-        pids, changed = (
-            after.pids,
-            after.change_since(before, {use.pid for look in watch.samples for use in look.server}),
-        )
-        boot = Boot(
-            index=index,
-            pids=pids,
-            peak_rss_bytes=None if changed else peak_rss_bytes(pids),
-            memory=() if changed else _course(memory, result),
-            processes_changed=changed,
-            stabilised=server.stabilised,
-            tracer=self._tracer(server),
-            worker_pids=server.worker_pids,
-            cores=cores_of(pids),
+        boot = replace(
+            self._boot(index, server, tree, result, memory),
             generator_cores=frozenset() if in_process else cores_of(self._generators.pids),
             generators=self._processes(plan, made, cores),
             samples=watch.samples,
@@ -166,28 +157,27 @@ class Loader:
             thread_pools=watch.thread_pools,
             core_delay=_core_delay(*(_main_times(each.server) for each in (*watch.samples[:1], *watch.samples[-1:]))),
         )
-        return Run(result=without_cpu(result) if changed else result, boot=boot)
+        return Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot)
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         """Loads two boots in turn, base and now."""
         base, now = servers
-        before = (Processes.of(base), Processes.of(now))
-        for processes in before:
-            reset_peak_rss(processes.pids)
-        began = [_main_times(_uses_of(processes.pids)) for processes in before]
+        trees = TreeWatch(servers, all_cores=cores is not None)
+        memories = [MemorySeries(partial(getattr, tree, "pids")) for tree in trees.trees]
+        began = [_main_times(_uses_of(tree.pids)) for tree in trees.trees]
 
         def check() -> None:
             base.check()
             now.check()
 
         targets = tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers)
-        memories = [MemorySeries(processes.pids) for processes in before]
         try:
             with (
-                self._server_cpu(base.pids) as of_base,
-                self._server_cpu(now.pids) as of_now,
+                trees,
+                self._server_cpu(base.roots) as of_base,
+                self._server_cpu(now.roots) as of_now,
                 memories[Side.BASE],
                 memories[Side.NOW],
             ):
@@ -195,7 +185,7 @@ class Loader:
                     works,
                     plan,
                     targets,
-                    pids=tuple(processes.pids for processes in before),
+                    pids=(base.roots, now.roots),
                     cores=cores,
                     progress=tell,
                     check=check,
@@ -205,29 +195,36 @@ class Loader:
             check()
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
-        after = (Processes.of(base), Processes.of(now))
-        changes = [later.change_since(earlier) for earlier, later in zip(before, after, strict=True)]
-        first, second = (
-            Run(
-                result=without_cpu(result) if changed else result,
-                boot=Boot(
-                    index=index,
-                    pids=processes.pids,
-                    peak_rss_bytes=None if changed else peak_rss_bytes(processes.pids),
-                    memory=() if changed else _course(memory, result),
-                    processes_changed=changed,
-                    stabilised=server.stabilised,
-                    tracer=self._tracer(server),
-                    worker_pids=server.worker_pids,
-                    generators=self._processes(plan, made, cores),
-                    core_delay=_core_delay(times, _main_times(_uses_of(processes.pids))),
-                ),
+        runs = []
+        for server, tree, result, memory, times in zip(
+            servers, trees.trees, map(with_cpu, made.results, (of_base, of_now)), memories, began, strict=True
+        ):
+            boot = replace(
+                self._boot(index, server, tree, result, memory),
+                generators=self._processes(plan, made, cores),
+                core_delay=_core_delay(times, _main_times(_uses_of(tree.pids))),
             )
-            for server, result, processes, changed, memory, times in zip(
-                servers, map(with_cpu, made.results, (of_base, of_now)), after, changes, memories, began, strict=True
-            )
+            runs.append(Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot))
+        return runs[0], runs[1]
+
+    def _boot(
+        self, index: int, server: RunningServer, tree: ServerTree, result: RunResult, memory: MemorySeries
+    ) -> Boot:
+        """Returns what is known of a boot after any load."""
+        read = [round_.server_cpu_ns for round_ in result.rounds]
+        lost = tree.is_lost or (None in read and any(read))
+        return Boot(
+            index=index,
+            pids=tree.pids or server.pids,
+            peak_rss_bytes=None if lost else tree.peak_rss_bytes,
+            memory=() if lost else _course(memory, result),
+            processes_changed="some ended, and nobody waited for them" if lost else "",
+            stabilised=server.stabilised,
+            tracer=self._tracer(server),
+            worker_pids=server.worker_pids,
+            cores=tree.cores,
+            children_share=tree.children_share,
         )
-        return first, second
 
     def _loaded(
         self,
@@ -235,7 +232,6 @@ class Loader:
         plan: LoadPlan,
         index: int,
         server: RunningServer,
-        pids: tuple[int, ...],
         cores: Cores,
         tell: Tell,
         begins: Callable[[int], None],
@@ -244,12 +240,21 @@ class Loader:
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
             target = Target(boot=index, url=server.url, reach=self._reach, transport=lambda: server.transport)
-            result = server.run(lambda: run_load(work, plan, target, files=self._files, server_cpu=dict, progress=tell))
+            result = server.run(
+                lambda: run_load(work, plan, target, files=self._files, server_cpu=lambda: None, progress=tell)
+            )
             return MadeLoad(results=(result,), lost={})
         target = Target(boot=index, url=server.url, reach=self._reach)
         try:
             return self._generators.run(
-                (work,), plan, (target,), pids=(pids,), cores=cores, progress=tell, check=server.check, begins=begins
+                (work,),
+                plan,
+                (target,),
+                pids=(server.roots,),
+                cores=cores,
+                progress=tell,
+                check=server.check,
+                begins=begins,
             )
         except httpx.ConnectError as error:
             server.check()
@@ -283,19 +288,19 @@ class Loader:
         return server.tracer or ("" if isinstance(server, RunningInProcess) else self._generators.tracer)
 
     @contextmanager
-    def _server_cpu(self, pids: Sequence[int]) -> Iterator[CpuSeries | None]:
+    def _server_cpu(self, roots: Sequence[int]) -> Iterator[CpuSeries | None]:
         """Reads the server's CPU time meanwhile, where generators elsewhere cannot; gives None where they do."""
         if self._cluster is None:
             yield None
             return
-        with CpuSeries(pids) as series:
+        with CpuSeries(roots) as series:
             yield series
 
-    def _watch(self, server: RunningServer, interval_s: float) -> Watch:
+    def _watch(self, server: RunningServer, tree: ServerTree, interval_s: float) -> Watch:
         """Returns what looks at the server, and at the generators where they are processes of their own."""
         in_process = isinstance(server, RunningInProcess)
         return Watch(
-            pids=lambda: server.pids,
+            pids=(lambda: server.pids) if in_process else (lambda: tree.pids),
             port=None if in_process else httpx.URL(server.url).port,
             generators=tuple if in_process else lambda: self._generators.pids,
             interval_s=interval_s,

@@ -1,61 +1,163 @@
-"""What a server's processes used in a run: read beside it, and left out where nobody knows it."""
+"""What a server's processes used in a run: looked at beside it, with children that begin and end meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Self
 
 from pytest_fileperf.drive.alternating import edges_of
 from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.plan.alternation import Alternation, Side
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.cores import give_all_cores
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.units import format_duration
-from pytest_fileperf.watch.cpu import cpu_times_ns, ended_children_ns
+from pytest_fileperf.watch.cpu import peak_rss_bytes, reset_peak_rss
 from pytest_fileperf.watch.cpu_series import CpuSeries
+from pytest_fileperf.watch.machine import cores_of
+from pytest_fileperf.watch.process_use import process_use
+from pytest_fileperf.watch.tree_cpu import TreeCpu
 
-__all__ = ("Processes", "reading", "with_cpu", "without_cpu")
+__all__ = ("ServerTree", "TreeWatch", "reading", "with_cpu", "without_cpu")
 
-_NEGLIGIBLE = 0.01
-"""Share of a server's CPU time that may be missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processes:
-    """A server's processes at one instant."""
-
-    pids: tuple[int, ...]
-    spent_ns: Mapping[int, int]
-    """Their CPU time so far."""
-    ended_ns: Mapping[int, int]
-    """The CPU time of those that they have started, and that have ended."""
-
-    @classmethod
-    def of(cls, server: RunningServer) -> Processes:
-        """Returns what is so now."""
-        pids = server.pids
-        # The test process is no server of its own: what it has started, as generators, is not the app's.
-        known = () if isinstance(server, RunningInProcess) else pids
-        return cls(pids=pids, spent_ns=cpu_times_ns(known), ended_ns=ended_children_ns(known))
-
-    def change_since(self, before: Processes, seen: Iterable[int] = ()) -> str:
-        """Returns how they changed, as `1 ended, 1 began`; empty where they did not.
-
-        `seen` are the processes that were there at some time between: one may have been restarted more than once.
-        """
-        between = {*seen} if {*before.pids} != {*self.pids} else set()
-        ended, began = (between | {*before.pids}) - {*self.pids}, (between | {*self.pids}) - {*before.pids}
-        counts = ((len(ended), "ended"), (len(began), "began"))
-        told = [f"{count} {what}" for count, what in counts if count]
-        between_ns = _grown_ns(before.ended_ns, self.ended_ns)
-        if not told and between_ns > _NEGLIGIBLE * _grown_ns(before.spent_ns, self.spent_ns):
-            told.append(f"some began and ended, with {format_duration(between_ns)} of CPU time")
-        return ", ".join(told)
+_SOON_S = 0.02
+_LATER_S = 0.1
+"""How often trees are looked at, in the first second of a load and later. Until then a child has its parent's cores."""
+_FIRST_S = 1.0
+_MUCH = 0.1
+"""Share of a server's CPU time in children that have ended from which on the server itself may use all cores: such
+children are too short-lived to be given them one by one."""
+_LEAST_NS = 50_000_000
 
 
-def _grown_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int:
-    return sum(after[pid] - before_ns for pid, before_ns in before.items() if pid in after)
+class ServerTree:
+    """The processes of one server during one load."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+        self._cpu = TreeCpu(server.roots)
+        self._own: frozenset[int] = frozenset()
+        """Its workers, with what is above them: all others are children that do work for it."""
+        self._before_ns: Mapping[int, int] = {}
+        self._began_ns = self._cpu.spent_ns()
+        self._most_bytes = 0
+        self._find_own()
+        self._before_ns = self._cpu.own_ns()
+        reset_peak_rss(self.pids)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes, as they were last seen."""
+        if not self._cpu.roots:
+            return self._server.pids
+        return tuple(pid for pid in self._cpu.pids if pid != self._server.supervisor)
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        """Those of its processes that are no workers, and not above one."""
+        return tuple(pid for pid in self.pids if pid not in self._own)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there are processes of its own to look at."""
+        return self._began_ns is not None
+
+    def look(self) -> None:
+        """Sees which processes there are now, and how much memory they have together."""
+        if not self.is_watched:
+            return
+        self._cpu.spent_ns()
+        if not self._own <= set(self.pids):
+            self._find_own()
+        uses = filter(None, map(process_use, self.pids)) if self._cpu.ended_ns else ()
+        self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
+
+    @property
+    def has_passing_children(self) -> bool:
+        """Whether children did much of the work that have ended already."""
+        return self._cpu.ended_ns >= max(_LEAST_NS, _MUCH * (self._grown_ns() or 0))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether processes ended whose CPU time nobody knows."""
+        return self.is_watched and not self._cpu.is_complete
+
+    @property
+    def children_share(self) -> float:
+        """The share of the server's CPU time that its children used; 0.0 if that is unknown."""
+        grown_ns = self._grown_ns()
+        if not grown_ns:
+            return 0.0
+        now_ns = self._cpu.own_ns()
+        own_ns = sum(now_ns[pid] - self._before_ns.get(pid, 0) for pid in self._own & now_ns.keys())
+        return min(1.0, max(0.0, 1 - own_ns / grown_ns))
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        """The most memory that its processes had; with children that ended, at least what was seen at one instant."""
+        lasting = peak_rss_bytes(self.pids)
+        return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """The cores that its processes may run on."""
+        return cores_of(self.pids)
+
+    def _grown_ns(self) -> int | None:
+        now_ns = self._cpu.total_ns
+        return None if now_ns is None or self._began_ns is None else now_ns - self._began_ns
+
+    def _find_own(self) -> None:
+        """Finds its workers; what ended until now was one of these, and no child that does work."""
+        workers = set(self._server.worker_pids)
+        self._own = frozenset(workers | self._cpu.above(workers)) & set(self.pids)
+        self._cpu.ended_ns = 0
+
+
+class TreeWatch:
+    """Looks at the processes of servers within the `with` block, in a thread.
+
+    Workers of a server stay on the cores that it was started with. If `all_cores`, children that do work for them get
+    all cores that the test run may use, as they would without it. A child is seen a moment after it begins. Where
+    children end too soon for that, the servers get all cores as well, so that their children begin there: all of the
+    servers, as they are compared.
+    """
+
+    def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
+        self.trees = tuple(map(ServerTree, servers))
+        self._all_cores = all_cores
+        self._given: set[int] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf process trees", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        if any(tree.is_watched for tree in self.trees):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self._look()
+
+    def _main(self) -> None:
+        began_s = monotonic()
+        while not self._over.wait(_SOON_S if monotonic() < began_s + _FIRST_S else _LATER_S):
+            self._look()
+
+    def _look(self) -> None:
+        for tree in self.trees:
+            tree.look()
+        if not self._all_cores:
+            return
+        with_servers = any(tree.has_passing_children for tree in self.trees)
+        wanted = {pid for tree in self.trees for pid in (tree.pids if with_servers else tree.children)}
+        give_all_cores(wanted - self._given)
+        self._given |= wanted
 
 
 def reading(plan: LoadPlan | Alternation, series: Sequence[CpuSeries | None]) -> Callable[[int], None]:

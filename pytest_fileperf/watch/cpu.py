@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ("cpu_spent_ns", "cpu_times_ns", "ended_children_ns", "peak_rss_bytes", "reset_peak_rss")
+__all__ = ("cpu_times_ns", "peak_rss_bytes", "reset_peak_rss")
 
 _CPUCLOCK_SCHED = 2
 """From the kernel's posix-timers: the clock of a whole process that counts the scheduler's time, user and system."""
@@ -21,32 +20,6 @@ def cpu_times_ns(pids: Iterable[int]) -> dict[int, int]:
     """Returns the CPU time so far of each process, in ns, without processes that are gone, or that we may not read."""
     times = {pid: _cpu_time_ns(pid) for pid in pids}
     return {pid: time_ns for pid, time_ns in times.items() if time_ns is not None}
-
-
-def cpu_spent_ns(before: Mapping[int, int], after: Mapping[int, int]) -> int | None:
-    """Returns the CPU time between two readings, in ns, never negative.
-
-    A process that is new in the second reading counts in full. None where the answer is unknown: nothing was read
-    before, a process ended in between (its last CPU time is lost), or its number now belongs to another process.
-    """
-    if not before or any(after.get(pid, -1) < time_ns for pid, time_ns in before.items()):
-        return None
-    return sum(time_ns - before.get(pid, 0) for pid, time_ns in after.items())
-
-
-def ended_children_ns(pids: Iterable[int]) -> dict[int, int]:
-    """Returns the CPU time of the children of each process that have ended, and that it has waited for, in ns.
-
-    Linux counts it to 10 ms. Processes that are gone are left out, and where the system does not tell it is 0.
-    """
-    import psutil
-
-    found = {}
-    for pid in pids:
-        with suppress(psutil.Error):
-            times = psutil.Process(pid).cpu_times()
-            found[pid] = round((times.children_user + times.children_system) * 1e9)
-    return found
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:

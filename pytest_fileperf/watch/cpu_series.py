@@ -10,26 +10,25 @@ from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Self
 
-from pytest_fileperf.watch.cpu import cpu_spent_ns, cpu_times_ns
+from pytest_fileperf.watch.tree_cpu import TreeCpu
 
 __all__ = ("CpuSeries",)
 
-_INTERVAL_S = 0.005
+_INTERVAL_S = 0.02
 """For what ends at no instant that is known before, such as a fixed number of requests."""
 
 
 class CpuSeries:
-    """Reads the CPU time of processes from the `with` to the end of its block, every 5 ms, and at instants it is told.
+    """Reads the CPU time of process trees within the `with` block, every 20 ms, and at instants it is told.
 
-    A reading takes some microseconds. Between two of them the time is taken to be spent evenly.
+    Between two of them the time is taken to be spent evenly.
     """
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = tuple(pids)
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._tree = TreeCpu(roots)
         self._at_ns = array("q")
         self._spent_ns = array("q")
-        self._first = cpu_times_ns(self._pids)
-        self._is_known = len(self._first) == len(self._pids) > 0
+        self._is_known = True
         self._asked_ns: deque[int] = deque()
         """Instants to come at which to read."""
         self._over = threading.Event()
@@ -68,8 +67,8 @@ class CpuSeries:
 
     def _read(self) -> None:
         now_ns = monotonic_ns()
-        spent_ns = cpu_spent_ns(self._first, cpu_times_ns(self._pids))
-        if spent_ns is None:  # a process has ended
+        spent_ns = self._tree.spent_ns()
+        if spent_ns is None:  # there is no process, or one has ended and nobody waited for it
             self._is_known = False
         else:
             self._at_ns.append(now_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Self
 
@@ -19,8 +19,9 @@ _MOST_READINGS = 4_000
 class MemorySeries:
     """Reads the peak resident memory of processes, since it was reset, from the `with` to the end of its block."""
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = tuple(pids)
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        """`pids` tells which processes there are now."""
+        self._pids = pids
         self.readings: list[tuple[int, int]] = []
         """When, on the monotonic clock, and how many bytes; a peak never falls."""
         self._interval_s = _INTERVAL_S
@@ -45,5 +46,5 @@ class MemorySeries:
                 self._interval_s *= 2
 
     def _read(self) -> None:
-        if (size := peak_rss_bytes(self._pids)) is not None:
+        if (size := peak_rss_bytes(self._pids())) is not None:
             self.readings.append((monotonic_ns(), size))

@@ -79,7 +79,12 @@ def alternated(
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
             run_alternating(
-                (work, work), planned or plan(), targets(urls), files=files, server_cpu=(dict, dict), progress=tell
+                (work, work),
+                planned or plan(),
+                targets(urls),
+                files=files,
+                server_cpu=(lambda: None, lambda: None),
+                progress=tell,
             )
         )
 
@@ -179,7 +184,7 @@ def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, st
                 planned,
                 targets(urls),
                 files=files,
-                server_cpu=(lambda: {1: monotonic_ns() // 10}, lambda: {1: 0}),
+                server_cpu=(lambda: monotonic_ns() // 10, lambda: 0),
                 progress=lambda _: None,
             )
         )

@@ -37,7 +37,9 @@ def play(script: Script, plan: LoadPlan, *, client: bool, content: bytes = b"") 
         async with ScriptedServer((script,), tls=None) as server:
             target = Target(boot=0, url=server.url)
             with closing(PayloadFiles()) as files:
-                return await run_load(operation, plan, target, files=files, server_cpu=dict, progress=lambda _: None)
+                return await run_load(
+                    operation, plan, target, files=files, server_cpu=lambda: None, progress=lambda _: None
+                )
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         result = runner.run(run())

@@ -68,7 +68,7 @@ def run(pacing: Pacing, slot_count: int) -> tuple[list[int], list[FakeSlot]]:
     FakeSlot.busy = FakeSlot.most_busy = 0
 
     async def load() -> None:
-        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS)
         origin_ns = monotonic_ns()
         slots.extend(FakeSlot(loop, lambda: starts.append(monotonic_ns() - origin_ns)) for _ in range(slot_count))
@@ -134,7 +134,7 @@ def test_a_closed_loop_says_nothing_of_when_work_was_due() -> None:
 
 def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> None:
     async def load() -> tuple[Recorder, list[int | None]]:
-        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         loop = LoadLoop(pacing=Burst(requests=10), recorder=recorder, timeout_ns=50 * MS)
         slot = SlowSlot(loop)
         origin_ns = monotonic_ns()
@@ -173,7 +173,7 @@ def test_nothing_begins_after_a_run_was_given_up(slot_count: int) -> None:
     async def load() -> int:
         loop = LoadLoop(
             pacing=ClosedLoop(duration_ns=10_000 * MS),
-            recorder=Recorder(boot=0, stretches=(), server_cpu=dict),
+            recorder=Recorder(boot=0, stretches=(), server_cpu=lambda: None),
             timeout_ns=1000 * MS,
         )
         slots = [FakeSlot(loop, lambda: None) for _ in range(slot_count)]

@@ -28,7 +28,7 @@ def load(pacing: ClosedLoop, pause: Pause | None, slots: int) -> tuple[int, int]
     """Returns how many pieces of work were begun, and how long that took."""
 
     async def main() -> tuple[int, int]:
-        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         loop = LoadLoop(
             pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, pauses=pause.of_users() if pause else None
         )

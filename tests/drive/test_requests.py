@@ -75,7 +75,7 @@ def load(url: str, work: Work, requests: int, connections: int = 1, plan: LoadPl
     )
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         target = Target(boot=0, url=url)
-        return runner.run(run_load(work, plan, target, files=files, server_cpu=dict, progress=lambda _: None))
+        return runner.run(run_load(work, plan, target, files=files, server_cpu=lambda: None, progress=lambda _: None))
 
 
 def get(url: str, *ids: object, through_httpx: bool = False, **order: object) -> Requests:
@@ -228,7 +228,9 @@ def test_what_cannot_be_sent_is_told_before_a_load_by_any_engine(
     arguments = {**operation.arguments, "follow_redirects": True}
     work = Requests(recipes=(replace(operation, arguments=arguments),), columns={"id": ("a", value)})
     with pytest.raises(PlanError, match=problem):
-        ways_of(work, Recorder(boot=0, stretches=(), server_cpu=dict), lambda: client, 1, replays=not in_process)
+        ways_of(
+            work, Recorder(boot=0, stretches=(), server_cpu=lambda: None), lambda: client, 1, replays=not in_process
+        )
 
 
 def test_a_form_with_files_in_memory_goes_through_the_client_as_it_is() -> None:

@@ -64,7 +64,7 @@ def run(
                 plan or counted(6),
                 Target(boot=0, url=url),
                 files=files,
-                server_cpu=dict,
+                server_cpu=lambda: None,
                 progress=tell or (lambda _: None),
             )
         )
@@ -306,7 +306,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
                 counted(5),
                 Target(boot=0, url="http://127.0.0.1:9"),
                 files=files,
-                server_cpu=dict,
+                server_cpu=lambda: None,
                 progress=lambda _: None,
             )
         )
@@ -641,7 +641,7 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int,
             sock = await open_socket(address, uds=None, tls=ssl.create_default_context, timeout_s=5)
             return Connection(loop, sock, scratch)
 
-        recorder = Recorder(boot=0, stretches=(), server_cpu=dict)
+        recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         pacing = ConstantRate(rate=100, duration_ns=30 * MS)
         loads = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=5000 * MS)
         slot = ReplaySlot(

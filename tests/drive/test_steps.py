@@ -230,7 +230,7 @@ def test_what_is_done_in_the_warm_up_counts_in_no_step(rate: float | None) -> No
 
 
 def test_a_step_that_is_found_late_has_the_rounds_before_too() -> None:
-    recorder = Recorder(boot=3, stretches=[(at * MS, Phase.ROUND) for at in (10, 20, 30)], server_cpu=dict)
+    recorder = Recorder(boot=3, stretches=[(at * MS, Phase.ROUND) for at in (10, 20, 30)], server_cpu=lambda: None)
     recorder.begin(100 * MS)
     recorder.advance(115 * MS)
     recorder.step("", "late").success(115 * MS, 116 * MS, 117 * MS, 200, 1, 2)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 import pytest
 
@@ -17,8 +16,8 @@ class ServerCpu:
     def __init__(self) -> None:
         self.spent_ns = 0
 
-    def __call__(self) -> Mapping[int, int]:
-        return {1: self.spent_ns}
+    def __call__(self) -> int:
+        return self.spent_ns
 
 
 def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu | None = None) -> Recorder:

@@ -157,7 +157,7 @@ def test_a_result_in_full() -> None:
             "server": {
                 "cpu_per_request": pytest.approx(0.00045),
                 "cpu_share": 0.09,
-                "worker_cpu_shares": [],
+                "worker_cpu_shares": [], "children_cpu_share": 0.0, "cores": None,
                 "peak_rss": 68 << 20,
             },
             "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
@@ -226,7 +226,8 @@ def test_what_was_not_measured_is_null() -> None:
     (entry,) = loaded_results(result(recorded=nothing, verdict=Verdict(comparisons=(not_a_number, *NEW))))
     assert entry["summary"]["latency"] is None
     assert entry["summary"]["server"] == {
-        "cpu_per_request": None, "cpu_share": None, "worker_cpu_shares": [], "peak_rss": None,
+        "cpu_per_request": None, "cpu_share": None, "worker_cpu_shares": [],
+        "children_cpu_share": None, "cores": None, "peak_rss": None,
     }  # fmt: skip
     assert entry["rounds"][0]["p99"] is None
     assert [entry["verdict"]["comparisons"][0][name] for name in ("change", "low", "high")] == [None] * 3

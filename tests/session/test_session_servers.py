@@ -70,11 +70,16 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
 
 
 _REPLACING = """
-import os, sys
+import os, signal, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -89,24 +94,29 @@ with HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler) as server:
             for _ in range(5):
                 server.handle_request()
             os._exit(0)
-        os.waitpid(worker, 0)
+        try:
+            os.waitpid(worker, 0)
+        except ChildProcessError:
+            pass
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
-def test_what_a_server_used_is_unknown_where_its_workers_were_replaced(tmp_path: Path) -> None:
+def test_what_a_server_used_is_unknown_if_workers_ended_and_nobody_waited_for_them(tmp_path: Path) -> None:
     server = Command([sys.executable, "-c", _REPLACING, "{port}"])
     settings = Settings(
         server=server, boots=1, connections=1, requests=12, warmup_ns=0, limits={"max_cpu_per_request": 10.0}
     )
     with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
-        with pytest.raises(LimitExceededError, match=r"(?s)CPU/request was not measured.*changed \(1 ended, 1 began\)"):
+        with pytest.raises(
+            LimitExceededError, match=r"(?s)CPU/request was not measured.*changed \(some ended, and nobody"
+        ):
             session.measure(GET, settings, TEST)
         (result,) = session.results
 
     used = result.measurement.server
     assert (used.cpu_per_request, used.cpu_share, used.peak_rss) == (None, None, None)
-    assert processes_text(result).startswith("processes of the server changed during the run (1 ended, 1 began)")
+    assert processes_text(result).startswith("processes of the server changed during the run (some ended, and nobody")
 
 
 _FORKING = """
@@ -134,7 +144,7 @@ with HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler) as server:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
-def test_what_a_server_used_is_unknown_where_much_of_it_was_in_processes_that_came_and_went(tmp_path: Path) -> None:
+def test_processes_that_came_and_went_count(tmp_path: Path) -> None:
     settings = Settings(
         server=Command([sys.executable, "-c", _FORKING, "{port}"]),
         boots=1,
@@ -147,8 +157,10 @@ def test_what_a_server_used_is_unknown_where_much_of_it_was_in_processes_that_ca
         used = session.measure(GET, settings, TEST).server
         (result,) = session.results
 
-    assert (used.cpu_per_request, used.cpu_share, used.peak_rss) == (None, None, None)
-    assert "during the run (some began and ended, with " in processes_text(result)
+    assert used.cpu_per_request is not None
+    assert used.cpu_per_request >= 0.09
+    assert used.peak_rss is not None
+    assert processes_text(result) == ""
 
 
 _FLOODING = """
