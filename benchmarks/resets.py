@@ -92,7 +92,7 @@ def load(loop: str, url: str, seconds: float, connections: int) -> dict[str, obj
                 plan,
                 Target(boot=0, url=url),
                 files=files,
-                server_cpu=dict,
+                server_cpu=lambda: None,
                 progress=lambda _: None,
             )
         )

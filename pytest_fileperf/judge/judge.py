@@ -32,6 +32,7 @@ __all__ = (
     "judge_world",
     "may_be_worse",
     "unless_base_failed",
+    "unless_left",
     "unless_lost",
     "unless_other_answers",
     "unless_saturated",
@@ -175,6 +176,28 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
     reason = Reason(kind=ReasonKind.LOST, text=lost)
     return tuple(
         item if item.outcome is Outcome.NEW else replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        for item in comparisons
+    )
+
+
+def unless_left(
+    comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of code that may leave work behind its answers: what it gains by that is no gain.
+
+    Nor is code slower that does all of its work, where the base left some.
+    """
+    left, of_base = now.left_share, 0.0 if base is None else base.left_share
+    hidden: tuple[Outcome, ...] = ()
+    if left:
+        hidden = (Outcome.IMPROVED,) if of_base or base is None else (Outcome.IMPROVED, Outcome.PASS)
+    elif of_base:
+        hidden = (Outcome.REGRESSED,)
+    reason = Reason(kind=ReasonKind.LEFT_WORK, side="now" if left else "base", share=left or of_base)
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if item.outcome in hidden and METRICS[item.metric].unit is not Unit.BYTES
+        else item
         for item in comparisons
     )
 

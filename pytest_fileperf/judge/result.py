@@ -20,6 +20,7 @@ from pytest_fileperf.measure.recording import Recording
 __all__ = ("Explanation", "FailedTest", "Result", "Standing", "TestId")
 
 _BUSY_RUN = "a run on a busy machine"
+_LEFT_WORK = "a run that left work behind"
 
 
 class Standing(StrEnum):
@@ -210,10 +211,12 @@ class Result:
             return "a run of which a part is missing"
         if self.verdict.saturated:
             return "a run of a saturated generator"
+        if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):
+            return _LEFT_WORK
         # It would be a slow baseline, and hide what gets slower later.
         return _BUSY_RUN if self.measurement.busy.is_busy else ""
 
     @property
     def never_fit(self) -> bool:
-        """Whether not even `--fileperf-update=all` makes it a baseline, as it does with a run on a busy machine."""
-        return self.unfit not in ("", _BUSY_RUN)
+        """Whether not even `--fileperf-update=all` makes it a baseline."""
+        return self.unfit not in ("", _BUSY_RUN, _LEFT_WORK)

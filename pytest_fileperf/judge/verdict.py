@@ -31,6 +31,8 @@ class ReasonKind(Enum):
     SATURATED = auto()
     LOST = auto()
     """A generator's part of the load is missing."""
+    LEFT_WORK = auto()
+    """A server was still at work after its last answer."""
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     MEMORY_COURSE = auto()

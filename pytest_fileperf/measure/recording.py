@@ -279,6 +279,11 @@ class Boot:
     """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
     tracer: str = ""
     """What traced the server, or its load generator, such as `coverage`; empty for nothing."""
+    left_share: float = 0.0
+    """Cores that it went on using after its last answer, beyond what it used before it was loaded: its answers left
+    work behind. What only waits cannot be seen."""
+    was_at_work: bool = False
+    """Whether it was still busy with such work, of an earlier load, when this one began."""
     worker_pids: tuple[int, ...] = ()
     """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
     cores: frozenset[int] = frozenset()
@@ -316,6 +321,8 @@ class Boot:
             samples=(*self.samples, *later.samples),
             alone=Histogram.merged((self.alone, later.alone)),
             warm_up=merged_warm_up((self.warm_up, later.warm_up)),
+            left_share=max(self.left_share, later.left_share),
+            was_at_work=self.was_at_work or later.was_at_work,
             processes_changed=changed,
         )
 
@@ -364,6 +371,11 @@ class Recording:
     def is_from_cluster(self) -> bool:
         """Whether workers of a cluster made the load."""
         return any(own.worker for boot in self.boots for own in boot.generators)
+
+    @property
+    def left_share(self) -> float:
+        """Cores that the server went on using after its last answer, on the boot with the most; 0.0 for none."""
+        return max((boot.left_share for boot in self.boots), default=0.0)
 
     @property
     def processes_changed(self) -> str:

@@ -33,6 +33,7 @@ from pytest_fileperf.report.details import (
     busy_text,
     is_notable,
     iterations_text,
+    left_text,
     one_core_text,
     processes_text,
     reasons,
@@ -190,8 +191,10 @@ def _notes(result: Result) -> list[str]:
         found.append(text)
     if text := one_core_text(result):
         found.append(text)
+    if text := left_text(result):
+        found.append(text)
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
-    if result.standing not in _WELL and (text := str(result.background or "")):
+    if result.standing not in _WELL and not left_text(result) and (text := str(result.background or "")):
         found.append(text)
     if _says_stored(code := code_text(result.verdict, with_title=True)):
         found += [text for text in code.split("; ") if "stored" in text]

@@ -33,6 +33,7 @@ __all__ = (
     "has_more_http",
     "is_notable",
     "iterations_text",
+    "left_text",
     "limit_text",
     "noise_texts",
     "notes",
@@ -190,7 +191,9 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(traced)
     if busy := busy_text(result):
         found.append(busy)
-    if background := str(result.background or ""):
+    if left := left_text(result):
+        found.append(left)
+    elif background := str(result.background or ""):
         found.append(background)
     if code := code_text(result.verdict, with_title=True):
         found.append(code)
@@ -242,6 +245,20 @@ def processes_text(result: Result) -> str:
     """Returns that the server's processes changed during the run; empty where they did not."""
     changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
     return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
+
+
+def left_text(result: Result) -> str:
+    """Returns that a server was still at work after its last answer; empty if it was not."""
+    sides = [("the old code", result.base), ("the code here", result.recording)] if result.base else []
+    said = [
+        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer:"
+        " it cannot sustain these requests/s, and CPU per request leaves that work out"
+        for whose, recording in sides or [("the server", result.recording)]
+        if recording.left_share
+    ]
+    if not said and any(boot.was_at_work for boot in result.recording.boots):
+        said.append("the server was still busy with what an earlier load had left when this one began")
+    return "; ".join(said)
 
 
 def one_core_text(result: Result) -> str:

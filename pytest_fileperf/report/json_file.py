@@ -75,7 +75,8 @@ Series have a list a column, a list of plain values is on one line.
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
                       worker_pids (those that answer), processes_changed (why it is unknown what the server's
-                      processes used; else empty)
+                      processes used; else empty), left_share (cores that it went on using after its last
+                      answer, beyond what it used before the load; 0 if it left no work)
         memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
         warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
@@ -208,7 +209,7 @@ def _result(result: Result) -> dict[str, object]:
         "base": base,
         "capacity": capacity_json(result.capacity),
         "base_capacity": capacity_json(result.base_capacity),
-        "background": None if result.background is None else asdict(result.background),
+        "background": None if result.background is None else named(result.background, "base", "now"),
         "other_answers": [_other_answers(other) for other in result.other_answers],
         "noise": [_noise(floor) for floor in result.noise],
         "profile": None if explanation is None else explanation.details,
@@ -295,7 +296,7 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = recording.latency_of(boot.index)
     return {
-        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_changed"),
+        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_changed", "left_share"),
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,

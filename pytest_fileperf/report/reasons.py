@@ -26,6 +26,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NO_BASELINE_SATURATED: f"there is no baseline, and this run makes none: {SATURATED}",
     ReasonKind.SATURATED: SATURATED,
     ReasonKind.LOST: "a part of the load is missing, as {text}: measure again",
+    ReasonKind.LEFT_WORK: "{whose} still used {share} of a core after its last answer, so it cannot sustain this",
     ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}){because}:"
     " store one of this machine with --fileperf-update",
     ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
@@ -90,6 +91,7 @@ def sentence(reason: Reason | None) -> str:
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
         pair_side=_PAIR_SIDES.get(reason.side, ""),
+        whose={"base": "the old code", "now": "the code here"}.get(reason.side, ""),
         count=reason.count,
         needed=reason.needed,
         total=reason.total,

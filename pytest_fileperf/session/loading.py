@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Protocol, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 import httpx
 
@@ -38,7 +40,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.server_use import ServerTree, TreeWatch, reading, with_cpu, without_cpu
+from pytest_fileperf.session.server_use import STILL, ServerTree, TreeWatch, reading, with_cpu, without_cpu
 from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.memory_series import MemorySeries
@@ -83,6 +85,8 @@ class Run:
     boot: Boot
 
 
+_FEW_REQUESTS = 20
+"""Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
 Record: TypeAlias = Callable[[Sequence[Run]], Recording]
 """Makes a recording of runs."""
 
@@ -120,6 +124,10 @@ class Loader:
         self._generators = Generators(coverage=coverage, cluster=cluster)
         self._reach = network.reach
         self._files = PayloadFiles()
+        self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
+        """How many cores each server used before its first load."""
+        self._at_work: WeakSet[RunningServer] = WeakSet()
+        """Servers whose last load left work behind."""
 
     def close(self) -> None:
         """Ends the generators and removes their files."""
@@ -139,7 +147,9 @@ class Loader:
         trees = TreeWatch((server,), all_cores=cores is not None)
         (tree,) = trees.trees
         memory = MemorySeries(tuple if in_process else partial(getattr, tree, "pids"))
+        was_at_work = self._is_at_work(server, trees, plan)
         with (
+            self._left((server,), trees, plan) as left,
             trees,
             self._watch(server, tree, _CLOSE_S if plan.close else _USUAL_S) as watch,
             self._server_cpu(server.roots) as cpu,
@@ -150,6 +160,8 @@ class Loader:
         server.check()
         boot = replace(
             self._boot(index, server, tree, result, memory),
+            left_share=0.0 if was_at_work else left[0],
+            was_at_work=was_at_work,
             generator_cores=frozenset() if in_process else cores_of(self._generators.pids),
             generators=self._processes(plan, made, cores),
             samples=watch.samples,
@@ -175,6 +187,7 @@ class Loader:
         targets = tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers)
         try:
             with (
+                self._left(servers, trees, plan) as left,
                 trees,
                 self._server_cpu(base.roots) as of_base,
                 self._server_cpu(now.roots) as of_now,
@@ -196,13 +209,15 @@ class Loader:
             raise LoadError(f"no connection to {base.title} at {base.url} or {now.url}: {error}") from error
         check()
         runs = []
-        for server, tree, result, memory, times in zip(
-            servers, trees.trees, map(with_cpu, made.results, (of_base, of_now)), memories, began, strict=True
+        results = map(with_cpu, made.results, (of_base, of_now))
+        for server, tree, result, memory, times, share in zip(
+            servers, trees.trees, results, memories, began, left, strict=True
         ):
             boot = replace(
                 self._boot(index, server, tree, result, memory),
                 generators=self._processes(plan, made, cores),
                 core_delay=_core_delay(times, _main_times(_uses_of(tree.pids))),
+                left_share=share,
             )
             runs.append(Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot))
         return runs[0], runs[1]
@@ -225,6 +240,30 @@ class Loader:
             cores=tree.cores,
             children_share=tree.children_share,
         )
+
+    def _is_at_work(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> bool:
+        """Returns whether a server is still busy with what an earlier load has left."""
+        if server not in self._at_work or not _leaves_work(plan):
+            return False
+        (share,) = trees.idle()
+        return share >= self._idle[server] + STILL
+
+    @contextmanager
+    def _left(
+        self, servers: Sequence[RunningServer], trees: TreeWatch, plan: LoadPlan | Alternation
+    ) -> Iterator[list[float]]:
+        """Looks before and after the load in the block; then the list has the cores that each server still uses."""
+        left = [0.0] * len(servers)
+        looks = _leaves_work(plan)
+        if looks and any(server not in self._idle for server in servers):
+            for server, share in zip(servers, trees.idle(), strict=True):
+                self._idle.setdefault(server, share)
+        began_s = monotonic()
+        yield left
+        if looks:
+            left[:] = trees.left([self._idle[server] for server in servers], monotonic() - began_s)
+        for server, share in zip(servers, left, strict=True):
+            (self._at_work.add if share else self._at_work.discard)(server)
 
     def _loaded(
         self,
@@ -348,6 +387,12 @@ def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], recor
     return replace(
         run, boot=replace(run.boot, alone=Histogram.merged(round_.latency for round_ in alone.result.rounds))
     )
+
+
+def _leaves_work(plan: LoadPlan | Alternation) -> bool:
+    """Returns whether so much is asked of a server that work which it leaves would be noticed."""
+    asked = None if isinstance(plan, Alternation) else plan.requests or plan.burst
+    return asked is None or asked >= _FEW_REQUESTS
 
 
 def of_part(run: Run, part: str, step: str = "") -> Run:

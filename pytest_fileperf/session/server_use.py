@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, monotonic_ns, sleep
 from typing import Self
 
 from pytest_fileperf.drive.alternating import edges_of
@@ -20,7 +20,7 @@ from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.process_use import process_use
 from pytest_fileperf.watch.tree_cpu import TreeCpu
 
-__all__ = ("ServerTree", "TreeWatch", "reading", "with_cpu", "without_cpu")
+__all__ = ("STILL", "ServerTree", "TreeWatch", "reading", "with_cpu", "without_cpu")
 
 _SOON_S = 0.02
 _LATER_S = 0.1
@@ -30,6 +30,17 @@ _MUCH = 0.1
 """Share of a server's CPU time in children that have ended from which on the server itself may use all cores: such
 children are too short-lived to be given them one by one."""
 _LEAST_NS = 50_000_000
+_IDLE_S = 0.1
+"""How long a server is looked at before its first load, to see what it uses without any."""
+_SLICE_S = 0.05
+STILL = 0.2
+"""Cores beyond that from which a server is still at work."""
+_LEFT = 0.05
+"""Work that goes on after a load is told from this share of the load's time on: a server that has to do it as well
+answers so much less."""
+_LEAST_LEFT_S = 0.15
+_MOST_LEFT_S = 3.0
+"""It is looked at for so long, at least and at most: a moment after its last answer a server may close connections."""
 
 
 class ServerTree:
@@ -73,6 +84,10 @@ class ServerTree:
             self._find_own()
         uses = filter(None, map(process_use, self.pids)) if self._cpu.ended_ns else ()
         self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
+
+    def spent_ns(self) -> int:
+        """Returns its CPU time so far; 0 if that is unknown."""
+        return (self._cpu.spent_ns() or 0) if self.is_watched else 0
 
     @property
     def has_passing_children(self) -> bool:
@@ -148,6 +163,32 @@ class TreeWatch:
         began_s = monotonic()
         while not self._over.wait(_SOON_S if monotonic() < began_s + _FIRST_S else _LATER_S):
             self._look()
+
+    def idle(self) -> tuple[float, ...]:
+        """Returns how many cores each server uses without a load; call it before the block."""
+        return self._used(_IDLE_S)
+
+    def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
+        """Returns how many cores each server uses after a load, beyond those; 0.0 where that soon ends.
+
+        Call it after the block. It takes a moment, and longer only if a server is still at work.
+        """
+        least_s = min(_MOST_LEFT_S, max(_LEAST_LEFT_S, _LEFT * load_s))
+        still, looks = set(range(len(self.trees))), list[tuple[float, ...]]()
+        while still and len(looks) * _SLICE_S < least_s:
+            looks.append(self._used(_SLICE_S))
+            still = {place for place in still if looks[-1][place] >= idle[place] + STILL}
+        return tuple(
+            sum(used[place] for used in looks) / len(looks) - idle[place] if place in still else 0.0
+            for place in range(len(self.trees))
+        )
+
+    def _used(self, seconds: float) -> tuple[float, ...]:
+        """Returns how many cores each server uses in so many seconds; 0.0 if that is unknown."""
+        began_ns, before = monotonic_ns(), [tree.spent_ns() for tree in self.trees]
+        sleep(seconds if any(before) else 0)
+        length_ns, after = max(1, monotonic_ns() - began_ns), [tree.spent_ns() for tree in self.trees]
+        return tuple((later - earlier) / length_ns for earlier, later in zip(before, after, strict=True))
 
     def _look(self) -> None:
         for tree in self.trees:

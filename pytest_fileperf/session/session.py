@@ -23,7 +23,7 @@ from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import History
-from pytest_fileperf.judge.judge import unless_lost, unless_other_answers
+from pytest_fileperf.judge.judge import unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.result import Result, TestId
 from pytest_fileperf.judge.steadiness import changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
@@ -206,7 +206,8 @@ class Session:
     def _judged(self, task: Task, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
         result = judged_by_limits(task, result)
-        told = unless_other_answers(unless_lost(result.verdict.comparisons, result.lost), result.other_answers)
+        told = unless_left(result.verdict.comparisons, result.recording, result.base)
+        told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
         agreed = as_the_run_shows(told, result.recording, result.base)
         world = () if result.lost else result.verdict.world
         verdict = replace(result.verdict, comparisons=agreed, world=world)

@@ -95,4 +95,18 @@ def test_it_is_not_known_where_no_cpu_time_was_read_or_no_turns_alternate() -> N
 )
 def test_more_than_a_fiftieth_of_a_core_is_said(base: float | None, now: float | None, text: str) -> None:
     why = ": background work of one side slows the other" if text else ""
-    assert str(Background(base=base, now=now)) == text + why
+    assert str(Background(base=base, now=now, surely_base=base or 0.0, surely_now=now or 0.0)) == text + why
+
+
+def test_it_is_said_only_if_most_turns_show_it() -> None:
+    """Some late readings on a busy machine show as much as steady work does; so do few turns."""
+    quiet, steady = side(0), side(0, background=0.07)
+    idle = [place for place, own in enumerate(quiet.rounds) if own.phase is Phase.HANDOVER and own.requests == 0]
+    late = [replace(own, server_cpu_ns=20 * MS) if place in idle[:4] else own for place, own in enumerate(quiet.rounds)]
+    found = background_of(replace(quiet, rounds=tuple(late)), side(1))
+
+    assert found.base == pytest.approx(0.089, abs=0.01)
+    assert str(found) == ""
+    assert "the base used 7 % of a core" in str(background_of(steady, side(1)))
+    few = tuple(own for own in steady.rounds if own.ended_ns <= 8 * TURN_MS * MS)
+    assert str(background_of(replace(steady, rounds=few), side(1))) == ""

@@ -175,6 +175,7 @@ def test_a_result_in_full() -> None:
                 "processes_changed": "",
                 "memory": {"requests": [], "peak_rss": []},
                 "warm_up": {"requests": 0, "failed": 0, "failures": []},
+                "left_share": 0.0,
                 "leads": None,
                 "thread_pools": {"pid": [], "threads": [], "active": [], "pool": []},
                 "series": None,
