@@ -19,7 +19,7 @@ class Carried:
     """Billionths of requests: whole numbers add up to the same, whichever generator has counted them."""
     sent: int = 0
     received: int = 0
-    """Bytes."""
+    """Billionths of bytes."""
     busy_ns: int = 0
     """To the sum of the latencies: then it is how long requests were under way within the round, all together."""
     early: int = 0

@@ -155,7 +155,7 @@ def _run_event_rate(recording: Recording) -> float | None:
     return sum(round_.events or 0 for round_ in counted) / seconds if known and seconds > 0 else None
 
 
-def _bytes_both_ways(round_: Round) -> int:
+def _bytes_both_ways(round_: Round) -> float:
     return round_.sent + round_.received
 
 

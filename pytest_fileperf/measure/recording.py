@@ -129,14 +129,14 @@ class Round:
         return max(0.0, self.requests + self.carried.parts / PARTS)
 
     @property
-    def sent(self) -> int:
+    def sent(self) -> float:
         """Bytes sent, of each request by that share."""
-        return max(0, self.bytes_sent + self.carried.sent)
+        return max(0.0, self.bytes_sent + self.carried.sent / PARTS)
 
     @property
-    def received(self) -> int:
+    def received(self) -> float:
         """Bytes received, of each request by that share."""
-        return max(0, self.bytes_received + self.carried.received)
+        return max(0.0, self.bytes_received + self.carried.received / PARTS)
 
     @property
     def busy_ns(self) -> int:

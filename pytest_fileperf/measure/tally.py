@@ -205,14 +205,16 @@ class Tally:
         """Shares a request out among the rounds that it was under way in, and takes it from the one it ends in."""
         took_ns, last = max(1, ended_ns - started_ns), -1
         for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
-            parts, sent_part, received_part = (round(within_ns / took_ns * whole) for whole in (PARTS, sent, received))
+            parts, sent_part, received_part = (
+                round(within_ns / took_ns * whole * PARTS) for whole in (1, sent, received)
+            )
             part = Carried(parts=parts, sent=sent_part, received=received_part, busy_ns=within_ns)
             self._carried[index], last = self._carried.get(index, NOTHING_CARRIED) + part, max(last, index)
         early = started_ns < self._clock.measured_from_ns
         whole = Carried(
             parts=-PARTS,
-            sent=-sent,
-            received=-received,
+            sent=-sent * PARTS,
+            received=-received * PARTS,
             busy_ns=-took_ns,
             early=int(early),
             early_ns=took_ns if early else 0,
