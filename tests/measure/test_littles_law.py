@@ -21,7 +21,7 @@ def rounds_of(samples: Sequence[tuple[float, float]], seconds: float, boot: int)
     """Returns the rounds of a load, of requests by when they begin and end since its warm-up began."""
     origin_ns = 5 * S
     stretches = [(round(seconds * S * place / 10), Phase.ROUND) for place in range(1, 11)]
-    recorder = Recorder(boot=boot, stretches=stretches, server_cpu=dict)
+    recorder = Recorder(boot=boot, stretches=stretches, server_cpu=lambda: None)
     recorder.begin(origin_ns + round(WARMUP_S * S))
     for start, end in sorted(samples, key=lambda sample: sample[1]):
         began_ns, ended_ns = origin_ns + round(start * S), origin_ns + round(end * S)
