@@ -103,7 +103,7 @@ def supervised(
     """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
 
     The directory is one that `make` has made; all others of this process are removed with it.
-    The command keeps to its cores, at fixed addresses where it is stabilised, and may open more files than usual. Its
+    The command keeps to its cores, at fixed addresses where it is stabilised. Its
     first word is only its name where there is a path of the program. Windows has no supervisors.
     """
     if not IS_SUPERVISED:

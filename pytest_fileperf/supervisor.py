@@ -28,8 +28,6 @@ _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = 2**64 - 1
 """From <sys/prctl.h>."""
 _SIGKILL = 9
-OPEN_FILES = 65_536
-"""Connections and files that a server may need at once. The usual soft limit of 1,024 is there for `select`."""
 _STANDARD_INPUT = 0
 _GRACE_S = 3.0
 """How long a program may take to end when the test run is gone."""
@@ -50,7 +48,6 @@ def main(arguments: list[str]) -> None:
             _keep_to(cores)
         if addresses == "FIX":
             _fix_addresses()
-        _allow_files()
         allow_profilers()
         os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
         _usual_signals()
@@ -109,20 +106,6 @@ def allow_profilers() -> None:
     does not reach children: each worker has to call this.
     """
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
-
-
-def _allow_files() -> None:
-    """Raises the limit of open files as far as allowed: servers drop connections above it silently."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (ValueError, OSError) as error:  # macOS has a lower one of its own
-        sys.stderr.write(f"cannot open more than {soft} files: {error}\n")
 
 
 def _keep_to(cores: str) -> None:

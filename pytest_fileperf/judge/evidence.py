@@ -81,7 +81,7 @@ class Evidence:
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
-    """What was held equal between the boots: `hash seed`, `addresses`, `allocator`."""
+    """What was held equal between the boots: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """How often each status was answered; baselines of before have none."""
 

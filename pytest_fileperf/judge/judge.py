@@ -138,10 +138,12 @@ def judge_same_code(
 
     Packages may have changed: what they cost is the world's, as `judge_world` tells. INCONCLUSIVE is what was not
     measured `now`, what a saturated generator measured, and all of it where the baseline is of other work. Figures of
-    the baseline are shown where they are of this machine profile and of the same work.
+    the baseline are shown where they are of this machine profile and of the same work, started in the same way.
     """
     different = _other_work(found, identity)
     alike, comparisons = not found.differences and not different, []
+    if all(difference.startswith("server.stabilised ") for difference in different):
+        different = ()  # only figures depend on what was held alike between start-ups
     for metric in (METRICS[name] for name in gate):
         tolerance, level = tolerances.get(metric.name, metric.tolerance), level_of(metric, now)
         base = level_of(metric, found.entry.evidence) if alike else None

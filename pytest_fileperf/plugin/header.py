@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.spec import server_title, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, server_title, worker_count
 from pytest_fileperf.settings.resolve import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def header_words(config: pytest.Config, options: Options, settings: Settings, ag
         said.append("removing stale baselines")
     workers = worker_count(settings.server)
     said.append(server_title(settings.server))
+    if isinstance(settings.server, AsgiSpec):
+        said.append(f"access log {'on' if settings.server.access_log else 'off'}")
     if workers is not None:
         said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
     if options.cluster is not None:

@@ -45,6 +45,8 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.start_s)),
             "graceful_timeout": job.graceful_s,
         }
+        if job.access_log:
+            settings["accesslog"] = "-"  # the worker logs to where gunicorn does
         if "control_socket_disable" in self.cfg.settings:  # newer versions make a socket in the user's home
             settings["control_socket_disable"] = True
         for name, value in settings.items():
@@ -62,7 +64,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
 
     def __init__(self, age: int, ppid: int, sockets: object, app: Application, *others: object) -> None:
         job = app.start.job
-        self.CONFIG_KWARGS = {"loop": job.loop, "http": job.http, "access_log": False}
+        self.CONFIG_KWARGS = {"loop": job.loop, "http": job.http, "access_log": job.access_log}
         self._is_ready = False
         super().__init__(age, ppid, sockets, app, *others)
 

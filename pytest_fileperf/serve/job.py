@@ -41,6 +41,7 @@ class Job:
     workers: int
     loop: str
     http: str
+    access_log: bool
     host: str
     port: int
     env: Sequence[str]
@@ -81,6 +82,7 @@ class Job:
             workers=spec.workers,
             loop=spec.loop,
             http=spec.http,
+            access_log=spec.access_log,
             host=host,
             port=getattr(spec, "port", 0),
             env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),

@@ -42,10 +42,12 @@ class RunningServer(ABC):
     loop: str | None = None
     http: str | None = None
     """What it runs on, as far as that is known."""
+    access_log: bool = False
+    """Whether uvicorn logs each request; False also where that is not known."""
     title: str
     """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """What is really equal between boots: some of `hash seed`, `addresses`, `allocator`."""
+    """What is really equal between boots: some of `hash seed`, `addresses`."""
     tracer: str = ""
     """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
     files: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ class RunningServer(ABC):
             "loop": self.loop,
             "http": self.http,
             "stabilised": list(self.stabilised),
+            **({"access_log": True} if self.access_log else {}),
             **changed,
         }
 

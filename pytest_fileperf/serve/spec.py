@@ -62,8 +62,10 @@ class AsgiSpec:
     http: str = "auto"
     """`httptools` or `h11`; `auto` is httptools where it is installed."""
     _: KW_ONLY
+    access_log: bool = False
+    """Log each request, as uvicorn does by default. Off, it costs nothing and is in no figure."""
     stabilise: bool = True
-    """Boot with a fixed hash seed, fixed addresses and fixed allocator settings, so that two boots behave alike."""
+    """Boot with a fixed hash seed and fixed addresses, so that two boots behave alike."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     env: EnvironmentVariables = field(default=(), repr=False)
@@ -122,7 +124,7 @@ class Command:
     workers: int = 1
     """How many cores it gets, and how many processes serve. The program has to be told in `command`."""
     stabilise: bool = True
-    """Boot with fixed addresses, fixed allocator settings and, for Python, a fixed hash seed."""
+    """Boot with fixed addresses and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
@@ -201,7 +203,7 @@ def server_id(spec: ServerSpec) -> str:
     if isinstance(spec, Command):
         return spec.name
     chosen = (choice for choice in (spec.loop, spec.http) if choice != "auto")
-    return "-".join((spec.name, str(spec.workers), *chosen))
+    return "-".join((spec.name, str(spec.workers), *chosen, *(("access_log",) if spec.access_log else ())))
 
 
 def _implementation_problems(spec: AsgiSpec) -> Iterator[str]:

@@ -59,7 +59,7 @@ class _Config(Config):
             http=job.http,
             lifespan="auto",
             log_level="info",
-            access_log=False,
+            access_log=job.access_log,
             use_colors=False,
             workers=job.workers,
             backlog=BACKLOG,

@@ -167,7 +167,8 @@ class RunningWorkers(RunningProcess):
         self.loop, self.http = ready[0].loop, ready[0].http
         self._processes = {report.pid: _worker(report.pid) for report in ready}
         self.url = f"http://{host_in_url(host)}:{ready[0].port}"
-        self.title = f"{server_title(spec)} ({self.loop}, {self.http})"
+        self.access_log = spec.access_log
+        self.title = f"{server_title(spec)} ({self.loop}, {self.http}{', access log on' if self.access_log else ''})"
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.tracer = ready[0].tracer

@@ -90,6 +90,7 @@ _GUNICORN_KEYS: _Keys = {
     "workers": ("workers", _parse_whole),
     "loop": ("loop", str),
     "http": ("http", str),
+    "access_log": ("access_log", _parse_yes_or_no),
     "stabilise": ("stabilise", _parse_yes_or_no),
     "start_timeout": ("start_timeout_s", _parse_seconds),
     "stop_timeout": ("stop_timeout_s", _parse_seconds),

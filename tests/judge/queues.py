@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[np.float64]
 Server: TypeAlias = Callable[[Array, np.random.Generator], Array]
 """Returns how long requests take that are due at these seconds; infinite for one that fails."""
 
-STABILISED = ("hash seed", "addresses", "allocator")
+STABILISED = ("hash seed", "addresses")
 
 
 def one_after_the_other(service_s: Array, due: Array) -> Array:

@@ -12,7 +12,7 @@ from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 
-STABILISED = ("hash seed", "addresses", "allocator")
+STABILISED = ("hash seed", "addresses")
 MS = 1_000_000
 
 

@@ -15,7 +15,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 
-ALL_STABILISED = ("hash seed", "addresses", "allocator")
+ALL_STABILISED = ("hash seed", "addresses")
 KIB = 1024
 
 

@@ -146,15 +146,14 @@ def test_stabilised_boots_are_alike_and_their_number_counts(kind: Kind, observed
     assert one["hash"] == same["hash"] != other["hash"]
     if "addresses" in server.stabilised:
         assert one["address"] == same["address"] == other["address"]
-    if "allocator" in server.stabilised:
-        assert one["env"]["MALLOC_ARENA_MAX"] == "1"
+    assert not [name for name in one["env"] if name.startswith("MALLOC_")]
 
 
 def test_not_stabilised_when_not_wanted(kind: Kind, boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     server = boot(kind(stabilise=False))
     assert server.stabilised == ()
-    assert not {"MALLOC_ARENA_MAX", "PYTEST_FILEPERF_LAYOUT"} & facts(server)["env"].keys()
+    assert "PYTEST_FILEPERF_LAYOUT" not in facts(server)["env"]
 
 
 @one_and_two
@@ -179,10 +178,10 @@ def test_an_app_without_a_lifespan_is_served(kind: Kind, boot: Boot) -> None:
 
 
 @linux
-def test_a_server_may_open_more_files_than_the_test_run(kind: Kind, observed: Observed) -> None:
+def test_a_server_may_open_as_many_files_as_the_test_run(kind: Kind, observed: Observed) -> None:
     import resource
 
-    assert facts(observed(kind))["open files"] == min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 65_536)
+    assert facts(observed(kind))["open files"] == min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 512)
 
 
 @posix

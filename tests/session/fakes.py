@@ -33,7 +33,7 @@ MS = 1_000_000
 BOOT_S = 0.2
 CPU_NS = 100_000
 """CPU of a request."""
-STABILISED = ("addresses", "allocator", "hash seed")
+STABILISED = ("addresses", "hash seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
