@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from pytest_fileperf.measure.carried import NOTHING_CARRIED, PARTS, Carried
 from pytest_fileperf.measure.generators import GeneratorProcess, GeneratorRound
+from pytest_fileperf.measure.growth import Growth, joined
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.watch.sample import Sample, ThreadUse
 
@@ -276,7 +277,7 @@ class Boot:
     memory: tuple[tuple[int, int], ...] = ()
     """How its peak grew with the requests that it had answered: `memory.Course`. Empty where that is not known."""
     stabilised: tuple[str, ...] = ()
-    """What was held equal between boots: `hash seed`, `addresses`, `allocator`."""
+    """What was held equal between boots: `hash seed`, `addresses`."""
     tracer: str = ""
     """What traced the server, or its load generator, such as `coverage`; empty for nothing."""
     left_share: float = 0.0
@@ -308,6 +309,8 @@ class Boot:
     """Where it was searched for."""
     warm_up: WarmUp = WarmUp()
     """What came of the requests before the rounds, of all runs on this boot."""
+    growth: Growth | None = None
+    """What it held more of for each request; None where that is not known."""
     processes_changed: str = ""
     """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
 
@@ -323,6 +326,7 @@ class Boot:
             warm_up=merged_warm_up((self.warm_up, later.warm_up)),
             left_share=max(self.left_share, later.left_share),
             was_at_work=self.was_at_work or later.was_at_work,
+            growth=joined((self.growth, later.growth)),
             processes_changed=changed,
         )
 
@@ -360,6 +364,11 @@ class Recording:
     def tracer(self) -> str:
         """What traced the server or its load generator, in any boot; empty for nothing."""
         return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
+
+    @property
+    def growth(self) -> Growth | None:
+        """What the server held more of for each request, in all boots; None where that is not known."""
+        return joined(boot.growth for boot in self.boots)
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from pytest_fileperf.report.counts import hints, unstored
 from pytest_fileperf.report.details import (
     Why,
     busy_text,
+    growth_texts,
     is_notable,
     iterations_text,
     left_text,
@@ -193,6 +194,7 @@ def _notes(result: Result) -> list[str]:
         found.append(text)
     if text := left_text(result):
         found.append(text)
+    found += growth_texts(result)
     found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
     if result.standing not in _WELL and not left_text(result) and (text := str(result.background or "")):
         found.append(text)

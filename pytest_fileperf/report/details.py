@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -30,6 +31,7 @@ __all__ = (
     "Why",
     "busy_text",
     "could_show",
+    "growth_texts",
     "has_more_http",
     "is_notable",
     "iterations_text",
@@ -58,6 +60,8 @@ STYLES = {
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
 }
+_GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
+"""How to call what a server may hold more and more of."""
 INDENT = 2
 """Cells before a line that stands under a row."""
 NOTABLE = 1.1
@@ -187,6 +191,7 @@ def notes(result: Result) -> tuple[str, ...]:
         found.append(changed)
     if one_core := one_core_text(result):
         found.append(one_core)
+    found += growth_texts(result)
     if traced := traced_text(result):
         found.append(traced)
     if busy := busy_text(result):
@@ -267,6 +272,38 @@ def one_core_text(result: Result) -> str:
     if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
         return ""
     return "the server and its child processes had one core together: on more cores they may be faster"
+
+
+def growth_texts(result: Result) -> tuple[str, ...]:
+    """Returns what the server held more of, request by request, and that it had all the open files that it may have."""
+    if result.smoke:
+        return ()
+    now, base = result.recording.growth, result.base.growth if result.base else None
+    grew = (_grew_text(name, now, base) for name in _GROWING)
+    limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
+    ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
+    return tuple(filter(None, (*grew, ran_out)))
+
+
+def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
+    """Returns that one of `_GROWING` grew; empty where it did not, or where that is not known."""
+    what = _GROWING[name]
+    by_now, by_base = (
+        _each(name, value)
+        if own is not None and name in own.lasting and (value := getattr(own, name)) is not None
+        else ""
+        for own in (now, base)
+    )
+    if by_now:
+        old = f", and by {by_base} with the old code" if by_base else ""
+        old = old or (", and did not with the old code" if base and getattr(base, name) is not None else "")
+        return f"{what} grew by {by_now} a request{old}"
+    known = now is not None and getattr(now, name) is not None
+    return f"{what} of the old code grew by {by_base} a request, and did not now" if by_base and known else ""
+
+
+def _each(name: str, value: float) -> str:
+    return quantity(value, Unit.BYTES) if name == "memory_bytes" else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def busy_text(result: Result) -> str:

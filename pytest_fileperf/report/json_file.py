@@ -90,9 +90,12 @@ Series have a list a column, a list of plain values is on one line.
           generators[]   the same of each of several; `generator` is null then
           queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
                       client_unsent, under_way; null where it was not looked at
+      growth          how much more the server held for each request over the rounds: open_files, threads, memory_bytes
+                      (null where that is not known), lasting (names of those that grew to the end), files_limit (the
+                      limit of open files that the server reached; else null). Null where nothing is known
       base            the other side where two versions were measured in turn, another one or the code of the stored
-                      baseline: title, rounds[], boots[], and the seconds that the comparison took; round i of a boot
-                      and of phase round on both sides are a cycle. Else null
+                      baseline: title, rounds[], boots[], growth, and the seconds that the comparison took; round i
+                      of a boot and of phase round on both sides are a cycle. Else null
       capacity        of a search for the highest rate that holds its limits, else null: rate, low, high (null where it
                       is not known), confidence, limits, broken (the limit that breaks first), closed_rps (of a closed
                       loop before it), ended (found, load generator, no rate holds, smoke run), limit (what limited it
@@ -150,6 +153,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.noise import NoiseFloor
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
+from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
@@ -236,12 +240,20 @@ def _measured(recording: Recording) -> dict[str, object]:
             if round_.phase is not Phase.HANDOVER or round_.requests or round_.failed
         ],
         "boots": [_boot(boot, recording) for boot in recording.boots],
+        "growth": _growth(recording.growth),
     }
 
 
 def _other_answers(other: OtherAnswers) -> dict[str, object]:
     sides = zip(("base", "now"), other.sizes or (None, None), (other.base_statuses, other.now_statuses), strict=True)
     return {"of": other.of, **{side: {"size": size, "statuses": shares} for side, size, shares in sides}}
+
+
+def _growth(growth: Growth | None) -> dict[str, object] | None:
+    if growth is None:
+        return None
+    values = named(growth, "open_files", "threads", "memory_bytes", "files_limit")
+    return {**values, "lasting": sorted(growth.lasting)}
 
 
 def _noise(floor: NoiseFloor) -> dict[str, object]:

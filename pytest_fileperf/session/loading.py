@@ -19,9 +19,10 @@ from pytest_fileperf.drive.roster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult, run_load
 from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
+from pytest_fileperf.measure.growth import growth_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import LimitKind, limit_of
-from pytest_fileperf.measure.memory import Course, course_after, course_of
+from pytest_fileperf.measure.memory import course_after, course_of
 from pytest_fileperf.measure.recording import (
     Boot,
     Recording,
@@ -42,9 +43,9 @@ from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.server_use import STILL, ServerTree, TreeWatch, reading, with_cpu, without_cpu
 from pytest_fileperf.watch.cpu_series import CpuSeries
+from pytest_fileperf.watch.footprint import Footprint
 from pytest_fileperf.watch.machine import cores_of
-from pytest_fileperf.watch.memory_series import MemorySeries
-from pytest_fileperf.watch.process_use import process_use
+from pytest_fileperf.watch.process_use import files_limit
 from pytest_fileperf.watch.sample import ProcessUse
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -146,20 +147,20 @@ class Loader:
         in_process = isinstance(server, RunningInProcess)
         trees = TreeWatch((server,), all_cores=cores is not None)
         (tree,) = trees.trees
-        memory = MemorySeries(tuple if in_process else partial(getattr, tree, "pids"))
+        limit = files_limit(tree.pids)
         was_at_work = self._is_at_work(server, trees, plan)
         with (
             self._left((server,), trees, plan) as left,
             trees,
             self._watch(server, tree, _CLOSE_S if plan.close else _USUAL_S) as watch,
             self._server_cpu(server.roots) as cpu,
-            memory,
+            Footprint(tuple if in_process else partial(getattr, tree, "pids")) as held,
         ):
             made = self._loaded(work, plan, index, server, cores, tell, reading(plan, (cpu,)))
         result = with_cpu(made.results[0], cpu)
         server.check()
         boot = replace(
-            self._boot(index, server, tree, result, memory),
+            self._boot(index, server, tree, result, plan, held, limit),
             left_share=0.0 if was_at_work else left[0],
             was_at_work=was_at_work,
             generator_cores=frozenset() if in_process else cores_of(self._generators.pids),
@@ -167,7 +168,6 @@ class Loader:
             samples=watch.samples,
             leads=result.leads,
             thread_pools=watch.thread_pools,
-            core_delay=_core_delay(*(_main_times(each.server) for each in (*watch.samples[:1], *watch.samples[-1:]))),
         )
         return Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot)
 
@@ -177,8 +177,7 @@ class Loader:
         """Loads two boots in turn, base and now."""
         base, now = servers
         trees = TreeWatch(servers, all_cores=cores is not None)
-        memories = [MemorySeries(partial(getattr, tree, "pids")) for tree in trees.trees]
-        began = [_main_times(_uses_of(tree.pids)) for tree in trees.trees]
+        limits = [files_limit(tree.pids) for tree in trees.trees]
 
         def check() -> None:
             base.check()
@@ -191,8 +190,8 @@ class Loader:
                 trees,
                 self._server_cpu(base.roots) as of_base,
                 self._server_cpu(now.roots) as of_now,
-                memories[Side.BASE],
-                memories[Side.NOW],
+                Footprint(partial(getattr, trees.trees[Side.BASE], "pids")) as held_by_base,
+                Footprint(partial(getattr, trees.trees[Side.NOW], "pids")) as held_by_now,
             ):
                 made = self._generators.run(
                     works,
@@ -210,29 +209,39 @@ class Loader:
         check()
         runs = []
         results = map(with_cpu, made.results, (of_base, of_now))
-        for server, tree, result, memory, times, share in zip(
-            servers, trees.trees, results, memories, began, left, strict=True
+        for server, tree, result, held, limit, share in zip(
+            servers, trees.trees, results, (held_by_base, held_by_now), limits, left, strict=True
         ):
             boot = replace(
-                self._boot(index, server, tree, result, memory),
+                self._boot(index, server, tree, result, plan, held, limit),
                 generators=self._processes(plan, made, cores),
-                core_delay=_core_delay(times, _main_times(_uses_of(tree.pids))),
                 left_share=share,
             )
             runs.append(Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot))
         return runs[0], runs[1]
 
     def _boot(
-        self, index: int, server: RunningServer, tree: ServerTree, result: RunResult, memory: MemorySeries
+        self,
+        index: int,
+        server: RunningServer,
+        tree: ServerTree,
+        result: RunResult,
+        plan: LoadPlan | Alternation,
+        held: Footprint,
+        limit: int | None,
     ) -> Boot:
-        """Returns what is known of a boot after any load."""
+        """Returns what is known of a boot after any load; `limit` is that of its open files."""
         read = [round_.server_cpu_ns for round_ in result.rounds]
+        served = [(own.started_ns, own.ended_ns, own.requests + own.failed) for own in result.rounds]
+        warmed = sum(warm_up.made for _, warm_up in result.warm_ups)
         lost = tree.is_lost or (None in read and any(read))
         return Boot(
             index=index,
             pids=tree.pids or server.pids,
             peak_rss_bytes=None if lost else tree.peak_rss_bytes,
-            memory=() if lost else _course(memory, result),
+            memory=() if lost else course_of(held.peaks, result.rounds, warmed=warmed),
+            growth=growth_of(held.samples, served, connections=plan.connections, files_limit=limit),
+            core_delay=_core_delay(*(_main_times(each.server) for each in (*held.samples[:1], *held.samples[-1:]))),
             processes_changed="some ended, and nobody waited for them" if lost else "",
             stabilised=server.stabilised,
             tracer=self._tracer(server),
@@ -346,15 +355,6 @@ class Loader:
         )
 
 
-def _course(memory: MemorySeries, result: RunResult) -> Course:
-    warmed = sum(warm_up.made for _, warm_up in result.warm_ups)
-    return course_of(memory.readings, result.rounds, warmed=warmed)
-
-
-def _uses_of(pids: Sequence[int]) -> list[ProcessUse]:
-    return list(filter(None, map(process_use, pids)))
-
-
 def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int]:
     """Returns how long main threads ran so far, and how long they waited for a core."""
     return sum(use.main_cpu_ns or 0 for use in uses), sum(use.waiting_ns or 0 for use in uses)
@@ -405,7 +405,8 @@ def of_part(run: Run, part: str, step: str = "") -> Run:
     # A step is never due: it begins when its journey comes to it.
     counted = run.result.due is not None and not step
     due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
-    boot = replace(run.boot, peak_rss_bytes=None, memory=(), samples=(), alone=EMPTY, leads=None, thread_pools=())
+    alone = {"samples": (), "alone": EMPTY, "leads": None, "thread_pools": ()}
+    boot = replace(run.boot, peak_rss_bytes=None, memory=(), growth=None, **alone)
     warm_ups = () if step else tuple(item for item in run.result.warm_ups if item[0] == part)
     result = replace(run.result, rounds=rounds, due=due, leads=None, parts=(), steps=(), warm_ups=warm_ups)
     return Run(result=result, boot=boot)

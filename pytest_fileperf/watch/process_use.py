@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from itertools import islice
 
 from pytest_fileperf.watch.cpu import cpu_times_ns
 from pytest_fileperf.watch.procfs import read_start
 from pytest_fileperf.watch.sample import ProcessUse
 
-__all__ = ("io_stalled_ns", "open_files", "process_use")
+__all__ = ("files_limit", "io_stalled_ns", "open_files", "process_use")
 
 MOST_FILES_LISTED = 1_000
 """Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
@@ -29,6 +30,21 @@ def io_stalled_ns() -> int | None:
     except OSError:
         return None
     return int(some.rpartition(b"total=")[2]) * 1000
+
+
+def files_limit(pids: Sequence[int]) -> int | None:
+    """Returns the least number of files that one of these processes may open; None where that is not told."""
+    found = [limit for pid in pids if (limit := _files_limit(pid)) is not None]
+    return min(found, default=None)
+
+
+def _files_limit(pid: int) -> int | None:
+    try:
+        limits = read_start(f"/proc/{pid}/limits").splitlines()
+    except OSError:
+        return None
+    soft = next((line.split()[3] for line in limits if line.startswith(b"Max open files")), b"")
+    return int(soft) if soft.isdigit() else None
 
 
 def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:

@@ -181,7 +181,7 @@ def test_a_result_in_full() -> None:
                 "series": None,
             }
         ],
-        "base": None, "capacity": None, "base_capacity": None, "background": None,
+        "growth": None, "base": None, "capacity": None, "base_capacity": None, "background": None,
         "other_answers": [],
         "noise": [],
         "profile": None,
@@ -217,7 +217,7 @@ def test_a_result_in_full() -> None:
             ],
         },
         "pinned": True,
-        "notes": ["boots stabilised in part, without: addresses, allocator"],
+        "notes": ["boots stabilised in part, without: addresses"],
     }  # fmt: skip
 
 
