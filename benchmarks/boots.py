@@ -1,263 +1,259 @@
-"""Shows what makes two boots of the same code differ, and what each stabilisation brings.
+"""Shows whether the plugin's own server costs what plain uvicorn costs, and how much start-ups of each differ.
 
-    python benchmarks/boots.py [--results FILE] [--pairs 12] [--app app:app] [--variants nothing,all] [--minutes 30]
+    python benchmarks/boots.py [--results FILE] [--blocks 12] [--variants plain,ours] [--kinds KIND,…] [--seconds 50]
     python benchmarks/boots.py --table [--results FILE]
 
-Boots the app twice in one of some ways and loads the two boots in turn, as a comparison does: turns that follow each
-other share what the machine does to both, so that what is left is how the boots differ. Ways take turns in random
-order. The deviation between boots is that of the pairs' differences, less what is uncertain within a pair, over the
-square root of two. A pair is a line of JSON in the results file, so the script can be stopped at any time and goes on
-where it was. Needs Linux and two cores. Takes some ten seconds a pair.
+A block starts two servers of each variant and loads them one after another with wrk, in random order, kind of request
+by kind of request. So what the machine does in that time comes to all alike. `plain` is `python -m uvicorn` as a user
+starts it, `ours` the server that a load test starts. The deviation between start-ups is that of the two of a block,
+less what windows of one server deviate by. A block is a line of JSON in the results file, so the script can be stopped
+at any time and goes on where it was. It begins no block after `--seconds`. Needs Linux, two cores and wrk.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import math
-import os
 import random
-import socket
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
+import psutil
 from gate import read
-from scipy.special import chdtri
+from servers import uvicorn
+from watched import SERVER_CORES, client_cores, on_cores
 
-from pytest_fileperf import scratch
-from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
-from pytest_fileperf.judge.unit import unit_of
-from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.external import UrlLaunch
-from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.serve.stability import stabilising_env
-from pytest_fileperf.session.loading import Loader, Run
-from pytest_fileperf.session.planning import comparison_plan
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.launch import prepare
+from pytest_fileperf.serve.spec import Uvicorn
+from pytest_fileperf.watch.cpu import cpu_times_ns
 
 HERE = Path(__file__).parent
-PLAN = comparison_plan(Settings(), alpha=0.05)
-LONG_PAIR = 3
-"""The first of those that are loaded for longer."""
-SEED = {name: value for name, value in stabilising_env(0).items() if name == "PYTHONHASHSEED"}
-ALLOCATOR = {name: value for name, value in stabilising_env(0).items() if name.startswith("MALLOC_")}
-ALL = SEED | ALLOCATOR
-NUMBERED = "import uvicorn; from pytest_fileperf.serve.stability import move_heap; move_heap(); uvicorn.main()"
-"""What a worker of the plugin does before it loads its app."""
-PR_SET_THP_DISABLE = 41
+KIB, MIB = 1 << 10, 1 << 20
+BOOTS, WINDOWS = 2, 2
+"""Start-ups of each variant in a block, and windows of each of them."""
+_FIXED = {"MALLOC_TRIM_THRESHOLD_": str(512 * MIB), "MALLOC_MMAP_THRESHOLD_": str(512 * MIB)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A way to boot."""
+class Kind:
+    """A kind of request."""
 
     title: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    addresses: bool = False
-    """Fixed."""
-    no_huge_pages: bool = False
-    numbered: bool = False
-    """As a comparison boots: both have the same seed and layout of memory, and each pair has others."""
+    path: str
+    body_bytes: int = 0
+    is_form: bool = False
+    connections: int = 8
 
 
-STABLE = Variant(title="all three", env=ALL, addresses=True)
-VARIANTS = {
-    "nothing": Variant(title="nothing"),
-    "seed": Variant(title="hash seed", env=SEED),
-    "addresses": Variant(title="addresses", addresses=True),
-    "allocator": Variant(title="allocator", env=ALLOCATOR),
-    "seed+addresses": Variant(title="hash seed and addresses", env=SEED, addresses=True),
-    "all": STABLE,
-    "malloc": Variant(title="… and PYTHONMALLOC=malloc", env={**ALL, "PYTHONMALLOC": "malloc"}, addresses=True),
-    "huge": Variant(
-        title="… and huge pages for malloc", env={**ALL, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, addresses=True
-    ),
-    "no-huge": replace(STABLE, title="… and no huge pages at all", no_huge_pages=True),
-    "numbered": replace(STABLE, title="… with another seed and layout in each pair", numbered=True),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that runs."""
+
+    url: str
+    pid: int
+
+    @classmethod
+    def at(cls, url: str) -> Server:
+        """Returns the server that listens there."""
+        port = int(url.rpartition(":")[2])
+        listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+        return cls(url=url, pid=next(one.pid for one in listening if one.pid and tuple(one.laddr)[1:] == (port,)))
+
+    def cpu_ns(self) -> int:
+        """Returns the CPU time of all its threads so far."""
+        return cpu_times_ns([self.pid])[self.pid]
+
+
+KINDS = {
+    "get": Kind(title="GET of 1 KiB", path="/down/1"),
+    "down": Kind(title="GET of 256 KiB", path="/down/256"),
+    "down20": Kind(title="GET of 20 MiB", path="/down/20480", connections=4),
+    "up": Kind(title="POST of 256 KiB", path="/up", body_bytes=256 * KIB),
+    "up20": Kind(title="POST of 20 MiB", path="/up", body_bytes=20 * MIB, connections=4),
+    "form": Kind(title="form with 256 KiB of lines", path="/form", body_bytes=256 * KIB, is_form=True),
+    "json": Kind(title="JSON, 70 kB", path="/json"),
+    "stream": Kind(title="stream of 20 MiB, pieces made anew", path="/stream", connections=4),
+    "held": Kind(title="stream of 20 MiB, one piece", path="/held", connections=4),
 }
-WORK = {
-    "tiny GET": Operation(method="GET", url="/tiny", arguments={}),
-    "256 KiB upload": Operation(method="POST", url="/upload", arguments={"content": payload("256KiB")}),
+VARIANTS: Mapping[str, Uvicorn | None] = {
+    "plain": None,
+    "ours": Uvicorn(),
+    "free": Uvicorn(stabilise=False),
+    "arena": Uvicorn(env={"MALLOC_ARENA_MAX": "1"}),
+    "fixed": Uvicorn(env={**_FIXED, "MALLOC_TOP_PAD_": str(64 * MIB), "MALLOC_ARENA_MAX": "1"}),
 }
-USUAL_NS = {"tiny GET": 2_400_000, "256 KiB upload": 6_000_000}
-"""What a request usually takes here; turns are as long as that asks for."""
+"""What starts: nothing held alike (`free`), one arena, or the allocator as it was held alike before (`fixed`)."""
 
 
 def main() -> None:
-    """Measures the pairs that are missing, and prints a table for each work."""
+    """Measures the blocks that are missing, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "boots.jsonl")
-    parser.add_argument("--pairs", type=int, default=12, help="of boots, of each way")
-    parser.add_argument("--app", default="app:app", help="with /tiny and /upload, as in app.py")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="some of these")
-    parser.add_argument("--minutes", type=float, default=60.0, help="stop after so long")
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--variants", default="plain,ours", help=f"some of {','.join(VARIANTS)}")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="some of these")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no block after so long")
     parser.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
     arguments = parser.parse_args()
-    if not arguments.table:
-        measure_missing(arguments)
-    rows = read(arguments.results)
-    for work in WORK:
-        print(f"{table(rows, work)}\n")
+    variants, kinds = arguments.variants.split(","), arguments.kinds.split(",")
+    ends_s = time.monotonic() + arguments.seconds
+    done = len(read(arguments.results))
+    while not arguments.table and done < arguments.blocks and time.monotonic() < ends_s:
+        row = block(variants, kinds, done)
+        with arguments.results.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+        done += 1
+    print(table(read(arguments.results)))
 
 
-def measure_missing(arguments: argparse.Namespace) -> None:
-    """Makes pairs until each way has enough of them, or the time is over."""
-    ends_s = time.monotonic() + 60 * arguments.minutes
-    loader = Loader()
-    try:
-        while time.monotonic() < ends_s:
-            counts = Counter(str(row["variant"]) for row in read(arguments.results))
-            missing = [name for name in arguments.variants.split(",") if counts[name] < arguments.pairs]
-            if not missing:
-                return
-            fewest = min(counts[name] for name in missing)
-            name = random.choice([name for name in missing if counts[name] == fewest])
-            row = {"variant": name, **measured(arguments.app, name, counts[name], loader)}
-            with arguments.results.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
-            print(f"\r{name}: pair {counts[name] + 1} of {arguments.pairs}   ", end="", file=sys.stderr, flush=True)
-    finally:
-        loader.close()
-        print(file=sys.stderr)
-
-
-def measured(app: str, name: str, number: int, loader: Loader) -> dict[str, object]:
-    """Returns, for each work, how two boots differ, as a log ratio, and the variance of that alone."""
-    cores = split_cores(1)
-    if cores is None:
-        sys.exit("needs two cores")
-    (core,), generator_cores = cores
-    found: dict[str, object] = {"at": round(time.time())}
-    with booted(app, name, number, core) as one, booted(app, name, number, core) as other:
-        for work in random.sample(list(WORK), len(WORK)):
-            plan = PLAN.alternation(LONG_PAIR, latency_ns=USUAL_NS[work], chance=random.SystemRandom())
-            servers = UrlLaunch(Url(one)).ready(), UrlLaunch(Url(other)).ready()
-            made = loader.alternate((WORK[work], WORK[work]), plan, number, servers, generator_cores, lambda _: None)
-            sides = tuple(map(side_of, made))
-            unit = unit_of(METRICS["rps"], [Pair(base=sides[0], now=sides[1])], total=False)
-            if unit is None:
-                sys.exit(f"{work}: there were no answers")
-            level = statistics.median(turn["rps"] for side in sides for turn in side.turns)
-            found[work] = {"difference": unit.value, "variance": unit.variance, "rps": round(level)}
-    return found
-
-
-def side_of(run: Run) -> PairSide:
-    """Returns what a boot showed; ends the script where requests failed."""
-    failed = [round_.failures for round_ in run.result.rounds if round_.failed]
-    if failed:
-        sys.exit(f"requests failed: {failed[0]}")
-    return pair_side(run.result.rounds, ())
+def block(variants: Sequence[str], kinds: Sequence[str], number: int) -> dict[str, object]:
+    """Returns requests/s and CPU seconds a request of each window, by kind and start-up."""
+    with ExitStack() as stack:
+        started = [
+            (f"{variant}-{boot}", Server.at(stack.enter_context(booted(variant, number))))
+            for boot in range(BOOTS)
+            for variant in variants
+        ]
+        scripts = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fileperf-boots-")))
+        found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for name in random.sample(kinds, len(kinds)):
+            script = lua(KINDS[name], scripts / f"{name}.lua")
+            of_kind = found.setdefault(name, {})
+            for _ in range(WINDOWS):
+                for title, server in random.sample(started, len(started)):
+                    of_kind.setdefault(title, []).append(window(KINDS[name], server, script))
+    return {"at": round(time.time()), "number": number, "kinds": found}
 
 
 @contextmanager
-def booted(app: str, name: str, number: int, core: int) -> Iterator[str]:
-    """Boots a server, waits until it answers, and gives its address."""
-    variant = VARIANTS[name]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])))}
-    env |= variant.env
-    if variant.numbered:
-        env |= stabilising_env(number)
-    program = ("-c", NUMBERED) if variant.numbered else ("-m", "uvicorn")
-    serve = (*program, app, f"--port={port}", "--log-level=warning", "--no-access-log")
-    with ExitStack() as stack:
-        directory = scratch.make("boot")
-        stack.callback(scratch.remove, directory)
-        process = subprocess.Popen(
-            scratch.supervised(
-                (sys.executable, "-P", *serve), directory, cores=frozenset({core}), stabilise=variant.addresses
-            ),
-            env=env,
-            preexec_fn=forbid_huge_pages if variant.no_huge_pages else None,
-            start_new_session=True,
-        )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        deadline_s = time.monotonic() + 30
-        while not answers(port):
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                sys.exit(f"{name} number {number} does not answer")
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}"
-
-
-def answers(port: int) -> bool:
-    """Returns whether something listens there."""
+def booted(variant: str, number: int) -> Iterator[str]:
+    """Starts a server of this variant, and gives its URL."""
+    spec = VARIANTS[variant]
+    if spec is None:
+        with uvicorn("boots_app:app", path="/down/1") as url:
+            yield url
+        return
+    sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
+    launch = prepare(spec, AppSpec("boots_app:app"), boot=number, cores=SERVER_CORES, builds=Builds())
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+        launch.start()
+        yield launch.ready().url
+    finally:
+        launch.stop()
 
 
-def forbid_huge_pages() -> None:
-    """Holds for this process and what it executes."""
-    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
-
-
-def table(rows: Sequence[dict[str, object]], work: str) -> str:
-    """Returns a row for each way: the level, and the deviation between boots."""
+def lua(kind: Kind, path: Path) -> Path | None:
+    """Writes what wrk has to send; None for a GET."""
+    if not kind.body_bytes:
+        return None
+    line = "some text in a line\\r\\n" if kind.is_form else "x"
     lines = [
-        f"**{work}**\n",
-        "| stabilised | pairs | requests/s | between boots (90 % interval) | × the first | noise of a difference |",
-        "|---|--:|--:|--:|--:|--:|",
+        f'local body = string.rep("{line}", {kind.body_bytes // (21 if kind.is_form else 1)})',
+        'wrk.method = "POST"',
     ]
-    first = None
-    for name, variant in VARIANTS.items():
-        own = [cast("Mapping[str, float]", row[work]) for row in rows if row["variant"] == name]
-        if len(own) < 2:
-            continue
-        spread = Spread.of([one["difference"] for one in own], [one["variance"] for one in own])
-        first = first or spread
-        low, high = spread.interval()
-        level = statistics.median(one["rps"] for one in own)
-        lines.append(
-            f"| {variant.title} | {len(own)} | {level:,.0f} | {spread.boots:.2%} ({low:.2%}–{high:.2%}) "
-            f"| {spread.boots / first.boots if first.boots else math.nan:.2f} | {math.sqrt(spread.noise):.2%} |"
-        )
+    if kind.is_form:
+        head = '--b\\r\\nContent-Disposition: form-data; name=\\"file\\"; filename=\\"f\\"\\r\\n\\r\\n'
+        lines.append(f'body = "{head}" .. body .. "\\r\\n--b--\\r\\n"')
+        lines.append('wrk.headers["Content-Type"] = "multipart/form-data; boundary=b"')
+    path.write_text("\n".join([*lines, "wrk.body = body\n"]), encoding="utf-8")
+    return path
+
+
+def window(kind: Kind, server: Server, script: Path | None) -> tuple[float, float]:
+    """Loads for a second; returns requests/s and the server's CPU seconds for each."""
+    before_ns = server.cpu_ns()
+    command = ["wrk", "-t1", f"-c{kind.connections}", "-d1s", *(["-s", str(script)] if script else [])]
+    with on_cores(client_cores()):
+        said = subprocess.run([*command, server.url + kind.path], capture_output=True, text=True, check=True).stdout
+    spent_ns = server.cpu_ns() - before_ns
+    counted, rate = re.search(r"(\d+) requests in", said), re.search(r"Requests/sec:\s+([\d.]+)", said)
+    if "Non-2xx" in said or not counted or not rate or counted[1] == "0":
+        sys.exit(f"{kind.title}: {said}")
+    return float(rate[1]), spent_ns / int(counted[1]) / 1e9
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Returns a row for each kind and variant: its level, its ratio to plain, and how much start-ups deviate."""
+    lines = [
+        "| kind | started | start-ups | requests/s | ratio to plain | CPU a request, ratio "
+        "| requests/s: start-ups deviate by | CPU: by | noise |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, kind in KINDS.items():
+        found = [cast("Windows", row["kinds"])[name] for row in rows if name in cast("Windows", row["kinds"])]
+        plain = Levels.of(found, "plain")
+        for variant in VARIANTS:
+            own = Levels.of(found, variant)
+            if own and plain:
+                ratios = " | ".join(ratio(own.logs[place], plain.logs[place]) for place in (0, 1))
+                spreads = " | ".join(f"{own.between(place):.1%}" for place in (0, 1))
+                level = math.exp(statistics.fmean(value for pair in own.logs[0] for value in pair))
+                noise = math.sqrt(own.noise(0))
+                lines.append(
+                    f"| {kind.title} | {variant} | {2 * len(own.logs[0])} | {level:,.0f} | {ratios} | {spreads} "
+                    f"| {noise:.1%} |"
+                )
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How much boots differ, as deviations of logarithms."""
+Windows: TypeAlias = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 
-    observed: float
-    """Variance of the differences; its mean is known to be 0, as both boots are of the same way."""
-    noise: float
-    """The part of it that comes from within the pairs."""
-    count: int
+
+def ratio(own: Sequence[Pair], plain: Sequence[Pair]) -> str:
+    """Returns a variant's level over plain's, and its standard error: by the blocks, which both share."""
+    logs = [statistics.fmean(one) - statistics.fmean(other) for one, other in zip(own, plain, strict=True)]
+    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
+    return f"{math.exp(statistics.fmean(logs)):.2f} ± {error:.2f}"
+
+
+Pair: TypeAlias = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """The start-ups of a variant, as logarithms of requests/s and of CPU a request."""
+
+    logs: tuple[Sequence[Pair], Sequence[Pair]]
+    """Those of each block."""
+    noises: tuple[float, float]
+    """Variance of a start-up's level that comes from its windows."""
 
     @classmethod
-    def of(cls, differences: Sequence[float], variances: Sequence[float]) -> Spread:
-        """Returns it from what each pair showed."""
-        observed = statistics.fmean(difference**2 for difference in differences)
-        return cls(observed=observed, noise=statistics.fmean(variances), count=len(differences))
+    def of(cls, found: Sequence[Mapping[str, Sequence[tuple[float, float]]]], variant: str) -> Levels | None:
+        """Returns them; None where the variant was not measured."""
+        names = [f"{variant}-{boot}" for boot in range(BOOTS)]
+        blocks = [block for block in found if names[0] in block]
+        if not blocks:
+            return None
+        logs: list[list[Pair]] = [[], []]
+        noises: list[list[float]] = [[], []]
+        for each in blocks:
+            for place in (0, 1):
+                windows = [[math.log(window[place]) for window in each[name]] for name in names]
+                logs[place].append((statistics.fmean(windows[0]), statistics.fmean(windows[1])))
+                noises[place] += [statistics.variance(own) / len(own) for own in windows]
+        return cls(logs=(logs[0], logs[1]), noises=(statistics.fmean(noises[0]), statistics.fmean(noises[1])))
 
-    @property
-    def boots(self) -> float:
-        """The deviation between boots."""
-        return math.sqrt(max(0.0, self.observed - self.noise) / 2)
+    def noise(self, place: int) -> float:
+        """Returns the variance within a start-up, of its level."""
+        return self.noises[place]
 
-    def interval(self) -> tuple[float, float]:
-        """Returns where it lies with 90 % probability, as the chi-square distribution says."""
-        low, high = (self.count * self.observed / float(chdtri(self.count, tail)) for tail in (0.05, 0.95))
-        return math.sqrt(max(0.0, low - self.noise) / 2), math.sqrt(max(0.0, high - self.noise) / 2)
+    def between(self, place: int) -> float:
+        """Returns the deviation between start-ups."""
+        observed = statistics.fmean((one - other) ** 2 / 2 for one, other in self.logs[place])
+        return math.sqrt(max(0.0, observed - self.noises[place]))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ def uvicorn(app: str = "app:app", *, directory: Path = HERE, path: str = "/tiny"
             [sys.executable, "-m", "uvicorn", app, *options, "--fd", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             env={**os.environ, **environment},
+            start_new_session=True,  # as ours: Linux shares cores between sessions first
         )
     port = listener.getsockname()[1]
     listener.close()
