@@ -405,8 +405,16 @@ def of_part(run: Run, part: str, step: str = "") -> Run:
     # A step is never due: it begins when its journey comes to it.
     counted = run.result.due is not None and not step
     due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
-    alone = {"samples": (), "alone": EMPTY, "leads": None, "thread_pools": ()}
-    boot = replace(run.boot, peak_rss_bytes=None, memory=(), growth=None, **alone)
+    boot = replace(
+        run.boot,
+        peak_rss_bytes=None,
+        memory=(),
+        growth=None,
+        samples=(),
+        alone=EMPTY,
+        leads=None,
+        thread_pools=(),
+    )
     warm_ups = () if step else tuple(item for item in run.result.warm_ups if item[0] == part)
     result = replace(run.result, rounds=rounds, due=due, leads=None, parts=(), steps=(), warm_ups=warm_ups)
     return Run(result=result, boot=boot)
