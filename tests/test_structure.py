@@ -69,7 +69,6 @@ DISTRIBUTIONS = {
 """Distributions named other than what they import as."""
 OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "html")
 """Extras that the package itself imports from."""
-LONGEST_MODULE_LINES = 400
 
 
 def dotted(module: Path) -> str:
@@ -201,11 +200,6 @@ def test_names_are_neither_the_standard_library_s_nor_empty_words(module: Path) 
 def test_nothing_is_printed(module: Path) -> None:
     names = (node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name))
     assert [node.lineno for node in names if node.id == "print"] == []
-
-
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_modules_are_short(module: Path) -> None:
-    assert len(module.read_text(encoding="utf-8").splitlines()) <= LONGEST_MODULE_LINES
 
 
 @pytest.mark.parametrize("name,also", [("pytest_fileperf", ("pytest",)), ("pytest_fileperf.plugin", ())])
