@@ -311,6 +311,8 @@ class Boot:
     """What came of the requests before the rounds, of all runs on this boot."""
     growth: Growth | None = None
     """What it held more of for each request; None where that is not known."""
+    processes_ended: int = 0
+    """How many of its processes ended during the load, if some of these were there before it: workers that restart."""
     processes_changed: str = ""
     """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
 
@@ -327,6 +329,7 @@ class Boot:
             left_share=max(self.left_share, later.left_share),
             was_at_work=self.was_at_work or later.was_at_work,
             growth=joined((self.growth, later.growth)),
+            processes_ended=self.processes_ended + later.processes_ended,
             processes_changed=changed,
         )
 

@@ -24,7 +24,13 @@ def findings(result: Result) -> tuple[str, ...]:
     """Returns sentences about a result, without a full stop."""
     if result.smoke:
         return ()
-    return (*map(_other_answers, result.other_answers), *_warm_ups(result), *_trends(result), *_memory(result))
+    return (
+        *map(_other_answers, result.other_answers),
+        *_warm_ups(result),
+        *_restarts(result),
+        *_trends(result),
+        *_memory(result),
+    )
 
 
 def _other_answers(other: OtherAnswers) -> str:
@@ -49,10 +55,7 @@ def _statuses(shares: Mapping[int, float]) -> str:
 
 def _warm_ups(result: Result) -> Iterator[str]:
     """Yields what failed in the warm-up, of each side."""
-    base = base_name(result.verdict)
-    sides = [(result.recording, "")] if result.base is None else [(result.base, f" of the {base}")]
-    sides += [(result.recording, " of the code here")] if result.base is not None else []
-    for recording, whose in sides:
+    for recording, whose in _sides(result):
         warm_up = merged_warm_up(boot.warm_up for boot in recording.boots)
         if not warm_up.failed:
             continue
@@ -62,6 +65,20 @@ def _warm_ups(result: Result) -> Iterator[str]:
         boots = f", in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
         counts = f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{whose} failed{boots}"
         yield f"{counts}: {', '.join(kinds)}"
+
+
+def _restarts(result: Result) -> Iterator[str]:
+    """Yields how many processes of each side ended during the load."""
+    for recording, whose in _sides(result):
+        if ended := sum(boot.processes_ended for boot in recording.boots):
+            yield f"{ended:,} process{'es' * (ended != 1)} of the server{whose} ended during the load"
+
+
+def _sides(result: Result) -> list[tuple[Recording, str]]:
+    """Returns the recordings of a result, and whose they are if there are two."""
+    if result.base is None:
+        return [(result.recording, "")]
+    return [(result.base, f" of the {base_name(result.verdict)}"), (result.recording, " of the code here")]
 
 
 def _trends(result: Result) -> Iterator[str]:

@@ -74,9 +74,10 @@ Series have a list a column, a list of plain values is on one line.
                       http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
       boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
                       equal between boots), tracer (what traced it, as coverage does; empty for nothing),
-                      worker_pids (those that answer), processes_changed (why it is unknown what the server's
-                      processes used; else empty), left_share (cores that it went on using after its last
-                      answer, beyond what it used before the load; 0 if it left no work)
+                      worker_pids (those that answer), processes_ended (how many of the server's processes
+                      ended during the load, if some were there before it), processes_changed (why it is
+                      unknown what the server's processes used; else empty), left_share (cores that it went
+                      on using after its last answer, beyond what it used before the load; 0 if it left no work)
         memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
         warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
         leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
@@ -308,7 +309,8 @@ def _round(round_: Round) -> dict[str, object]:
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     latency = recording.latency_of(boot.index)
     return {
-        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_changed", "left_share"),
+        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_ended", "processes_changed"),
+        "left_share": boot.left_share,
         "requests": latency.count,
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,

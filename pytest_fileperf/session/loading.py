@@ -243,6 +243,7 @@ class Loader:
             growth=growth_of(held.samples, served, connections=plan.connections, files_limit=limit),
             core_delay=_core_delay(*(_main_times(each.server) for each in (*held.samples[:1], *held.samples[-1:]))),
             processes_changed="some ended, and nobody waited for them" if lost else "",
+            processes_ended=tree.ended,
             stabilised=server.stabilised,
             tracer=self._tracer(server),
             worker_pids=server.worker_pids,

@@ -56,6 +56,8 @@ class ServerTree:
         self._most_bytes = 0
         self._find_own()
         self._before_ns = self._cpu.own_ns()
+        self._first = frozenset(self.pids)
+        self._seen = set(self._first)
         reset_peak_rss(self.pids)
 
     @property
@@ -80,6 +82,7 @@ class ServerTree:
         if not self.is_watched:
             return
         self._cpu.spent_ns()
+        self._seen.update(self.pids)
         if not self._own <= set(self.pids):
             self._find_own()
         uses = filter(None, map(process_use, self.pids)) if self._cpu.ended_ns else ()
@@ -88,6 +91,12 @@ class ServerTree:
     def spent_ns(self) -> int:
         """Returns its CPU time so far; 0 if that is unknown."""
         return (self._cpu.spent_ns() or 0) if self.is_watched else 0
+
+    @property
+    def ended(self) -> int:
+        """How many of its processes were seen to end, if some were there before the load; children come and go."""
+        now = set(self.pids)
+        return len(self._seen - now) if self._first - now else 0
 
     @property
     def has_passing_children(self) -> bool:

@@ -172,6 +172,7 @@ def test_a_result_in_full() -> None:
                 "stabilised": ["hash seed"],
                 "tracer": "",
                 "worker_pids": [],
+                "processes_ended": 0,
                 "processes_changed": "",
                 "memory": {"requests": [], "peak_rss": []},
                 "warm_up": {"requests": 0, "failed": 0, "failures": []},
