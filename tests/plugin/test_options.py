@@ -432,7 +432,10 @@ def test_xdist_is_not_refused_where_it_measures_nothing(
 @pytest.mark.parametrize(
     "arguments,expected",
     [
-        (("--fileperf", "-v"), "fileperf: measuring; uvicorn ×1; server and load on * cores; baselines in .fileperf"),
+        (
+            ("--fileperf", "-v"),
+            "fileperf: measuring; uvicorn ×1; access log off; server and load on * cores; baselines in .fileperf",
+        ),
         (("--fileperf-smoke", "--fileperf-server=inprocess"), "fileperf: smoke, a few requests each; in-process; *"),
         (("--fileperf-update", "--fileperf-workers=2"), "fileperf: measuring; storing baselines; uvicorn ×2; *"),
         (("--fileperf-update=new",), "fileperf: measuring; storing new baselines; *"),
