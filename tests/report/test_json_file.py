@@ -100,7 +100,7 @@ def test_a_result_in_full() -> None:
     assert round_ == {
         "boot": 0, "index": 0, "phase": "round", "duration": 0.5, "requests": 100, "failed": 14, "rps": 200.0,
         "typical_rps": None, "events": None, "http_requests": 100, "bytes_sent": 26_214_400, "bytes_received": 19_000,
-        "server_cpu": 0.045, "generator_cpu": 0.305,
+        "server_cpu": 0.045, "generator_cpu": 0.305, "done": 100.0,
     }  # fmt: skip
     assert entry == {
         "test": {
