@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from pytest_fileperf.measure.recording import Round
@@ -17,17 +17,24 @@ Course: TypeAlias = tuple[tuple[int, int], ...]
 _MOST_POINTS = 64
 
 
-def course_of(readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warmed: int) -> Course:
+def course_of(
+    readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
+) -> Course:
     """Returns the course of a run: readings are instants with peaks, `warmed` the requests before the rounds.
 
-    Within a round requests are taken to end evenly.
+    `warm` is from when to when these were sent, in ns before the rounds begin. Requests are taken to end evenly there,
+    and within each round.
     """
     if not readings or not rounds:
         return ()
-    ends = [rounds[0].started_ns, *(round_.ended_ns for round_ in rounds)]
-    counts = [*accumulate((round_.requests + round_.failed for round_ in rounds), initial=warmed)]
-    begun_ns = min(readings[0][0], ends[0])
-    nodes = list(zip([begun_ns, *ends], [0, *counts], strict=True))
+    zero_ns = rounds[0].started_ns
+    loaded_ns = [start - end for start, end in warm]
+    done = accumulate((warmed * each / max(1, sum(loaded_ns)) for each in loaded_ns), initial=0.0)
+    nodes: list[tuple[int, float]] = []
+    for (start, end), (before, after) in zip(warm, pairwise(done), strict=True):
+        nodes += ((zero_ns - start, before), (zero_ns - end, after))
+    ends = [zero_ns, *(round_.ended_ns for round_ in rounds)]
+    nodes += zip(ends, accumulate((own.requests + own.failed for own in rounds), initial=warmed), strict=True)
     peaks = accumulate((size for _, size in readings), max)
     return thinned(
         [(round(_at(nodes, at_ns)), peak) for (at_ns, _), peak in zip(readings, peaks, strict=True)], _MOST_POINTS
@@ -60,7 +67,7 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
     return tuple(kept) if step <= 1 else tuple(kept[round(place * step)] for place in range(most))
 
 
-def _at(points: Sequence[tuple[int, int]], place: int) -> float:
+def _at(points: Sequence[tuple[int, float]], place: int) -> float:
     """Returns the value at a place between points, whose places ascend; outside that of the nearest one."""
     after = bisect_right(points, place, key=lambda point: point[0])
     if after == 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Protocol, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -127,8 +127,8 @@ class Loader:
         self._files = PayloadFiles()
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
-        self._at_work: WeakSet[RunningServer] = WeakSet()
-        """Servers whose last load left work behind."""
+        self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
+        """Servers whose last load left work behind: the name of that load, and the cores that were still used."""
 
     def close(self) -> None:
         """Ends the generators and removes their files."""
@@ -148,9 +148,9 @@ class Loader:
         trees = TreeWatch((server,), all_cores=cores is not None)
         (tree,) = trees.trees
         limit = files_limit(tree.pids)
-        was_at_work = self._is_at_work(server, trees, plan)
+        earlier, left_before = self._left_before(server, trees, plan)
         with (
-            self._left((server,), trees, plan) as left,
+            self._left((server,), (work,), trees, plan) as left,
             trees,
             self._watch(server, tree, _CLOSE_S if plan.close else _USUAL_S) as watch,
             self._server_cpu(server.roots) as cpu,
@@ -161,8 +161,9 @@ class Loader:
         server.check()
         boot = replace(
             self._boot(index, server, tree, result, plan, held, limit),
-            left_share=0.0 if was_at_work else left[0],
-            was_at_work=was_at_work,
+            # Of another load before this one it is not known what this one left.
+            left_share=max(left[0], left_before) if earlier in ("", work.name) else 0.0,
+            was_at_work=earlier not in ("", work.name),
             generator_cores=frozenset() if in_process else cores_of(self._generators.pids),
             generators=self._processes(plan, made, cores),
             samples=watch.samples,
@@ -186,7 +187,7 @@ class Loader:
         targets = tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers)
         try:
             with (
-                self._left(servers, trees, plan) as left,
+                self._left(servers, works, trees, plan) as left,
                 trees,
                 self._server_cpu(base.roots) as of_base,
                 self._server_cpu(now.roots) as of_now,
@@ -209,11 +210,11 @@ class Loader:
         check()
         runs = []
         results = map(with_cpu, made.results, (of_base, of_now))
-        for server, tree, result, held, limit, share in zip(
-            servers, trees.trees, results, (held_by_base, held_by_now), limits, left, strict=True
+        for side, server, tree, result, held, limit, share in zip(
+            Side, servers, trees.trees, results, (held_by_base, held_by_now), limits, left, strict=True
         ):
             boot = replace(
-                self._boot(index, server, tree, result, plan, held, limit),
+                self._boot(index, server, tree, result, plan, held, limit, side=side),
                 generators=self._processes(plan, made, cores),
                 left_share=share,
             )
@@ -229,6 +230,8 @@ class Loader:
         plan: LoadPlan | Alternation,
         held: Footprint,
         limit: int | None,
+        *,
+        side: Side = Side.NOW,
     ) -> Boot:
         """Returns what is known of a boot after any load; `limit` is that of its open files."""
         read = [round_.server_cpu_ns for round_ in result.rounds]
@@ -239,7 +242,7 @@ class Loader:
             index=index,
             pids=tree.pids or server.pids,
             peak_rss_bytes=None if lost else tree.peak_rss_bytes,
-            memory=() if lost else course_of(held.peaks, result.rounds, warmed=warmed),
+            memory=() if lost else course_of(held.peaks, result.rounds, warm=_warm(plan, side), warmed=warmed),
             growth=growth_of(held.samples, served, connections=plan.connections, files_limit=limit),
             core_delay=_core_delay(*(_main_times(each.server) for each in (*held.samples[:1], *held.samples[-1:]))),
             processes_changed="some ended, and nobody waited for them" if lost else "",
@@ -251,16 +254,20 @@ class Loader:
             children_share=tree.children_share,
         )
 
-    def _is_at_work(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> bool:
-        """Returns whether a server is still busy with what an earlier load has left."""
+    def _left_before(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> tuple[str, float]:
+        """Returns which earlier load left work that a server is still busy with, and its cores; `""` for none."""
         if server not in self._at_work or not _leaves_work(plan):
-            return False
+            return "", 0.0
         (share,) = trees.idle()
-        return share >= self._idle[server] + STILL
+        return self._at_work[server] if share >= self._idle[server] + STILL else ("", 0.0)
 
     @contextmanager
     def _left(
-        self, servers: Sequence[RunningServer], trees: TreeWatch, plan: LoadPlan | Alternation
+        self,
+        servers: Sequence[RunningServer],
+        works: Sequence[Work],
+        trees: TreeWatch,
+        plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
         """Looks before and after the load in the block; then the list has the cores that each server still uses."""
         left = [0.0] * len(servers)
@@ -272,8 +279,10 @@ class Loader:
         yield left
         if looks:
             left[:] = trees.left([self._idle[server] for server in servers], monotonic() - began_s)
-        for server, share in zip(servers, left, strict=True):
-            (self._at_work.add if share else self._at_work.discard)(server)
+        for server, work, share in zip(servers, works, left, strict=True):
+            self._at_work.pop(server, None)
+            if share:
+                self._at_work[server] = work.name, share
 
     def _loaded(
         self,
@@ -354,6 +363,14 @@ class Loader:
             generators=tuple if in_process else lambda: self._generators.pids,
             interval_s=interval_s,
         )
+
+
+def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
+    """Returns from when to when a side was loaded in the warm-up, in ns before that was over."""
+    if isinstance(plan, LoadPlan):
+        return [(plan.warmup_ns, 0)]
+    before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
+    return [(start, end) for start, end in zip(before[::2], before[1::2], strict=True) if end >= 0]
 
 
 def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int]:

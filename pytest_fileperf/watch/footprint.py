@@ -54,8 +54,9 @@ class Footprint:
                 self._interval_s *= 2
 
     def _look(self) -> None:
-        pids, at_ns = self._pids(), monotonic_ns()
+        pids = self._pids()
+        if (size := peak_rss_bytes(pids)) is not None:
+            self.peaks.append((monotonic_ns(), size))
+        at_ns = monotonic_ns()
         if uses := tuple(filter(None, map(process_use, pids))):
             self.samples.append(Sample(at_ns=at_ns, server=uses))
-        if (size := peak_rss_bytes(pids)) is not None:
-            self.peaks.append((at_ns, size))

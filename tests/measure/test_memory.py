@@ -23,8 +23,11 @@ def round_of(start_ns: int, end_ns: int, requests: int) -> Round:
 def test_readings_are_told_by_requests_those_of_the_warm_up_too() -> None:
     rounds = [round_of(100, 200, 40), round_of(200, 300, 0), round_of(300, 400, 60)]
     readings = [(0, 10), (50, 11), (150, 12), (250, 13), (400, 20)]
-    assert course_of(readings, rounds, warmed=20) == ((0, 10), (10, 11), (40, 12), (60, 13), (120, 20))
-    assert course_of([], rounds, warmed=0) == ()
+    course = ((0, 10), (10, 11), (40, 12), (60, 13), (120, 20))
+    assert course_of(readings, rounds, warm=[(100, 0)], warmed=20) == course
+    # In a comparison a side has turns in the warm-up, too: here the second half of it.
+    assert course_of(readings, rounds, warm=[(50, 0)], warmed=20) == ((0, 10), (0, 11), *course[2:])
+    assert course_of([], rounds, warm=[(100, 0)], warmed=0) == ()
 
 
 def test_memory_after_so_many_requests_is_between_readings_and_never_beyond_them() -> None:
