@@ -88,6 +88,7 @@ def result(
     name: str = "test_upload",
     *,
     recorded: Recording | None = None,
+    base: Recording | None = None,
     verdict: Verdict | None = None,
     label: str | None = None,
     group: str | None = None,
@@ -103,11 +104,12 @@ def result(
 ) -> Result:
     """Returns a result with these parts; a quiet one without gates when none is given.
 
+    With `base` its figures are those of a comparison with this recording.
     Without `limit` it is what the recording tells, which has nothing that would show what limited it.
     """
     recorded, measurement = (recorded, measurement_of(recorded)) if recorded is not None else _usual()
     verdict = verdict or Verdict()
-    agreed = as_the_run_shows(verdict.comparisons, recorded, None)
+    agreed = as_the_run_shows(verdict.comparisons, recorded, base)
     return Result(
         test=TestId(
             nodeid=nodeid or f"{module}::{name}",
@@ -126,6 +128,7 @@ def result(
         verdict=replace(verdict, comparisons=agreed),
         baseline_written=baseline_written,
         smoke=smoke,
+        base=base,
     )
 
 
@@ -138,11 +141,11 @@ REGRESSED = MetricComparison(
     high=-0.047, confidence=0.95, detectable=0.035,
 )  # fmt: skip
 TAIL_IMPROVED = MetricComparison(
-    metric="p99", outcome=Outcome.IMPROVED, tolerance=0.25, base=0.0425, now=0.031, change=-0.2706, low=-0.33,
+    metric="p99", outcome=Outcome.IMPROVED, tolerance=0.25, base=0.042162, now=0.030753, change=-0.2706, low=-0.33,
     high=-0.201, confidence=0.95, detectable=0.18,
 )  # fmt: skip
 TAIL_INCONCLUSIVE = MetricComparison(
-    metric="p99", outcome=Outcome.INCONCLUSIVE, tolerance=0.25, base=0.0281, now=0.031, change=0.1032, low=-0.102,
+    metric="p99", outcome=Outcome.INCONCLUSIVE, tolerance=0.25, base=0.027876, now=0.030753, change=0.1032, low=-0.102,
     high=0.381, confidence=0.95, detectable=0.412,
     reason=Reason(kind=ReasonKind.NOISE, share=0.25),
 )  # fmt: skip

@@ -29,7 +29,7 @@ def test_a_regression_is_an_error_at_the_line_of_its_test() -> None:
     shown = replace(at_line(compared(), 12), explanation=blamed)
     assert commands(shown, root="service") == [
         "::error file=service/tests/test_files.py,line=12,title=REGRESSED test_upload::"
-        "rps −6.4 %25 [−7.1, −5.7], 8,761/s → 8,200/s, tolerance 1.5 %25"
+        "rps −6.4 %25 [−7.1, −5.7], 8,760/s → 8,200/s, tolerance 1.5 %25"
         "%0ACPU per request grew by 18.2 µs (+22.0 %25), of it%0A15.1 µs in digest (app/main.py:31)"
     ]
 
@@ -87,7 +87,7 @@ def test_gitlab_s_report() -> None:
     (issue,) = first
     assert issue == {
         "check_name": "fileperf REGRESSED",
-        "description": "REGRESSED test_upload: rps −6.4 % [−7.1, −5.7], 8,761/s → 8,200/s, tolerance 1.5 %",
+        "description": "REGRESSED test_upload: rps −6.4 % [−7.1, −5.7], 8,760/s → 8,200/s, tolerance 1.5 %",
         "fingerprint": issue["fingerprint"],
         "location": {"path": "tests/test_files.py", "lines": {"begin": 12}},
         "severity": "major",

@@ -80,7 +80,8 @@ def test_the_document_says_what_it_is_and_where_it_was_made() -> None:
 
 def test_a_result_in_full() -> None:
     recorded = recording(requests=100, boots=1, rounds=1, slowest_ms=10.0, failures=FAILURES, stabilised=("hash seed",))
-    verdict = Verdict(limits=(ERRORS,), comparisons=(REGRESSED,))
+    slower = replace(REGRESSED, base=200 / 0.936, now=200.0)
+    verdict = Verdict(limits=(ERRORS,), comparisons=(slower,))
     (entry,) = loaded_results(
         result("test_upload[256KiB]", recorded=recorded, verdict=verdict, params={"size": "256KiB"}, limit=SERVER_CPU)
     )
@@ -162,6 +163,10 @@ def test_a_result_in_full() -> None:
             },
             "generator": {"cpu_per_request": pytest.approx(0.00305), "cpu_share": 0.61, "saturated": False},
             "generators": [],
+            "law": {
+                "in_flight": pytest.approx(1.5), "latency": pytest.approx(0.0075), "by_law": pytest.approx(200.0),
+                "error": pytest.approx(0.0586, rel=1e-2), "agrees": True, "is_short": False,
+            },
             "busy": {"server": 0.0, "generator": 0.0, "host": 0.0},
         },
         "boots": [
@@ -205,8 +210,8 @@ def test_a_result_in_full() -> None:
                 {
                     "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": pytest.approx(200 / 0.936),
                     "now": 200.0,
-                    "change": -0.064, "low": -0.081, "high": -0.047, "confidence": 0.95, "tolerance": 0.05,
-                    "detectable": 0.035, "pairs": None, "after_requests": None,
+                    "change": pytest.approx(-0.064), "low": -0.081, "high": -0.047, "confidence": 0.95,
+                    "tolerance": 0.05, "typical": None, "detectable": 0.035, "pairs": None, "after_requests": None,
                     "reason": "",
                 }
             ],

@@ -134,8 +134,8 @@ def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
         "    environment changed, not your code; changed packages: starlette 1.0 → 1.1\n"
     )
     assert (
-        "  rps  8,761/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n"
-        f"  p99  30.6 ms → 30.8 ms  +0.7 % [−2.0, +3.3]  tolerance 10 %   PASS\n{world}"
+        "  rps  8,760/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n"
+        f"  p99  30.6 ms → 30.8 ms  +0.6 % [−2.0, +3.3]  tolerance 10 %   PASS\n{world}"
     ) in text
     assert f"  {IN_TURN}\n" in text
     assert "against its baseline" not in text
@@ -144,7 +144,7 @@ def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
     )
     assert on_terminal(in_turn(SLOWER_WORLD, SAME_TAIL)) == (
         "test_upload  8,200/s  p99 30.8 ms  REGRESSED\n"
-        f"  rps  8,761/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n{world}"
+        f"  rps  8,760/s → 8,200/s  −6.4 % [−7.1, −5.7]  tolerance 1.5 %  REGRESSED\n{world}"
         "[in brackets]: the interval of a change, at 90 % confidence\n"
     )
 
@@ -196,7 +196,8 @@ def test_the_short_summary_says_why_nothing_compares() -> None:
         replace(PASSED, metric=metric, outcome=Outcome.INCONCLUSIVE, change=None, reason=other)
         for metric in ("rps", "p99")
     ]
-    shown = result(verdict=Verdict(comparisons=(*unknown, replace(PASSED, metric="p50", outcome=Outcome.INCONCLUSIVE))))
+    unclear = replace(PASSED, metric="p50", outcome=Outcome.INCONCLUSIVE, base=0.017918, now=0.018006)
+    shown = result(verdict=Verdict(comparisons=(*unknown, unclear)))
     assert undecided_lines("test_it.py::test_upload", [shown], width=80, colour=False) == [
         "INCONCLUSIVE test_it.py::test_upload - p50 +0.5 % [−1.1, +2.1], tolerance 5 %;",
         "  rps, p99: the baseline is of something else",
@@ -211,8 +212,8 @@ def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
         "rps −6.4 % [−7.1, −5.7], worse than its baseline (1a2b3c4 of 2026-11-20)\n"
         "\n"
         "metric  baseline      now  change in % [90 %]  tolerance  outcome\n"
-        "rps      8,761/s  8,200/s   −6.4 [−7.1, −5.7]      1.5 %  REGRESSED\n"
-        "p99      30.6 ms  30.8 ms   +0.7 [−2.0, +3.3]       10 %  PASS\n"
+        "rps      8,760/s  8,200/s   −6.4 [−7.1, −5.7]      1.5 %  REGRESSED\n"
+        "p99      30.6 ms  30.8 ms   +0.6 [−2.0, +3.3]       10 %  PASS\n"
         "\n"
         "limited by: thread pool\n"
         "the world: your baseline's own code runs at 0.83 of what was stored (rps\n"
@@ -238,8 +239,8 @@ def test_the_json_file_has_both_questions() -> None:
     assert told["verdict"]["world"] == [
         {
             "metric": "rps", "unit": "1/s", "outcome": "REGRESSED", "base": 5210.0, "now": 4324.0, "change": -0.17,
-            "low": -0.2, "high": -0.14, "confidence": 0.9, "tolerance": 0.03, "detectable": None, "pairs": None,
-                "after_requests": None,
+            "low": -0.2, "high": -0.14, "confidence": 0.9, "tolerance": 0.03, "typical": None, "detectable": None,
+            "pairs": None, "after_requests": None,
             "reason": told["verdict"]["world"][0]["reason"],
         }
     ]  # fmt: skip
