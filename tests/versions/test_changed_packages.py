@@ -15,6 +15,9 @@ def installed(packages: Path, name: str, version: str, files: str) -> None:
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", encoding="utf-8")
     (about / "RECORD").write_text(f"{files},,\n{about.name}/METADATA,,\n", encoding="utf-8")
+    # importlib_metadata, which Dask brings, tells only of files that are there.
+    (packages / files).parent.mkdir(exist_ok=True)
+    (packages / files).touch()
 
 
 def test_packages_that_differ_are_listed_by_what_they_import_as(
