@@ -274,6 +274,10 @@ def one_core_text(result: Result) -> str:
     return "the server and its child processes had one core together: on more cores they may be faster"
 
 
+_AS_WELL, _HARDLY = 0.5, 0.1
+"""Parts of a growth that lasts: from the first on the other side grew, too; up to the second it did not."""
+
+
 def growth_texts(result: Result) -> tuple[str, ...]:
     """Returns what the server held more of, request by request, and that it had all the open files that it may have."""
     if result.smoke:
@@ -287,19 +291,23 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
     """Returns that one of `_GROWING` grew; empty where it did not, or where that is not known."""
-    what = _GROWING[name]
-    by_now, by_base = (
-        _each(name, value)
-        if own is not None and name in own.lasting and (value := getattr(own, name)) is not None
-        else ""
-        for own in (now, base)
-    )
-    if by_now:
-        old = f", and by {by_base} with the old code" if by_base else ""
-        old = old or (", and did not with the old code" if base and getattr(base, name) is not None else "")
-        return f"{what} grew by {by_now} a request{old}"
-    known = now is not None and getattr(now, name) is not None
-    return f"{what} of the old code grew by {by_base} a request, and did not now" if by_base and known else ""
+    what, held = _GROWING[name], (now, base)
+    by_now, by_base = (None if own is None else getattr(own, name) for own in held)
+    lasts_now, lasts_base = (own is not None and name in own.lasting for own in held)
+    if lasts_now and by_now is not None:
+        old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
+        return f"{what} grew by {_each(name, by_now)} a request{old}"
+    if lasts_base and by_base is not None and by_now is not None:
+        now_text = _than(name, by_now, by_base, "now")
+        return f"{what} of the old code grew by {_each(name, by_base)} a request{now_text}"
+    return ""
+
+
+def _than(name: str, other: float, value: float, whose: str) -> str:
+    """Returns how the other side grew, beside one that surely grew by the value; what is between is not told."""
+    if other >= _AS_WELL * value:
+        return f", and by {_each(name, other)} {whose}"
+    return f", and did not {whose}" if other <= _HARDLY * value else ""
 
 
 def _each(name: str, value: float) -> str:
