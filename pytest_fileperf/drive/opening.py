@@ -120,9 +120,16 @@ class Openings:
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Runs all openings, some at a time; raises what the first raises."""
+    """Runs all openings, some at a time; raises what the first raises, and none goes on then."""
     for first in range(0, len(openings), OPENED_AT_ONCE):
-        await asyncio.gather(*(opening() for opening in openings[first : first + OPENED_AT_ONCE]))
+        tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
 
 
 def waiting_to_be_accepted(port: int) -> int:

@@ -81,3 +81,24 @@ def test_a_connection_that_cannot_be_opened_is_told() -> None:
     openings: list[Callable[[], Awaitable[None]]] = [refused] * 3
     with pytest.raises(httpx.ConnectError, match="refused"):
         asyncio.run(open_all(openings))
+
+
+def test_when_one_cannot_be_opened_none_goes_on() -> None:
+    """What opened later would belong to nobody, and stay open."""
+    ended: list[str] = []
+
+    async def refused() -> None:
+        raise httpx.ConnectError("refused")
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            ended.append("slow")
+
+    async def main() -> None:
+        with pytest.raises(httpx.ConnectError, match="refused"):
+            await open_all([slow, refused, slow])
+        assert ended == ["slow", "slow"]
+
+    asyncio.run(main())

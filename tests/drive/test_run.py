@@ -644,18 +644,20 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int,
         recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         pacing = ConstantRate(rate=100, duration_ns=30 * MS)
         loads = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=5000 * MS)
+        idle = Idle(recorder.tallies[0].breach, kept_ns=stale_ms * MS)
         slot = ReplaySlot(
             load=loads,
             tally=recorder.tallies[0],
             request=request,
             expect=Expectation(),
             connect=connect,
-            idle=Idle(recorder.tallies[0].breach, kept_ns=stale_ms * MS),
+            idle=idle,
         )
         begun_ns = monotonic_ns()
         recorder.begin(begun_ns)
         await loads.run([slot], origin_ns=begun_ns)
         slot.close()
+        idle.close()
         return recorder.requests
 
     with scripted(note) as url, asyncio.Runner(loop_factory=new_event_loop) as runner:
