@@ -32,6 +32,7 @@ _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
 _BLOCK_BYTES = 256 * 1024
+_LONGEST_FORM_BYTES = 16 << 20
 
 
 class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
@@ -124,6 +125,8 @@ def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
         segments = request.stream.segments
     elif isinstance(request.stream, httpx.ByteStream):
         segments = (request.read(),)
+    elif _is_short_form(request):
+        segments = whole_body(request)
     else:
         return None
     head = head_of(request)
@@ -134,6 +137,13 @@ def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
     return BytesOfRequest(
         is_head=request.method == "HEAD", is_last=asks_for_close(request), head=head, body=segments, body_bytes=size
     )
+
+
+def _is_short_form(request: httpx.Request) -> bool:
+    """Returns whether it is a form whose files can be held in memory: httpx makes a stream of any."""
+    length = request.headers.get("Content-Length", "")
+    is_form = request.headers.get("Content-Type", "").startswith("multipart/form-data")
+    return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
 def whole_body(request: httpx.Request) -> tuple[bytes | FileSegment, ...]:

@@ -233,8 +233,8 @@ def test_what_cannot_be_sent_is_told_before_a_load_by_any_engine(
         )
 
 
-def test_a_form_with_files_in_memory_goes_through_the_client_as_it_is() -> None:
+def test_a_form_with_files_in_memory_is_replayed() -> None:
     operation = Operation(method="POST", url="/{id}", arguments={"files": {"f": ("n{id}", b"x")}})
     with listening() as seen:
         result = load(seen.url, Requests(recipes=(operation,), columns={"id": ("a", "b")}), 2)
-    assert (result.engine, seen.lines) == ("client", ["POST /a", "POST /b"])
+    assert (result.engine, seen.lines) == ("replay", ["POST /a", "POST /b"])
