@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
@@ -25,6 +26,10 @@ _LIBRARIES = (
     re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
 )
 """Where files lie that are not the project's; the group is the file's name in there."""
+_THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
+"""How a stack begins."""
+_FEW_SAMPLES = 10
+"""Fewer of one kind of thread are not weighed: chance has a hand in how many there are."""
 _WAITING = re.compile(
     r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
     r"|_worker .*/concurrent/futures/thread\.py"
@@ -55,8 +60,9 @@ Stack: TypeAlias = tuple[Frame, ...]
 class Profile:
     """What was seen of the worker processes of one side, under load."""
 
-    stacks: Mapping[Stack, int]
-    """How many samples had each stack; threads are summed up, and those that did not run are not in it."""
+    stacks: Mapping[Stack, float]
+    """How many samples had each stack; threads are summed up, and those that did not run are not in it. Those of a main
+    thread, and of all others, have the weight of their CPU time."""
     samples: int
     seconds: float
     """CPU time that the samples stand for: their number over their rate."""
@@ -116,26 +122,40 @@ def profile_of(
     rate_hz: float,
     requests: int,
     cpu_per_request: float | None = None,
+    main_shares: Sequence[float | None] = (),
     torn: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Profile:
-    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function`.
+    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function --threads`.
 
-    Several texts are those of several processes of one side. Raises ValueError for a line that is not of that form.
+    Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
+    that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
+    Raises ValueError for a line that is not of that form.
     """
-    stacks: Counter[Stack] = Counter()
+    stacks: dict[Stack, float] = defaultdict(float)
     known: dict[str, Frame] = {}
-    for text in collapsed:
+    samples = 0
+    for text, share in zip_longest(collapsed, main_shares):
+        seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
         for line in text.splitlines():
             words, _, count = line.rpartition(" ")
             if not count.isdecimal():
                 raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+            thread = _THREAD.match(words)
+            words = words[thread.end() :] if thread else words
             if not words:
                 continue  # it ran, and nothing was on its stack: a sample that was torn
             stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
             if not _waits(stack[-1]):
-                stacks[stack] += int(count)
-    samples = sum(stacks.values())
+                seen[thread is not None and "MainThread" not in thread[0]][stack] += int(count)
+        counts = [own.total() for own in seen]
+        samples += sum(counts)
+        weights = (1.0, 1.0)
+        if share is not None and min(counts) >= _FEW_SAMPLES:
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
+        for own, weight in zip(seen, weights, strict=True):
+            for stack, number in own.items():
+                stacks[stack] += number * weight
     return Profile(
         stacks=dict(stacks),
         samples=samples,
@@ -156,8 +176,8 @@ def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
     """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     lines = {place: frame.line for frame, place in places.items()}
-    whole: Counter[CodePlace] = Counter()
-    inner: Counter[CodePlace] = Counter()
+    whole: dict[CodePlace, float] = defaultdict(float)
+    inner: dict[CodePlace, float] = defaultdict(float)
     for stack, count in profile.stacks.items():
         inner[places[stack[-1]]] += count
         for place in {places[frame] for frame in stack}:

@@ -245,6 +245,7 @@ def _profiles(
             rate_hz=looks[0][0].rate_hz,
             requests=sum(requests for _, requests in looks),
             cpu_per_request=side.cpu_per_request,
+            main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
             torn=any(sampled.torn for sampled, _ in looks),
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )

@@ -25,6 +25,8 @@ import psutil
 
 from pytest_fileperf import scratch
 from pytest_fileperf.serve.process_tree import kill_group
+from pytest_fileperf.watch.cpu import cpu_times_ns
+from pytest_fileperf.watch.procfs import read_start
 
 __all__ = (
     "MOST_PAUSED_THREADS",
@@ -75,7 +77,10 @@ class Sampled:
     """The stacks that were seen."""
 
     collapsed: tuple[str, ...]
-    """Per process, in the form of `py-spy record --format raw`: a line for each stack, with its number of samples."""
+    """Per process, in the form of `py-spy record --format raw --threads`: a line for each stack, with its number of
+    samples."""
+    main_shares: tuple[float | None, ...]
+    """Per process, the share of its CPU time that its main thread had meanwhile; None where that is not known."""
     rate_hz: int
     torn: bool
     """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
@@ -100,8 +105,8 @@ class Profiler:
             ... the load, where `profiler.unavailable` is None ...
             seen = profiler.stop()
 
-    It samples for `seconds` and a little longer at the most, even where nobody ends it. With `all_time` threads that
-    wait are seen too, and each stack begins with its thread.
+    It samples for `seconds` and a little longer at the most, even where nobody ends it. Each stack begins with its
+    thread. With `all_time` threads that wait are seen too.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class Profiler:
         self._spy = spy or PySpy()
         self._directory: Path | None = None
         self._spies: tuple[_Spy, ...] = ()
+        self._cpu_before: dict[int, tuple[int, int] | None] = {}
         self.unavailable: ProfilerUnavailable | None = None
         """Why nothing is sampled; None while something is."""
 
@@ -141,6 +147,7 @@ class Profiler:
         if self.unavailable is not None:
             return self.unavailable
         deadline_s = time.monotonic() + self._spy.end_s
+        shares = {spy.pid: _main_share(self._cpu_before.get(spy.pid), _cpu_ns(spy.pid)) for spy in self._spies}
         for spy in self._spies:
             spy.ask_to_end()
         seen = [(spy, text) for spy in self._spies if (text := spy.collected(deadline_s)) is not None]
@@ -150,6 +157,7 @@ class Profiler:
             return ProfilerUnavailable(reason=notes[0])
         return Sampled(
             collapsed=tuple(text for _, text in seen),
+            main_shares=tuple(shares[spy.pid] for spy, _ in seen),
             rate_hz=self._rate_hz,
             torn=not all(spy.pauses for spy, _ in seen),
             notes=notes,
@@ -171,13 +179,14 @@ class Profiler:
             deadline_s = time.monotonic() + self._spy.start_s
             if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
                 reason = self._spies[0].problem
+            self._cpu_before = {pid: _cpu_ns(pid) for pid in self._pids}
         self.unavailable = ProfilerUnavailable(reason=reason) if reason else None
 
     def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
         duration_s = math.ceil(self._seconds + self._spy.tail_s)
         how = ("--rate", str(self._rate_hz), "--duration", str(duration_s))
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
-        what = ("--idle", "--threads") if self._all_time else ()
+        what = ("--threads", *(("--idle",) if self._all_time else ()))
         options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
         assert self._directory is not None
         return scratch.supervised(
@@ -270,6 +279,21 @@ class _Spy:
             return self._log.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
+
+
+def _cpu_ns(pid: int) -> tuple[int, int] | None:
+    """Returns the CPU time of a process's main thread and of all; None where the system does not tell."""
+    try:
+        main_ns = int(read_start(f"/proc/{pid}/task/{pid}/schedstat").split()[0])
+        return main_ns, cpu_times_ns([pid])[pid]
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+
+
+def _main_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    return min(1.0, (after[0] - before[0]) / (after[1] - before[1]))
 
 
 def let_run(pid: int) -> None:

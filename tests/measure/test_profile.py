@@ -398,6 +398,24 @@ def test_threads_that_wait_for_something_to_do_do_not_count(innermost: str) -> N
     assert profile_of([text], rate_hz=100, requests=1).samples == 2
 
 
+def test_threads_have_the_weight_of_their_cpu_time() -> None:
+    """A thread that waits for the core is seen as often as one that has it."""
+    lines = ("thread (1): MainThread;f (a.py:1) 60", *(f"thread ({n}): asyncio_{n};g (a.py:5) 10" for n in (2, 3)))
+    text = "\n".join((*lines, ""))
+
+    read = profile_of([text], rate_hz=100, requests=1, main_shares=[0.25])
+
+    seen = {stack[-1].function: count for stack, count in read.stacks.items()}
+    assert seen == pytest.approx({"f": 20, "g": 60})
+    assert read.samples == 80
+    assert (
+        profile_of([text], rate_hz=100, requests=1, main_shares=[None]).stacks
+        == profile_of([text], rate_hz=100, requests=1).stacks
+    )
+    few = profile_of([text.replace(" 10", " 1")], rate_hz=100, requests=1, main_shares=[0.25])
+    assert set(few.stacks.values()) == {60, 2}
+
+
 def test_functions_of_the_project_may_be_called_wait() -> None:
     assert profile_of(["wait (/work/app/main.py:1) 7\n"], rate_hz=100, requests=1).samples == 7
 
