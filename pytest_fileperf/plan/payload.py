@@ -157,6 +157,8 @@ def payload(
 def _file_problems(path: Path) -> list[str]:
     """Returns why the file cannot be a payload; empty when it can."""
     try:
+        if path.is_fifo() or path.is_char_device():
+            return [f"payload {os.fspath(path)!r} is a pipe or a device, which can be read once: copy it to a file"]
         is_there = path.is_file()
     except OSError:  # its name is too long for any file
         is_there = False
@@ -165,7 +167,13 @@ def _file_problems(path: Path) -> list[str]:
             f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor a file that exists, '
             f"seen from {Path.cwd()}"
         ]
-    return [] if os.access(path, os.R_OK) else [f"payload file {os.fspath(path)!r} may not be read"]
+    if not os.access(path, os.R_OK):
+        return [f"payload file {os.fspath(path)!r} may not be read"]
+    with path.open("rb") as file:
+        has_some = path.stat().st_size == 0 and file.read(1)
+    return [f"payload file {os.fspath(path)!r} does not say how long it is: copy it, and give the copy"] * bool(
+        has_some
+    )
 
 
 def _generate(kind: str, generator: random.Random) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = ("Options", "read_options")
 
 _OTHER_INI = ("allow_host", "baselines", "cluster", "coverage", "group_by", "host", "keep_trees", "strict")
 _UPDATES = ("passed", "all", "new")
+_REPORTS = ("json", "html", "markdown", "codequality")
+_SOURCES = frozenset((".cfg", ".ini", ".py", ".pyi", ".toml", ".yaml", ".yml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     unused = _unused_choices(options, [key for key in CHOICES if given(key) is not None])
     problems = (
         *_problems(options, directory, in_ci=in_ci),
+        *_taken_for_tests(config),
         *unused,
         *wrong_types,
         *wrong_words,
@@ -166,6 +170,7 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
             ' "pytest-fileperf[benchmark]"'
         )
+    yield from _file_problems(options)
     if options.cluster is not None:
         yield from _cluster_problems(options.cluster)
     if options.html is not None and find_spec("plotly") is None:
@@ -243,12 +248,49 @@ def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[st
 def _baselines(config: pytest.Config, ini: object) -> Path:
     given: str | None = config.getoption("fileperf_baselines")
     if given is not None:
-        return config.invocation_params.dir / given
+        return config.invocation_params.dir / _from_home(given)
     return config.rootpath / str(ini or DEFAULT_BASELINES)
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    return None if given is None else directory / given
+    return None if given is None else directory / _from_home(given)
+
+
+def _from_home(given: str) -> Path:
+    """Returns a path with its `~`, which a shell leaves behind `=`. One of nobody's home stays as it is."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
+def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
+    """Yields the paths behind a space by which pytest has found another rootdir: it knows no options of ours then."""
+    directory, ini = config.invocation_params.dir, config.inipath
+    if ini is not None and directory.is_relative_to(ini.parent):
+        return
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    for option, value in pairwise(arguments):
+        if option.startswith("--fileperf-") and "=" not in option and not value.startswith("-"):
+            path = (directory / value).resolve()
+            if path.exists() and not path.is_relative_to(directory) and path.is_relative_to(config.rootpath):
+                yield (
+                    f"{option} {value}: pytest takes that for a path of tests, and looked for its settings in "
+                    f"{config.rootpath}: write {option}={value}"
+                )
+
+
+def _file_problems(options: Options) -> Iterator[str]:
+    """Yields why reports cannot go where they are to go: into one file, or over a source."""
+    named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
+    places: dict[Path, str] = {}
+    for name, path in named.items():
+        real = path.resolve()
+        if path.suffix in _SOURCES and path.is_file():
+            yield f"--fileperf-{name}={path}: that is a source, which it would replace: name another path"
+        if real in places and not (path.exists() and not path.is_file()):
+            yield f"--fileperf-{places[real]} and --fileperf-{name}: both write {path}, give each a path of its own"
+        places.setdefault(real, name)
 
 
 def _on_one_line(text: str) -> str:

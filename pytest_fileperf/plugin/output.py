@@ -59,7 +59,11 @@ def _write(path: Path, text: str) -> str:
 def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
     from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
 
-    document = benchmark_document(record, run_info(record.commit, project_name(Path.cwd())))
+    try:
+        info = run_info(record.commit, project_name(Path.cwd()))
+    except OSError as error:  # it starts programs
+        raise FilePerfError(f"nothing saved, as the facts about this machine cannot be found out: {error}") from error
+    document = benchmark_document(record, info)
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)
     storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)

@@ -45,5 +45,7 @@ def project_name(directory: Path) -> str:
     except PlanError:
         repository = None
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
-    names = [part for part in re.split(r"[/:\s\\]|\.git", remote) if part]
-    return names[-1] if names else directory.name
+    # The host of a URL may have a login before it, and the path a token behind it.
+    path = re.sub(r"^\w+://[^/]*|[?#].*|[/\s]+$", "", remote)
+    name = re.split(r"[/:\\]", path)[-1].removesuffix(".git")
+    return name if name and "@" not in name else directory.name

@@ -93,6 +93,20 @@ def test_a_relative_path_stays_the_same_file_when_the_directory_changes(
     assert b"".join(body.blocks()) == b"here"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="it has no such files")
+def test_a_file_that_does_not_say_its_size_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    assert payload(tmp_path / "empty").size_bytes == 0
+    with pytest.raises(PlanError, match="is a pipe or a device, which can be read once: copy it to a file"):
+        payload(tmp_path / "pipe")
+    with pytest.raises(PlanError, match="is a pipe or a device"):
+        payload("/dev/zero")
+    if Path("/proc/self/status").exists():
+        with pytest.raises(PlanError, match="does not say how long it is: copy it, and give the copy"):
+            payload("/proc/self/status")
+
+
 def test_identity_says_size_kind_seed_and_digest_but_not_where_a_file_lies(tmp_path: Path) -> None:
     file = tmp_path / "body.txt"
     file.write_bytes(b"here")

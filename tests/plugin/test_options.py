@@ -415,6 +415,40 @@ def test_a_path_taken_for_an_option_s_value_is_told(pytester: pytest.Pytester, r
     assert "paths" in problem
 
 
+def test_reports_have_paths_of_their_own_and_replace_no_source(pytester: pytest.Pytester, run: Run) -> None:
+    path = pytester.makepyfile("def test_never(): raise AssertionError")
+    source, same = problems_of(
+        run("--fileperf-json=x.json", "--fileperf-codequality=./x.json", f"--fileperf-markdown={path.name}")
+    )
+    assert same.startswith("--fileperf-json and --fileperf-codequality: both write ")
+    assert source == (
+        f"--fileperf-markdown={pytester.path / path.name}: that is a source, which it would replace: name another path"
+    )
+    assert "test_never" in path.read_text(encoding="utf-8")
+
+
+def test_a_path_behind_a_space_by_which_pytest_finds_another_rootdir_is_told(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile("def test_never(): raise AssertionError")
+    there = pytester.path.parent / f"of {pytester.path.name}.json"
+    there.touch()
+    (problem,) = problems_of(run("--fileperf-json", str(there)))
+    assert problem.endswith(f"in {pytester.path.parent}: write --fileperf-json={there}")
+
+
+@pytest.mark.once  # files have the commit, which Git tells
+def test_a_tilde_in_a_path_is_the_home_directory(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(pytester.path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(pytester.path / "home"))
+    pytester.makepyfile(SHOW_SETTINGS)
+    result = run("-s", "--fileperf", "--fileperf-json=~/x.json", "--fileperf-baselines=~/kept")
+    home = pytester.path / "home"
+    result.stdout.fnmatch_lines([f"invocation: * {home / 'x.json'} None None {home / 'kept'}"])
+
+
 def test_xdist_is_refused_with_what_to_do(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile("def test_never(fileperf): raise AssertionError")
     (problem,) = problems_of(run_load("--fileperf", "-n2", plugins=("xdist",)))

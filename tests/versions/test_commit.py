@@ -62,10 +62,24 @@ def test_nothing_is_told_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert commit_info(tmp_path) is None
 
 
+REMOTES = {
+    "https://user:canary@host.invalid/group/files.git": "files",
+    "https://host.invalid/files.git?token=canary": "files",
+    "https://user:canary@host.invalid": "project",
+    "https://canary@host.invalid/": "project",
+    "canary@host.invalid": "project",
+    "/srv/git/files.git/": "files",
+    "file:///srv/files": "files",
+}
+
+
 @needs_git
 @pytest.mark.once
 def test_a_project_has_the_name_of_its_remote_repository_or_of_its_directory(repo: Repo, tmp_path: Path) -> None:
     assert project_name(repo.top) == "project"
     repo.git("remote", "add", "origin", "git@example.invalid:someone/files.git")
     assert project_name(repo.top) == "files"
+    for url, name in REMOTES.items():
+        repo.git("remote", "set-url", "origin", url)
+        assert project_name(repo.top) == name
     assert project_name(tmp_path) == tmp_path.name
