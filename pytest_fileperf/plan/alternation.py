@@ -2,7 +2,8 @@
 
 Disturbances of a machine come and go in tenths of seconds, and slow the server that has the turn. Two turns that follow
 each other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting
-Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017.
+Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. What comes and goes by a clock may
+keep step with turns of one length, and slow the same side each time: so chance draws their lengths, too.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Alternation:
     """To each server; only one of them is loaded at a time."""
     warmup_ns: int
     """Of each server, before the first cycle that counts."""
-    turn_ns: int
+    turns_ns: tuple[int, ...]
+    """For each cycle, how long each of its two turns takes."""
     handover_ns: int
     """The part of each turn that no rate counts."""
     firsts: tuple[Side, ...]
@@ -81,7 +83,7 @@ class Alternation:
     @property
     def duration_ns(self) -> int:
         """Warm-up and cycles together, without the drain."""
-        return self.measured_from_ns + 2 * len(self.firsts) * self.turn_ns
+        return self.measured_from_ns + 2 * sum(self.turns_ns)
 
     @property
     def longest_ns(self) -> int:
@@ -90,22 +92,28 @@ class Alternation:
 
     def pacing(self, side: Side) -> Turns:
         """Returns when one side sends."""
-        warm_ns, turn_ns = self._warm_turn_ns, self.turn_ns
-        warm = _starts(self.warm_firsts, side, warm_ns) if warm_ns else []
-        edges = [at for start in warm for at in (start, start + warm_ns)]
-        starts = (self.measured_from_ns + start for start in _starts(self.firsts, side, turn_ns))
-        return Turns(edges=(*edges, *(at for start in starts for at in (start, start + turn_ns))))
+        warm_ns, from_ns = [self._warm_turn_ns] * len(self.warm_firsts), self.measured_from_ns
+        warm = _turns(self.warm_firsts, warm_ns, side) if from_ns else []
+        edges = [at for turn in warm for at in turn]
+        return Turns(
+            edges=(*edges, *(from_ns + at for turn in _turns(self.firsts, self.turns_ns, side) for at in turn))
+        )
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
         """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
-        starts = _starts(self.firsts, side, self.turn_ns)
-        return tuple((start + self.handover_ns, start + self.turn_ns) for start in starts)
+        turns = _turns(self.firsts, self.turns_ns, side)
+        return tuple((start + self.handover_ns, end) for start, end in turns)
 
     @property
     def _warm_turn_ns(self) -> int:
         return self.warmup_ns // len(self.warm_firsts)
 
 
-def _starts(firsts: Sequence[Side], side: Side, turn_ns: int) -> list[int]:
-    """Returns when the turns of a side begin, since the first cycle did."""
-    return [(2 * cycle + (first != side)) * turn_ns for cycle, first in enumerate(firsts)]
+def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[tuple[int, int]]:
+    """Returns when the turns of a side begin and end, since the first cycle began."""
+    turns, begun_ns = [], 0
+    for first, turn_ns in zip(firsts, turns_ns, strict=True):
+        start_ns = begun_ns + (turn_ns if first != side else 0)
+        turns.append((start_ns, start_ns + turn_ns))
+        begun_ns += 2 * turn_ns
+    return turns

@@ -42,7 +42,7 @@ def plan(
     return Alternation(
         connections=connections,
         warmup_ns=warmup_ms * MS,
-        turn_ns=turn_ms * MS,
+        turns_ns=(turn_ms * MS,) * len(firsts or (Side.BASE, Side.NOW)),
         handover_ns=10 * MS,
         firsts=firsts or (Side.BASE, Side.NOW),
         timeout_ns=timeout_ms * MS,

@@ -167,7 +167,7 @@ def test_they_load_two_servers_in_turn(shared: Generators, url: str) -> None:
         connections=4,
         warmup_ns=50 * MS,
         warm_firsts=(Side.BASE,),
-        turn_ns=50 * MS,
+        turns_ns=(50 * MS,) * 3,
         handover_ns=5 * MS,
         firsts=(Side.BASE, Side.NOW, Side.BASE),
         timeout_ns=2000 * MS,

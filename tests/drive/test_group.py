@@ -129,7 +129,7 @@ def test_all_take_turns_of_two_servers_together(shared: Generators, url: str) ->
     plan = Alternation(
         connections=6,
         warmup_ns=20 * MS,
-        turn_ns=50 * MS,
+        turns_ns=(50 * MS,) * 3,
         handover_ns=5 * MS,
         firsts=(Side.BASE, Side.NOW, Side.NOW),
         timeout_ns=2000 * MS,

@@ -16,7 +16,7 @@ def alternation(
         connections=4,
         warmup_ns=warmup_ms * MS,
         warm_firsts=warm,
-        turn_ns=turn_ms * MS,
+        turns_ns=(turn_ms * MS,) * len(firsts),
         handover_ns=handover_ms * MS,
         firsts=firsts,
         timeout_ns=1000 * MS,
@@ -24,20 +24,19 @@ def alternation(
 
 
 ALTERNATIONS = st.builds(
-    lambda firsts, warm_firsts, warmup_ns, turn_ns, share: Alternation(
+    lambda cycles, warm_firsts, warmup_ns, handover_ns: Alternation(
         connections=1,
         warm_firsts=tuple(warm_firsts),
         warmup_ns=warmup_ns,
-        turn_ns=turn_ns,
-        handover_ns=int(turn_ns * share),
-        firsts=tuple(firsts),
+        turns_ns=tuple(turn_ns for _, turn_ns in cycles),
+        handover_ns=handover_ns,
+        firsts=tuple(first for first, _ in cycles),
         timeout_ns=MS,
     ),
-    firsts=st.lists(st.sampled_from(Side), min_size=1, max_size=30),
+    cycles=st.lists(st.tuples(st.sampled_from(Side), st.integers(20, 1000)), min_size=1, max_size=30),
     warm_firsts=st.lists(st.sampled_from(Side), min_size=1, max_size=5),
     warmup_ns=st.integers(0, 1000),
-    turn_ns=st.integers(2, 1000),
-    share=st.floats(0, 0.9),
+    handover_ns=st.integers(0, 19),
 )
 
 
@@ -107,15 +106,15 @@ def test_turns_of_both_sides_follow_each_other_without_a_gap(plan: Alternation) 
 
 
 @given(ALTERNATIONS)
-def test_rounds_are_one_a_cycle_equally_long_and_in_a_turn_of_their_side(plan: Alternation) -> None:
-    length_ns = plan.turn_ns - plan.handover_ns
+def test_rounds_are_one_a_cycle_equally_long_on_both_sides_and_in_a_turn_of_their_side(plan: Alternation) -> None:
     zero_ns = plan.measured_from_ns
     for side in Side:
         rounds = plan.rounds(side)
         assert len(rounds) == len(plan.firsts)
         for cycle, (start_ns, end_ns) in enumerate(rounds):
-            assert end_ns - start_ns == length_ns
-            assert start_ns - plan.handover_ns - 2 * cycle * plan.turn_ns in (0, plan.turn_ns)
+            turn_ns, before_ns = plan.turns_ns[cycle], 2 * sum(plan.turns_ns[:cycle])
+            assert end_ns - start_ns == turn_ns - plan.handover_ns
+            assert start_ns - plan.handover_ns - before_ns in (0, turn_ns)
             for at_ns in (start_ns, end_ns - 1):
                 assert plan.pacing(side).due(zero_ns + at_ns, started=0, busy=0) == zero_ns + at_ns
 

@@ -103,7 +103,7 @@ def test_generators_take_the_same_turns_of_two_servers() -> None:
         connections=9,
         generators=4,
         warmup_ns=MS,
-        turn_ns=MS,
+        turns_ns=(MS, MS),
         handover_ns=0,
         firsts=(Side.BASE, Side.NOW),
         timeout_ns=MS,
