@@ -10,7 +10,8 @@ History of the format
        are read. Storing into one makes it a file of schema 2, in which older entries may lack what is new.
     3  The file has `salt`, and in an identity a digest stands for each value of a request and for the command of a
        server: names alone are in clear. Earlier schemas had the values. They are read, and storing into such a file
-       or removing from it makes digests of all values in it.
+       or removing from it makes digests of all values in it. Later entries have `loaded` too, digests of what the
+       server loaded and the tree does not have, and `conditions`.
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file anew and adds its entry to it.
 
@@ -28,7 +29,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
@@ -38,6 +39,7 @@ from pytest_fileperf.files import put_text
 from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.layout import laid_out
+from pytest_fileperf.judge.long_file import LongFile
 from pytest_fileperf.judge.sealed import SALT, new_salt, of_earlier_schema, sealed
 from pytest_fileperf.judge.stored import mapping_in, text_in, whole_in
 from pytest_fileperf.locks import locked
@@ -53,6 +55,8 @@ _LOCK_S = 30.0
 """Storing takes milliseconds: who holds the lock for longer is stopped, or on a disk that hangs."""
 _LONGEST_NAME = 200
 """Bytes of a file's name: file systems allow 255."""
+_LONG = 4 << 20
+"""Characters of a file that takes long to read as a whole. Of a longer one only the entry that is asked for is read."""
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
@@ -121,8 +125,12 @@ class BaselineStore:
         with self._locked():
             stored = _read(path)
             salt = (stored.salt if stored else "") or new_salt()
+            made = sealed(entry_to_json(entry, summary_of), salt)
+            if stored is not None and stored.salt and isinstance(stored.tests, LongFile):
+                _put(path, stored.tests.with_entry(key, made, flat=FLAT))
+                return path
             tests = _sealed_tests(path, stored, salt) if stored else {}
-            tests[key] = sealed(entry_to_json(entry, summary_of), salt)
+            tests[key] = made
             content = {"environment": environment.to_json(), "module": module, "salt": salt, "schema": SCHEMA}
             _write(path, {**content, "tests": dict(sorted(tests.items()))})
         return path
@@ -248,8 +256,9 @@ def _read(path: Path) -> _Stored | None:
         raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
     except UnicodeDecodeError as error:
         raise _damaged(path, str(error)) from error
+    tests: Mapping[str, object] | None = None
     try:
-        content = json.loads(text, object_pairs_hook=_once_each)
+        content, tests = _loaded(text)
     except _TwiceError as error:
         raise _twice(path, error.key) from error
     except (ValueError, RecursionError) as error:
@@ -267,12 +276,24 @@ def _read(path: Path) -> _Stored | None:
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
         environment = Environment.from_json(mapping_in(content, "environment", ""))
-        tests, salt = mapping_in(content, "tests", ""), text_in(content, "salt", "") if schema >= _DIGESTS_SINCE else ""
+        tests = mapping_in(content, "tests", "") if tests is None else tests
+        salt = text_in(content, "salt", "") if schema >= _DIGESTS_SINCE else ""
         if schema >= _DIGESTS_SINCE and not SALT.fullmatch(salt):
             raise ValueError("salt is not 32 hexadecimal digits")
         return _Stored(content=content, environment=environment, tests=tests, salt=salt)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
+
+
+def _loaded(text: str) -> tuple[object, Mapping[str, object] | None]:
+    """Returns the content of a file, and of a long one the entries apart. Raises ValueError, and _TwiceError."""
+    if len(text) > _LONG and "\n<<<<<<< " not in text:
+        with suppress(ValueError):
+            entries = LongFile(text)
+            if len(entries) < len(entries.keys_of_all):
+                raise _TwiceError(Counter(entries.keys_of_all).most_common(1)[0][0])
+            return entries.content, entries
+    return json.loads(text, object_pairs_hook=_once_each), None
 
 
 class _TwiceError(Exception):
@@ -304,6 +325,10 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
         text = laid_out(content, flat=FLAT) + "\n"
     except ValueError as error:  # a number in another entry that JSON does not have
         raise _damaged(path, str(error)) from error
+    _put(path, text)
+
+
+def _put(path: Path, text: str) -> None:
     try:
         put_text(path, text)
     except OSError as error:

@@ -16,7 +16,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 
 __all__ = ("FLAT", "Entry", "entry_from_json", "entry_to_json", "tree_in")
 
-FLAT = ("busy", "commit", "packages", "precision")
+FLAT = ("busy", "commit", "conditions", "loaded", "packages", "precision")
 """What has one line each in a file."""
 SUMMARY_DIGITS = 5
 """Significant digits of an entry's summary, as many as the evidence has."""
@@ -50,10 +50,14 @@ class Entry:
     """Why it was stored, on one line, where the user said so."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of all packages installed then, by name."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else it ran under, as `Environment.conditions`; empty where that is not known."""
     precision: Mapping[str, float] = field(default_factory=dict)
     """How exactly its levels are known: the standard error of each one's logarithm, by metric."""
     busy: Busy | None = None
     """What others did on the machine then; None where it is not known."""
+    loaded: Mapping[str, str] | None = None
+    """Digests of what its server loaded and the tree does not have, by name; None where that is not known."""
 
     @property
     def captured_at(self) -> datetime:
@@ -80,8 +84,10 @@ def entry_from_json(stored: object, where: str) -> Entry:
         commit=None if commit is None else mapping_in(stored, "commit", where),
         reason=optional_text_in(stored, "reason", where),
         packages={name: text_in(packages, name, f"{where}.packages") for name in packages},
+        conditions=_texts_in(stored, "conditions", where) or {},
         precision={name: number_in(precision, name, f"{where}.precision") for name in precision},
         busy=_busy_in(stored, where),
+        loaded=_texts_in(stored, "loaded", where),
     )
 
 
@@ -107,9 +113,18 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
         "precision": {name: _short(error, PRECISION_DIGITS) for name, error in sorted(entry.precision.items())},
         "busy": None if busy is None else {name: _short(getattr(busy, name), PRECISION_DIGITS) for name in _BUSY},
         "packages": dict(sorted(entry.packages.items())),
+        **({"conditions": dict(sorted(entry.conditions.items()))} if entry.conditions else {}),
+        **({} if entry.loaded is None else {"loaded": dict(sorted(entry.loaded.items()))}),
         "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
         "evidence": entry.evidence.to_json(),
     }
+
+
+def _texts_in(stored: Mapping[str, object], key: str, where: str) -> dict[str, str] | None:
+    if stored.get(key) is None:
+        return None
+    texts = mapping_in(stored, key, where)
+    return {name: text_in(texts, name, f"{where}.{key}") for name in texts}
 
 
 _BUSY = ("server", "generator", "host")

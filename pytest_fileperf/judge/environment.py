@@ -14,7 +14,17 @@ from pathlib import Path
 from pytest_fileperf.judge.stored import text_in, whole_in
 from pytest_fileperf.versions.packages import installed_packages
 
-__all__ = ("SERVER_PACKAGES", "Environment", "differences", "flat", "package_changes", "server_packages", "shown")
+__all__ = (
+    "SERVER_PACKAGES",
+    "Environment",
+    "condition_changes",
+    "cpu_limit",
+    "differences",
+    "flat",
+    "package_changes",
+    "server_packages",
+    "shown",
+)
 
 SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
@@ -29,6 +39,8 @@ _NUMBERS = {
     "cpu revision": "revision",
 }
 """The numbers in `/proc/cpuinfo` that tell generations of a processor apart: of x86, then of ARM."""
+_NOT_APART = ("packages", "conditions")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +59,8 @@ class Environment:
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """The version of every installed package. Runs compare although these differ: a slow upgrade is to be found."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else may make it slower, by name: the exact Python, and how much CPU its container may use. Runs compare."""
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
@@ -59,6 +73,7 @@ class Environment:
             cores=_usable_cores(),
             python=f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}",
             packages=installed_packages(),
+            conditions={"Python": _exact_python(), "CPU limit": cpu_limit()},
         )
 
     @property
@@ -70,12 +85,12 @@ class Environment:
         return f"{readable}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
     def differences(self, other: Environment) -> tuple[str, ...]:
-        """Returns how this environment differs from an earlier one, without packages: `cores was 2, is 4`."""
+        """Returns how this environment differs from an earlier one, in what keeps runs apart: `cores was 2, is 4`."""
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns all but the packages, as JSON values."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "packages"}
+        """Returns all that keeps runs apart, as JSON values."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _NOT_APART}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object], where: str = "environment") -> Environment:
@@ -114,6 +129,13 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str], *, most: int
     return (*said, *([f"and {len(changed) - len(shown)} more"] if shown != changed else []))
 
 
+def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns what changed between two conditions, `CPU limit none → 0.5 cores`; nothing of what one does not know."""
+    return tuple(
+        f"{name} {was[name]} → {now[name]}" for name in sorted(was.keys() & now.keys()) if was[name] != now[name]
+    )
+
+
 def server_packages(packages: Mapping[str, str]) -> dict[str, str]:
     """Returns those of the packages that are `SERVER_PACKAGES`."""
     return {name: packages[name] for name in SERVER_PACKAGES if name in packages}
@@ -147,6 +169,43 @@ def shown(values: Mapping[str, object], key: str) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
+
+
+def _exact_python() -> str:
+    debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
+    return f"{platform.python_version()}{debug}"
+
+
+def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> str:
+    """Returns how many cores' time the control groups of this process let it use, `0.5 cores`, or `none`."""
+    try:
+        listed = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return "none"
+    limits = []
+    for _, controllers, path in listed:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        tops = (cgroups, cgroups / "unified") if not controllers else (cgroups / controllers, cgroups / "cpu")
+        for top in tops:
+            group = top / path.lstrip("/")
+            for directory in (group, *group.parents):
+                limits += _quota_in(directory)
+                if directory == top:
+                    break
+    return f"{min(limits):.3g} cores" if limits else "none"
+
+
+def _quota_in(group: Path) -> list[float]:
+    """Returns the cores of one control group; nothing where it has no limit."""
+    names = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    for files in names:
+        try:
+            quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
+            return [int(quota) / int(period)] if int(quota) > 0 else []
+        except (OSError, ValueError, ZeroDivisionError):  # `max` is no number
+            continue
+    return []
 
 
 def _cpu_model(machine: str, cpuinfo: Path) -> str:

@@ -15,7 +15,8 @@ Outcome, with L = log(1 + tolerance)
     REGRESSED     the lower one-sided 95 % bound of `worse` is above L (a t-test against a threshold, as in McCarthy
                   and Smyth, Bioinformatics 25 (2009) 765–771), and the bound at the error alpha is above 0. The second
                   keeps the promise for a whole session: with Bonferroni's alpha over its gates, identical code
-                  regresses anywhere with at most `Rules.session_alpha`.
+                  regresses anywhere with at most `Rules.session_alpha`. Also where the whole interval that is shown is
+                  beyond ten times the tolerance.
     IMPROVED      so far in the good direction.
     PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.rate_excluded`), or
                   2 L + 2 % for a percentile (`Rules.excluded`): a true loss of that much passes in at most 1 of 20
@@ -39,7 +40,7 @@ from pytest_fileperf.judge.evidence import Evidence, alike
 from pytest_fileperf.judge.level import Level, level_of, measured_of
 from pytest_fileperf.judge.rules import RULES, ExcludedLoss, Rules
 from pytest_fileperf.judge.steadiness import Spread
-from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, unless_far_worse
 from pytest_fileperf.measure.metrics import Metric
 
 __all__ = ("ErrorBudget", "compare", "difference_of", "why_no_level")
@@ -109,7 +110,7 @@ def compare(
     outcome, reason = _outcome(difference, threshold, tolerance, excluded, noise_of, rules)
     seen = as_share(difference.detectable(threshold, rules.power))
     low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (difference.low, difference.high))
-    return replace(
+    found = replace(
         levels,
         outcome=outcome,
         change=change,
@@ -119,6 +120,7 @@ def compare(
         detectable=seen if outcome is Outcome.REGRESSED else rules.told(seen, tolerance),
         reason=reason,
     )
+    return unless_far_worse(found)
 
 
 def difference_of(

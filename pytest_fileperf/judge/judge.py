@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from pytest_fileperf.judge.answers import OtherAnswers
 from pytest_fileperf.judge.baseline import Found
-from pytest_fileperf.judge.environment import package_changes
+from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import compare, why_no_level
-from pytest_fileperf.judge.level import level_of, measured_of
+from pytest_fileperf.judge.level import level_of, measured_of, tail_factor
 from pytest_fileperf.judge.other_work import work_differences
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.sealed import sealed
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
@@ -32,9 +33,11 @@ __all__ = (
     "judge_world",
     "may_be_worse",
     "unless_base_failed",
+    "unless_environment",
     "unless_left",
     "unless_lost",
     "unless_other_answers",
+    "unless_same_files",
     "unless_saturated",
 )
 
@@ -87,19 +90,26 @@ def judge_world(
     alpha: float,
     identity: Mapping[str, object],
     packages: Mapping[str, str],
+    conditions: Mapping[str, str],
     steadiness: Steadiness,
     saturated: bool = False,
     busy: Busy | None = None,
 ) -> tuple[MetricComparison, ...]:
     """Returns a comparison of the baseline's own code, as it runs `now`, with what is stored of it, for each metric.
 
-    Arguments are those of `judge_stored`; `packages` and `identity` are those of the code that was measured `now`.
-    Empty for a baseline of another machine profile or of other work; a metric without figures is left out. REGRESSED
-    only where the machine has proven steady, and by its spread: sessions alone do not do that here.
+    Arguments are those of `judge_stored`; `packages`, `conditions` and `identity` are those of the code that was
+    measured `now`. Empty for a baseline of another machine, though not of another Python alone, or of other work; a
+    metric without figures is left out. REGRESSED where the machine has proven steady, by its spread, or where no
+    sessions differ so: others do not show it.
     """
-    if found.differences or _other_work(found, identity):
+    if any(not one.startswith("python was ") for one in found.differences) or _other_work(found, identity):
         return ()
-    changed, comparisons = package_changes(found.entry.packages, packages), []
+    changed = (
+        *found.differences,
+        *condition_changes(found.entry.conditions, conditions),
+        *package_changes(found.entry.packages, packages),
+    )
+    comparisons = []
     for metric in (METRICS[name] for name in gate):
         tolerance = tolerances.get(metric.name, metric.tolerance)
         comparison = compare(
@@ -113,7 +123,9 @@ def judge_world(
         if comparison.change is None or comparison.low is None:
             continue
         ratio, steady = 1 + comparison.change, steadiness.is_steady((metric.name,), {metric.name: tolerance})
-        if comparison.outcome is Outcome.REGRESSED and not steady:
+        if _deviations(comparison) > RULES.environment_failed:
+            comparison = replace(comparison, outcome=Outcome.REGRESSED)
+        elif comparison.outcome is Outcome.REGRESSED and not steady:
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
         undecided = comparison.outcome is Outcome.INCONCLUSIVE
         kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
@@ -123,6 +135,40 @@ def judge_world(
             comparison = _unless_explained(comparison, about, metric, busy)
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
+
+
+def _deviations(world: MetricComparison) -> float:
+    """Returns by how many deviations of sessions unchanged code is worse than what is stored of it."""
+    metric = METRICS[world.metric]
+    worse = 0.0 if world.change is None else metric.worse_sign * _log1p(world.change)
+    return worse / (RULES.environment_sd * tail_factor(metric))
+
+
+def unless_environment(
+    comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison]
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of code that is no worse, with what the `world` did to it.
+
+    INCONCLUSIVE where sessions hardly differ so; where none do, REGRESSED by the stored figures.
+    """
+    worlds = {item.metric: item for item in world}
+    return tuple(
+        item
+        if item.outcome not in (Outcome.PASS, Outcome.IMPROVED) or item.metric not in worlds
+        else _in_environment(item, worlds[item.metric])
+        for item in comparisons
+    )
+
+
+def _in_environment(code: MetricComparison, world: MetricComparison) -> MetricComparison:
+    off = _deviations(world)
+    if off <= RULES.environment_noted or world.reason is None:
+        return code
+    reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
+    if off <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
+        is_busy = world.reason.kind is ReasonKind.BUSY
+        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=world.reason if is_busy else reason)
+    return replace(world, outcome=Outcome.REGRESSED, reason=reason)
 
 
 def judge_same_code(
@@ -239,6 +285,17 @@ def unless_other_answers(
     )
 
 
+def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of sides that both ran these files: what is no worse may be so by them alone."""
+    reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if files and item.outcome in (Outcome.PASS, Outcome.IMPROVED, Outcome.INCONCLUSIVE)
+        else item
+        for item in comparisons
+    )
+
+
 def may_be_worse(comparison: MetricComparison) -> bool:
     """Returns whether a metric is or may be worse than its baseline: storing that run would let a slow drift in."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
@@ -255,10 +312,14 @@ def _unless_explained(
     """
     if not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
-    least = math.log1p(comparison.low) if metric.worse_sign > 0 else -math.log1p(comparison.high)
+    least = metric.worse_sign * _log1p(comparison.low if metric.worse_sign > 0 else comparison.high)
     if least - busy.explains(metric) > math.log1p(comparison.tolerance):
         return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
+
+
+def _log1p(change: float) -> float:
+    return math.log1p(change) if change > -1 else -math.inf
 
 
 def _compared(

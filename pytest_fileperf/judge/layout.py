@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping
 __all__ = ("laid_out",)
 
 
-def laid_out(value: object, *, flat: Collection[str] = ()) -> str:
+def laid_out(value: object, *, flat: Collection[str] = (), indent: str = "") -> str:
     """Returns the value as JSON text, keys in the order they have; raises ValueError for numbers that JSON lacks.
 
     An object has a line for each key. Objects under a key in `flat`, objects in a list, and lists of plain values are
-    one line each. Laying out what was read back gives an equal text.
+    one line each. Laying out what was read back gives an equal text. Lines after the first begin with `indent`.
     """
-    return _spread(value, "", flat)
+    return _spread(value, indent, flat)
 
 
 def _spread(value: object, indent: str, flat: Collection[str]) -> str:

@@ -17,7 +17,7 @@ Sequence
 Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `Rules.bound_error` above L.
                A rate is REGRESSED by its guard alone too; a percentile only if it is itself above L, at
-               `Rules.calm_error`.
+               `Rules.calm_error`. At the end also where the whole interval is beyond ten times the tolerance.
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
                (`Rules.rate_excluded`), below 2 L + 2 % for a percentile (`Rules.excluded`).

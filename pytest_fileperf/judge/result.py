@@ -17,8 +17,10 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Explanation", "FailedTest", "Result", "Standing", "TestId")
+__all__ = ("WHILE_MEASURED", "Explanation", "FailedTest", "Result", "Standing", "TestId")
 
+WHILE_MEASURED = "changed while it was measured"
+"""How the note ends about files that changed meanwhile, and that no server loaded."""
 _BUSY_RUN = "a run on a busy machine"
 _LEFT_WORK = "a run that left work behind"
 

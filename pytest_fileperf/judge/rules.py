@@ -76,6 +76,13 @@ class Rules:
     known and the machine deviates by 15 %, the 90 % interval holds the truth in 71 %, with the weight of four sessions
     (and 4 %) in 50 %; with the weight of one (92 %) even ten times slower could not be told on such a machine."""
 
+    environment_sd: float = 0.25
+    """Of the log level of unchanged code from one environment to another: as much as sessions on one machine deviated
+    by in campaigns, 0.16 to 0.30. A percentile has `tail_factor` times as much."""
+    environment_noted: float = 2.0
+    """Within so many of these deviations it is a note: 39 % slower. Beyond, unchanged code is no PASS."""
+    environment_failed: float = 5.0
+    """Beyond so many it is a failure: 71 % slower."""
     spread_known: int = 10
     """So many sessions tell the spread alone: what is expected counts the less, the more of them are known."""
     least_sessions: int = 5

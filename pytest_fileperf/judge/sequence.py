@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pytest_fileperf.judge.pair import Pair
 from pytest_fileperf.judge.paired import compare_pairs, is_hopeless, share_of_looks
 from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
 from pytest_fileperf.measure.metrics import METRICS
 
-__all__ = ("Sequential",)
+__all__ = ("MORE_S", "MOST_TIMES", "Sequential")
 
+MOST_TIMES, MORE_S = 1.2, 4.0
+"""So many times the limit, and so much more, are not exceeded, though there are too few pairs to tell anything."""
 _SETTLED = (Outcome.PASS, Outcome.IMPROVED)
 
 
@@ -43,7 +45,7 @@ class Sequential:
 
         `next_s` is what the next pair will take. None: go on.
         """
-        if len(pairs) < self._rules.least_pairs:
+        if len(pairs) < self._rules.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
             return None
         last = elapsed_s + next_s > self._limit_s
         at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)
@@ -55,7 +57,9 @@ class Sequential:
             compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share, rules=self._rules)
             for name, tolerance in self._tolerances.items()
         )
-        return found if last or (not self._to_the_end and self._is_over(found, pairs, at)) else None
+        if not last and (self._to_the_end or not self._is_over(found, pairs, at)):
+            return None
+        return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
 
-__all__ = ("LimitCheck", "MetricComparison", "NoiseOf", "Outcome", "Reason", "ReasonKind", "Verdict")
+__all__ = (
+    "LimitCheck",
+    "MetricComparison",
+    "NoiseOf",
+    "Outcome",
+    "Reason",
+    "ReasonKind",
+    "Verdict",
+    "unless_far_worse",
+)
 
 
 class Outcome(StrEnum):
@@ -42,12 +51,16 @@ class ReasonKind(Enum):
     OTHER_ANSWERS = auto()
     """It is better, and answers otherwise."""
     SAME_CODE = auto()
+    SAME_FILES = auto()
+    """Both sides ran files that Git ignores."""
     NO_CODE = auto()
     """Stored figures alone tell too little, and the code that they are of was not measured again."""
     WORLD = auto()
     """The baseline's own code does not run as was stored of it."""
     WORLD_UNCLEAR = auto()
     """It may not, which how sessions differ here may explain."""
+    ENVIRONMENT = auto()
+    """It runs so much worse that no sessions differ so."""
     ABSENT = auto()
     BASE_FAILED = auto()
     BUSY = auto()
@@ -157,9 +170,26 @@ class MetricComparison:
     """Of memory: after how many requests of each boot both sides are compared."""
 
     @property
+    def is_far_worse(self) -> bool:
+        """Whether the whole interval is worse by more than ten times the tolerance, which is more than nothing."""
+        worst = 10 * self.tolerance
+        if worst <= 0:
+            return False
+        if METRICS[self.metric].worse_sign > 0:
+            return self.low is not None and self.low > worst
+        return self.high is not None and self.high < 1 / (1 + worst) - 1
+
+    @property
     def edge(self) -> float:
         """The change that is worse by the tolerance: of 5 %, 0.05 for a duration and -0.0476 for a rate."""
         return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
+
+
+def unless_far_worse(comparison: MetricComparison) -> MetricComparison:
+    """Returns an undecided comparison as REGRESSED where its whole interval is far beyond the tolerance."""
+    if comparison.outcome is not Outcome.INCONCLUSIVE or not comparison.is_far_worse:
+        return comparison
+    return replace(comparison, outcome=Outcome.REGRESSED, reason=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

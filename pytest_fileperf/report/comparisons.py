@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.reasons import names_package, sentence
 from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.units import format_change
 
@@ -162,4 +162,5 @@ def _changed(comparison: MetricComparison) -> str:
     if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ""
     changed = comparison.reason.differences
-    return f"; changed packages: {', '.join(changed)}" if changed else ""
+    label = "changed packages" if all(map(names_package, changed)) else "changed"
+    return f"; {label}: {', '.join(changed)}" if changed else ""

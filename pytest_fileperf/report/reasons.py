@@ -8,7 +8,7 @@ from pytest_fileperf.judge.verdict import NoiseOf, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.units import format_duration, format_share
 
-__all__ = ("SATURATED", "sentence")
+__all__ = ("SATURATED", "names_package", "sentence")
 
 SATURATED = (
     "the load generator was saturated, so this is its own speed and not the server's: use fewer connections, or more"
@@ -19,6 +19,8 @@ _IN_TURN = (
     "this machine differs from session to session, so more boots do not help:"
     " compare in turn, with a baseline whose code is found or with --fileperf-against"
 )
+_APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
+_AGAIN = "find what changed, or store its level of now with --fileperf-update=all"
 _SIDES = {"base": "the baseline", "now": "this run"}
 _PAIR_SIDES = {"base": "the base", "now": "this side"}
 _SENTENCES: Mapping[ReasonKind, str] = {
@@ -37,12 +39,16 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " or let setup make them; for these rows, store a new baseline with --fileperf-update",
     ReasonKind.OTHER_ANSWERS: "better, but its answers are other ones than before: check them",
     ReasonKind.SAME_CODE: "the code is that of {side}",
+    ReasonKind.SAME_FILES: "both sides ran {differences}, which Git does not have, so a change of it cannot be seen:"
+    " commit it, or let the build make it in each tree",
     ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
     " again: {text}",
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
     " packages or the environment changed, not your code{changed}",
     ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
     " how sessions differ on this machine{changed}",
+    ReasonKind.ENVIRONMENT: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, and sessions do"
+    " not differ so much: the environment changed, not your code{changed}: {apart}",
     ReasonKind.ABSENT: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
@@ -102,12 +108,18 @@ def sentence(reason: Reason | None) -> str:
         differences="; ".join(reason.differences),
         changed=f"; {'; '.join(reason.differences)}" if reason.differences else "",
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
+        apart=_APART if any(map(names_package, reason.differences)) else _AGAIN,
         busy=reason.busy,
         text=reason.text,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
         remedy=_remedy(reason),
         more_time=_more_time(reason),
     )
+
+
+def names_package(difference: str) -> bool:
+    """Returns whether a difference of two environments is of a package, and not of Python or the machine."""
+    return not difference.startswith(("CPU limit ", "Python ", "python was "))
 
 
 def _since_baseline(reason: Reason) -> str:

@@ -18,7 +18,13 @@ from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.plan.hidden import digest
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command_invocation import code_places, invoked, require_difference, require_posix
+from pytest_fileperf.serve.command_invocation import (
+    code_places,
+    installed_places,
+    invoked,
+    require_difference,
+    require_posix,
+)
 from pytest_fileperf.serve.listening import endpoints_of, is_reached, listeners
 from pytest_fileperf.serve.names import env_filled, filled
 from pytest_fileperf.serve.process import (
@@ -33,6 +39,7 @@ from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.spec import Command, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in
 from pytest_fileperf.serve.tracers import tracer_in
+from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("CommandProgram", "RunningCommand", "free_port", "without_temporary_paths")
@@ -119,8 +126,13 @@ class CommandProgram:
             raise PortTakenError(shared, log=process.log)
         if self.spec.ready is not None and _http_problem(self.host, self.port, self.spec.ready, within_s):
             return None
-        files = code_places(self.spec, env=self._filled_env(), code_tree=self.code_tree)
-        return RunningCommand(self.spec, process, self.host, self.port, tracer=tracer_in(self._env()), files=files)
+        running = RunningCommand(self.spec, process, self.host, self.port, tracer=tracer_in(self._env()))
+        env = self._filled_env()
+        running.loaded = LoadedFiles(
+            modules=code_places(self.spec, env=env, code_tree=self.code_tree),
+            installed=installed_places(self.spec, env=env, code_tree=self.code_tree),
+        )
+        return running
 
     def why_late(self, process: ServerProcess) -> str:
         """Returns where it listens instead, or what its answer was."""
@@ -172,11 +184,9 @@ class RunningCommand(RunningProcess):
         port: int,
         *,
         tracer: str = "",
-        files: tuple[str, ...] = (),
     ) -> None:
         super().__init__(process)
         self.tracer = tracer
-        self.files = files
         self._spec = spec
         self._host, self._port = host, port
         self.workers = spec.workers

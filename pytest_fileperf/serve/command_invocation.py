@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from pytest_fileperf import scratch
@@ -12,9 +14,24 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.names import PYTHON
 from pytest_fileperf.serve.process import Invocation
 from pytest_fileperf.serve.spec import Command
+from pytest_fileperf.versions.loaded import is_among_packages
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("code_places", "invoked", "require_difference", "require_posix")
+__all__ = ("code_places", "installed_places", "invoked", "require_difference", "require_posix")
+
+_ASK_S = 20.0
+_LONGEST_LINE = 4096
+_ASK = """
+import importlib.util, sys
+for name in sys.argv[1:]:
+    try:
+        found = importlib.util.find_spec(name)
+    except Exception:
+        continue
+    if found is not None and found.origin:
+        print(found.origin)
+"""
+"""Where a Python would find these modules; it imports none of them."""
 
 
 def require_posix() -> None:
@@ -85,6 +102,55 @@ def code_places(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
     programs = Path(code_tree.interpreter).parent
     return (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
+
+
+def installed_places(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> tuple[str, ...]:
+    """Returns the installed files in whose place the tree has code of the same name, as the command's Python finds it.
+
+    Empty for a program that does not run in Python.
+    """
+    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in spec.command]
+    directory = _working_directory(spec, code_tree)
+    python = _python_of(Path(_find_program(words[0], directory, env.get("PATH"))))
+    if python is None or code_tree.there is None:
+        return ()
+    packages = {path.parent for path in code_tree.there.rglob("__init__.py")}
+    names = sorted({path.name for path in packages if path.parent not in packages and path.name.isidentifier()})
+    return _found_by(python, str(directory), env.get("PYTHONPATH", ""), tuple(names))
+
+
+@cache
+def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the files of the packages that are found outside the directory; it asks once."""
+    env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK, *names],
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    tops = (Path(line).parent for line in done.stdout.splitlines() if Path(line).name == "__init__.py")
+    return tuple(str(file) for top in tops if is_among_packages(top) for file in sorted(top.rglob("*.py")))
+
+
+def _python_of(program: Path) -> str | None:
+    """Returns the Python that runs a program: itself, or what its first line names; None for none."""
+    if program.name.startswith("python"):
+        return str(program)
+    try:
+        with program.open("rb") as file:
+            first = file.readline(_LONGEST_LINE).decode(errors="replace")
+    except OSError:
+        return None
+    named = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
+    return named if Path(named).name.startswith("python") else None
 
 
 def _working_directory(spec: Command, code_tree: CodeTree) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.errors import AppOriginError, PlanError
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.builds import Builds
@@ -17,9 +17,10 @@ from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "prepare", "refuse_changed", "refuse_other_version")
+__all__ = ("Launch", "prepare", "refuse_changed", "refuse_hidden", "refuse_other_version")
 
 
 class Launch(Protocol):
@@ -113,6 +114,14 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
             f"this cannot be compared with {title}: the test has set {names} on the app, which the other side "
             "imports as it is (or an earlier test has, as by requests of a test client): give a factory that does so, "
             'in a module that both sides have, as in "package.module:make()"'
+        )
+
+
+def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
+    """Raises AppOriginError where an installed copy of the project hides the code that is compared."""
+    if file := hidden_by_installed(running.loaded, code_tree):
+        raise AppOriginError(
+            module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
         )
 
 

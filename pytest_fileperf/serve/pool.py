@@ -61,6 +61,11 @@ class ServerPool:
     _serving: _Boot | None = None
     _held: _Held | None = None
 
+    @property
+    def running(self) -> RunningServer | None:
+        """The boot that serves, of whichever server; None where none does."""
+        return None if self._serving is None else self._serving.running
+
     def boot(self, spec: ServerSpec, app: AppSpec | None, number: int, cores: frozenset[int] | None) -> RunningServer:
         """Returns this boot of the server, and ends any other one before it starts.
 

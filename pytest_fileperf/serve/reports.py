@@ -41,6 +41,10 @@ class Ready:
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
     files: Sequence[str]
     """Where its modules were loaded from, without those of this package and of the interpreter."""
+    installed: Sequence[str]
+    """The same of installed packages."""
+    read: Sequence[str]
+    """Other files that were read while the app was imported and started."""
     changed: Sequence[Sequence[str]] = ()
     """What the test has set on the app that was imported: the name of each part, and what it holds."""
     own: Sequence[Sequence[str]] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pytest_fileperf.plan.request_types import Auth, Cookies, Headers
+from pytest_fileperf.versions.loaded import LoadedFiles
 
 if TYPE_CHECKING:
     import httpx
@@ -50,9 +51,8 @@ class RunningServer(ABC):
     """What is really equal between boots: some of `hash seed`, `addresses`."""
     tracer: str = ""
     """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
-    files: tuple[str, ...] = ()
-    """Where its code is: the files of its modules when it was ready, without those of the interpreter; of a command its
-    directory, its program and the files it names. Empty where that is unknown."""
+    loaded: LoadedFiles = LoadedFiles()
+    """What its code is, when it was ready."""
     supervisor: int | None = None
     """Our own process above it, which gets the CPU time of what ends below it; None without one."""
     changed: tuple[tuple[str, str], ...] = ()

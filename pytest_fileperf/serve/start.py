@@ -20,11 +20,12 @@ from pytest_fileperf.serve.imported import Imported, imports_in
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.names import fill_environment
+from pytest_fileperf.serve.reading import FilesRead
 from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, write_report
 from pytest_fileperf.serve.stability import move_heap, stabilised_now
 from pytest_fileperf.serve.tracers import tracer_now
 from pytest_fileperf.supervisor import allow_profilers
-from pytest_fileperf.versions.tree import is_of_the_interpreter
+from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
 __all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
 
@@ -44,6 +45,7 @@ class WorkerStart:
     run_directory: Path
     port: int
     fitting: Fitting = field(default_factory=Fitting)
+    read: FilesRead = field(default_factory=FilesRead)
 
     def load_app(self) -> object:
         """Returns the app, loaded in this process and as the test made it; ends the process where that cannot be."""
@@ -53,7 +55,8 @@ class WorkerStart:
         fill_environment(self.job.env, port=self.port, run_directory=self.run_directory)
         move_heap()
         try:
-            app = self.job.load_app(self.run_directory)
+            with self.read.noting():
+                app = self.job.load_app(self.run_directory)
             self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
@@ -86,7 +89,8 @@ class WorkerStart:
             stabilised=stabilised_now(),
             tracer=tracer_now(),
             app_file=self.job.app_file(),
-            files=_loaded_files(),
+            **dict(zip(("files", "installed"), _loaded_files(), strict=True)),
+            read=sorted(self.read.paths),
             changed=self.fitting.changed(),
             own=self.fitting.own(),
         )
@@ -137,7 +141,8 @@ class _Lifespan(LifespanOn):
         return await super().receive()
 
     async def startup(self) -> None:
-        await super().startup()
+        with self._start.read.noting():
+            await super().startup()
         if self.should_exit:
             self._start.report_failure("lifespan", "the app failed in its lifespan start-up")
             return
@@ -153,10 +158,11 @@ class _Lifespan(LifespanOn):
             self._start.report_failure("shutdown", "the app failed in its lifespan shutdown")
 
 
-def _loaded_files() -> tuple[str, ...]:
-    """Returns where the modules were loaded from, without those of this package and of the interpreter.
+def _loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns where modules were loaded from: those that are not the interpreter's, and those of installed packages.
 
-    It reads only their dictionaries: some modules load others, or raise, when they are asked for an attribute.
+    This package is left out. It reads only their dictionaries: some modules load others, or raise, when they are asked
+    for an attribute.
     """
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
@@ -165,7 +171,13 @@ def _loaded_files() -> tuple[str, ...]:
             if isinstance(file, str) and not _is_ours(name):
                 path = Path(file).absolute()
                 files.setdefault(path.parent, set()).add(str(path))
-    return tuple(sorted(set().union(*(own for parent, own in files.items() if not is_of_the_interpreter(parent)))))
+    loaded, installed = set[str](), set[str]()
+    for parent, own in files.items():
+        if not is_of_the_interpreter(parent):
+            loaded |= own
+        elif is_installed(parent):
+            installed |= own
+    return tuple(sorted(loaded)), tuple(sorted(installed))
 
 
 def _is_ours(module_name: str) -> bool:

@@ -39,6 +39,7 @@ from pytest_fileperf.serve.process_tree import is_alive
 from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, reports_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
 from pytest_fileperf.serve.stability import STABILISERS
+from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("AsgiProgram", "RunningWorkers")
@@ -105,6 +106,7 @@ class AsgiProgram:
             answer_imports(process.directory, self.imports.of(self.app, count, timeout_s=self.spec.start_timeout_s))
         if len(ready) < self.spec.workers:
             return None
+        self._raise_for_stale(ready[0])
         self._raise_for_origin(ready[0])
         return RunningWorkers(self.spec, process, ready, host=self.host)
 
@@ -144,6 +146,15 @@ class AsgiProgram:
         if len(reports_of(Started, process.directory)) > self.spec.workers:
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)
 
+    def _raise_for_stale(self, ready: Ready) -> None:
+        """Raises AppLoadError where Python took an old compiled file for that of a source that has changed."""
+        if self.code_tree.python is None and (stale := stale_bytecode(ready.files)):
+            source, compiled = stale
+            raise AppLoadError(
+                f"{self._side}{source} has changed, and Python still runs what was compiled of it before: {compiled} "
+                "has the same time and size noted. Remove that file"
+            )
+
     def _raise_for_origin(self, ready: Ready) -> None:
         """Raises AppOriginError where another tree was asked for and code of this one runs, which would always pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self.app.name.partition(":")[0]
@@ -151,9 +162,11 @@ class AsgiProgram:
             return
         if file is None or code_tree.is_only_here(Path(file)):
             raise AppMissingError(f"{code_tree.title}: there is no {name}, which on this side is {file or 'built in'}")
-        stray = next(iter(code_tree.strays(ready.files)), None)
+        modules = code_tree.strays(ready.files)
+        data = (one for one in code_tree.strays(ready.read) if differ(one, code_tree))
+        stray = next(iter((*modules, *data)), None)
         if stray is not None or not code_tree.holds(Path(file)):
-            module = name if stray in (None, file) else "a module of the project"
+            module = name if stray in (None, file) else f"a {'module' if modules else 'file'} of the project"
             real = str(Path(stray or file).resolve())
             raise AppOriginError(module=module, file=real, base=str(code_tree.there), side=code_tree.title)
 
@@ -172,7 +185,12 @@ class RunningWorkers(RunningProcess):
         self.app_file = ready[0].app_file
         """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.tracer = ready[0].tracer
-        self.files = tuple(sorted({file for report in ready for file in report.files}))
+        self.loaded = LoadedFiles(
+            modules=tuple(sorted({file for report in ready for file in report.files})),
+            installed=tuple(sorted({file for report in ready for file in report.installed})),
+            read=tuple(sorted({file for report in ready for file in report.read})),
+            is_known=True,
+        )
         self.changed = tuple((name, held) for name, held in ready[0].changed)
         self.own = tuple((name, why) for name, why in ready[0].own)
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))

@@ -106,7 +106,7 @@ def _measured(
         server_notes=server.notes,
         explanation=None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request),
     )
-    return Measured(result=result, log=boots.log, files=server.files)
+    return Measured(result=result, log=boots.log, loaded=server.loaded)
 
 
 def judged_by_limits(task: Task, result: Result) -> Result:
@@ -159,7 +159,10 @@ class _Boots:
             total_s=None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9,
             boots=plan.boots,
         )
+        begun_s = rig.clock()
         for number in self._numbers():
+            if made and (rig.clock() - begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
+                break  # as long as the boots so far have taken, there is no time for another
             server = rig.servers.boot(served.spec, served.app, number, served.cores)
             requests = sum(round_.requests for run in made for round_ in run.result.rounds)
             with self._set_up(server) as work:
@@ -169,6 +172,8 @@ class _Boots:
                     load = partial(self._run, work, server, tell=tell)
                     run = asked_alone(run, plan.load, load, _record_of(plan))
                 made.append(run)
+            if not any(round_.requests for round_ in run.result.rounds):
+                break  # other boots would take as long to say the same
         return made
 
     def search(self, search: RateSearch) -> None:

@@ -55,9 +55,15 @@ from pytest_fileperf.session.profiling import Looked, explain_loss, served_of
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.dependencies import changed_packages
+from pytest_fileperf.versions.loaded import LoadedFiles
 
 __all__ = ("Comparison",)
+
+_OVER, _LOOKS = 0.3, 12
+"""What the cause of a regression may take beyond `max_duration`, and for so many looks and what comes with them."""
+_LEAST_LOOK_NS = 600_000_000
 
 
 class Comparison:
@@ -89,8 +95,8 @@ class Comparison:
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
-        self.base_files: tuple[str, ...] = ()
-        """Where the base loaded its modules from, once there is a result."""
+        self.base_loaded = LoadedFiles()
+        """What the base's code was, once there is a result."""
         self.parts: tuple[Result, ...] = ()
         """Of each part of the load and each step, once there is a result."""
         self.base_alone: Recording | None = None
@@ -173,6 +179,9 @@ class Comparison:
             rounds = run.result.rounds
             answer, work = answer_of(rounds), self._task.work.name
             whose = self._base.title if side is Side.BASE else "the code here"
+            is_late = answer is Answer.BROKEN and kinds_of(rounds) == "timeout" and not self._plan.waits_for_all
+            if is_late and side is Side.NOW:
+                return self._too_slow(f"{whose} has no answer to {work} in {_seconds(self._plan.probe.timeout_ns)}")
             if answer is Answer.BROKEN and side is Side.BASE:
                 raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
             if answer is Answer.OTHER:
@@ -184,7 +193,19 @@ class Comparison:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_in(run))
             self._probes[side] = run
+        least_ns = self._plan.least_ns(self._latency_ns)
+        if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_ns:
+            took = f"{self._task.work.name} takes {_seconds(self._latency_ns)}"
+            return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at the least")
         return None
+
+    def _too_slow(self, said: str) -> Absent:
+        limit = _seconds(self._plan.max_duration_ns)
+        return Absent(
+            side=Side.BASE,
+            what=f"{said}, and there are {limit}: give it a longer max_duration",
+            outcome=Outcome.INCONCLUSIVE,
+        )
 
     def _pair(self, number: int, servers: BothServers) -> Pair:
         """Loads both boots in turn; returns what that shows."""
@@ -284,7 +305,7 @@ class Comparison:
 
     def _whole(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
         plan, server = self._plan, servers[Side.NOW]
-        self.base_files = servers[Side.BASE].files
+        self.base_loaded = servers[Side.BASE].loaded
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         load = partial(self._load_by, 0, Side.NOW, server)
         alone = measurement_of(
@@ -373,7 +394,15 @@ class Comparison:
         def load(plan: LoadPlan, server: RunningServer) -> Run:
             return self._load(0, Side(servers.index(server)), plan, server)
 
-        return explain_loss(load, self._plan.profile, sides, self._cores, self._recording)
+        return explain_loss(load, self._profile_plan(), sides, self._cores, self._recording)
+
+    def _profile_plan(self) -> LoadPlan:
+        """Returns the load of each look for a cause: shorter where the time of the comparison is over."""
+        plan, limit_ns = self._plan.profile, self._plan.max_duration_ns
+        if plan.counted or plan.ramp is not None:
+            return plan
+        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._begun_s)
+        return replace(plan, round_ns=min(plan.round_ns, max(_LEAST_LOOK_NS, round(left_ns / _LOOKS))))
 
 
 class _Gates:
@@ -398,6 +427,10 @@ class _Gates:
                 self._found[name] = found
                 del self._open[name]
         return None if self._open else self._found
+
+
+def _seconds(ns: int) -> str:
+    return format_duration(round(ns, -6))
 
 
 def _under_way_ns(runs: Sequence[Run]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.judge.sequence import MORE_S, MOST_TIMES
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.searched import searches_by
 from pytest_fileperf.plan.alternation import Alternation, Side
@@ -19,6 +20,7 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_on
 from pytest_fileperf.settings.resolve import (
     DEFAULT_BOOTS,
     DEFAULT_CONNECTIONS,
+    DEFAULT_TIMEOUT_NS,
     Settings,
 )
 from pytest_fileperf.units import format_duration, format_rate, format_share
@@ -44,6 +46,7 @@ _SMOKE_OF_PART = 3
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
+_LEAST_PROBED_NS = 1_000 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
 _HANDOVER_LATENCIES = 1.25
@@ -53,6 +56,8 @@ _TURN_HANDOVERS = 8.4
 """Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies
 of the slower side, except for the slowest requests: answers to what was sent together come together, and chance is
 seldom to decide whether they are in a turn."""
+_TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
+"""What chance draws the length of a cycle's turns from, as shares of the usual: by whole latencies more or less."""
 _LEAST_TURN_HANDOVERS = 3
 """Of the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
@@ -86,6 +91,8 @@ class AlonePlan:
     boots: int
     load: LoadPlan
     """The load of each boot."""
+    most_ns: int
+    """After so long, boots included, no further boot is made."""
     profile: LoadPlan | None = None
     """The load while a profiler looks on; None where none does."""
     capacity: CapacityPlan | None = None
@@ -152,16 +159,35 @@ class ComparisonPlan:
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
 
+        cycles = max(1, round(self.pace.of_pair(number) / (2 * turn_ns)))
+        # Of the slowest requests so few fit into a turn that its length matters.
+        is_usual = turn_ns >= round(_TURN_HANDOVERS * handover_ns)
+        lengths = chance.choices(_TURN_LENGTHS if is_usual else (1.0,), k=cycles)
         return Alternation(
             connections=self.limiting.connections,
             warmup_ns=warmup_ns,
             warm_firsts=drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
-            turn_ns=turn_ns,
+            turns_ns=tuple(round(turn_ns * length) for length in lengths),
             handover_ns=handover_ns,
-            firsts=drawn(round(self.pace.of_pair(number) / (2 * turn_ns))),
+            firsts=drawn(cycles),
             timeout_ns=self.limiting.timeout_ns,
             generators=self.limiting.generators,
         )
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether the probe waits as long for a request as the comparison does."""
+        return self.probe.timeout_ns >= self.limiting.timeout_ns
+
+    @property
+    def most_ns(self) -> int:
+        """How long three pairs of boots may take, though that is more than there is."""
+        return round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9)
+
+    def least_ns(self, latency_ns: int) -> int:
+        """Returns how long three pairs of boots are loaded at the least, if a request typically takes so long."""
+        turns = self.alternation(0, latency_ns=latency_ns, chance=random.SystemRandom())
+        return _FIRST_PAIRS * turns.duration_ns
 
     def title(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
@@ -193,12 +219,13 @@ def alone_plan(
 
     Raises PlanError for a rate so low that a boot has no request.
     """
-    boots = _boots_wanted(settings, smoke=smoke)
+    settings, boots = _patient(settings), _boots_wanted(settings, smoke=smoke)
     searched = settings.capacity and not smoke
     few = max(_SMOKE_REQUESTS, _SMOKE_OF_PART * parts)
     return AlonePlan(
         server=server_plan(settings),
         boots=boots,
+        most_ns=max(settings.max_duration_ns, 2 * settings.duration_ns),
         load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke, few=few),
         profile=_profile_plan(settings, pace) if profile else None,
         capacity=_capacity_plan(settings) if searched else None,
@@ -209,8 +236,8 @@ def comparison_plan(
     settings: Settings, *, alpha: float, to_the_end: bool = False, pace: Pace = USUAL_PACE
 ) -> ComparisonPlan:
     """Returns how the code here is compared with another version; `alpha` is the level of each gate."""
+    settings, duration_ns = _patient(settings), settings.max_duration_ns
     turn = _turn_plan(settings, pace)
-    duration_ns = settings.max_duration_ns
     if settings.capacity:
         duration_ns = 2 * settings.search_ns
         pair_ns = round(duration_ns / _SEARCHED_PAIRS)
@@ -223,11 +250,25 @@ def comparison_plan(
         to_the_end=to_the_end,
         turn=turn,
         capacity=_capacity_plan(settings) if settings.capacity else None,
-        probe=turn or _one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2),
+        probe=turn or _quick(_one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2), settings),
         limiting=replace(turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns), close=True),
         profile=_profile_plan(settings, pace),
         pace=pace,
     )
+
+
+def _patient(settings: Settings) -> Settings:
+    """Returns the settings where no request is waited for longer than all the time there is, unless a test says so."""
+    if settings.timeout_ns != DEFAULT_TIMEOUT_NS:
+        return settings
+    return replace(settings, timeout_ns=min(settings.timeout_ns, settings.max_duration_ns))
+
+
+def _quick(probe: LoadPlan, settings: Settings) -> LoadPlan:
+    """Returns a probe that does not wait for requests which are too slow to be compared in the time there is."""
+    if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
+        return probe
+    return replace(probe, timeout_ns=min(settings.timeout_ns, max(_LEAST_PROBED_NS, settings.max_duration_ns // 8)))
 
 
 def gate_tolerances(settings: Settings) -> dict[str, float]:

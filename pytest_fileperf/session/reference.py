@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from pytest_fileperf.judge.gate import ErrorBudget
-from pytest_fileperf.judge.judge import unless_base_failed, unless_saturated
+from pytest_fileperf.judge.judge import unless_base_failed, unless_same_files, unless_saturated
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.metrics import METRICS
@@ -22,6 +23,8 @@ from pytest_fileperf.session.comparison import Comparison
 from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances
 from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.versions.loaded import used_by_both
+from pytest_fileperf.versions.tree import outside_code
 
 __all__ = ("Nothing", "OtherVersion", "Reference")
 
@@ -76,7 +79,7 @@ class OtherVersion:
             return self._alone(task, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=self.base.title))
         found = self.in_turn(task, rig)
         if not isinstance(found, Absent):
-            return found
+            return self._unless_same_files(found)
         measured = self._alone(task, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
         return replace(measured, absent=found)
 
@@ -114,9 +117,25 @@ class OtherVersion:
         return Measured(
             result=self._with_verdict(task, found),
             parts=tuple(self._with_verdict(task.of(part.test), part) for part in comparison.parts),
-            files=comparison.base_files,
+            loaded=comparison.base_loaded,
             base_alone=comparison.base_alone,
         )
+
+    def _unless_same_files(self, measured: Measured) -> Measured:
+        """Returns what was measured, with what both sides ran although it is no part of the other version."""
+        tree = self.base.code_tree
+        files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
+        tops = () if tree.here is None else (tree.here, tree.here.resolve())
+        elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
+        code = f"the same on both sides, as it lies elsewhere: {', '.join(elsewhere)}" if elsewhere else ""
+
+        def told(result: Result) -> Result:
+            verdict = replace(
+                result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files), code=code
+            )
+            return replace(result, verdict=verdict)
+
+        return replace(measured, result=told(measured.result), parts=tuple(map(told, measured.parts)))
 
     def _with_verdict(self, task: Task, result: Result) -> Result:
         return replace(result, verdict=Verdict(comparisons=self._judged(task, result), against=self.base.title))

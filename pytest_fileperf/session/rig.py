@@ -25,6 +25,7 @@ from pytest_fileperf.session.loading import Loader, Loads
 from pytest_fileperf.session.planning import USUAL_PACE, Pace
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
 __all__ = ("Kept", "Measured", "Rig", "Task")
@@ -139,8 +140,8 @@ class Measured:
     """Of each part of the load, and of each step that was measured; their verdicts lack the limits too."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
-    files: tuple[str, ...] = ()
-    """Where the server loaded its modules from: the base's, where two versions were measured in turn."""
+    loaded: LoadedFiles = field(default_factory=LoadedFiles)
+    """What the server's code was: the base's, where two versions were measured in turn."""
     base_alone: Recording | None = None
     """What the base shows when it is loaded alone, where two versions were measured in turn and that was planned."""
     absent: Absent | None = None

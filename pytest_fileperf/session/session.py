@@ -284,12 +284,16 @@ class Session:
         alone = alone_plan(settings, smoke=options.smoke, parts=len(task.parts), profile=options.profile, pace=pace)
         if options.smoke or not task.gates:
             return Nothing(plan=alone)
+        # Read before time is spent on measuring: a damaged file is told at once.
+        found = self._store.find(task.test.module, task.test.nodeid, self.environment)
+        if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
+            settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
+            alone = replace(alone, most_ns=alone.most_ns // 2)
         return StoredBaseline(
             alone=alone,
             comparison=comparison_plan(settings, alpha=alpha, pace=pace),
             store=self._store,
-            # Read before time is spent on measuring: a damaged file is told at once.
-            found=self._store.find(task.test.module, task.test.nodeid, self.environment),
+            found=found,
             environment=self.environment,
             steadiness=self._steadiness,
             budget=self._budget,

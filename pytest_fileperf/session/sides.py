@@ -11,7 +11,7 @@ from functools import partial
 from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.serve.launch import Launch, refuse_changed
+from pytest_fileperf.serve.launch import Launch, refuse_changed, refuse_hidden
 from pytest_fileperf.serve.pool import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
@@ -100,6 +100,9 @@ class Sides:
                     servers[side] = launches[side].ready()
             if self._base.url is None and not self._base.code_tree.is_here:
                 refuse_changed(servers[Side.NOW], title=self._base.title)
+                if number == 0:
+                    with self._of_base():
+                        refuse_hidden(servers[Side.BASE], self._base.code_tree)
             return servers[Side.BASE], servers[Side.NOW]
         except _NoBaseError as error:
             return Absent(side=Side.BASE, what=str(error), app=True)

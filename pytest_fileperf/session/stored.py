@@ -26,8 +26,8 @@ from pytest_fileperf.judge.environment import Environment, package_changes
 from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import SPAN_NS
-from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, may_be_worse
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, may_be_worse, unless_environment
+from pytest_fileperf.judge.result import WHILE_MEASURED, Result
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
@@ -41,10 +41,13 @@ from pytest_fileperf.session.reference import OtherVersion
 from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base
 from pytest_fileperf.session.storing import measure_to_store, precision_said
+from pytest_fileperf.versions.loaded import Digests, LoadedFiles, used_by_both
 from pytest_fileperf.versions.source import SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
 __all__ = ("StoredBaseline",)
+
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +109,11 @@ class StoredBaseline:
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             return _keeping_nothing(results, f"{kept.unfit} is no baseline{anyway}")
         anew_of = {part.test.own: part for part in kept_parts}
-        if rig.source is not None and not rig.source.is_as_it_was():
-            return _keeping_nothing(results, "the code changed while it was measured, so run it again")
+        changed = _Changed.of(rig, LoadedFiles() if rig.servers.running is None else rig.servers.running.loaded)
+        if changed.of_code:
+            return _keeping_nothing(results, f"{changed.of_code}, so run it again")
         return (
-            self._kept(result, kept, rig, with_code=True),
+            self._kept(result, kept, rig, with_code=True, also=changed.of_data),
             *(
                 self._kept(part, anew_of[part.test.own], rig, with_code=False)
                 if part.verdict.comparisons and part.test.own in anew_of
@@ -118,37 +122,47 @@ class StoredBaseline:
             ),
         )
 
-    def _kept(self, result: Result, kept: Result, rig: Rig, *, with_code: bool) -> Kept:
-        """Returns how to store the level of one result, as `kept` shows it; with its code where others have none."""
+    def _kept(self, result: Result, kept: Result, rig: Rig, *, with_code: bool, also: str = "") -> Kept:
+        """Returns how to store the level of one result, as `kept` shows it; with its code where others have none.
+
+        `also` is a sentence for its reader.
+        """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test = result.test
         evidence = evidence_of(kept.recording)
-        here = "this session does not look for code" if rig.source is None else rig.source.here
+        running = rig.servers.running
+        ran = LoadedFiles() if running is None else running.loaded
+        here = "this session does not look for code" if rig.source is None else rig.source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
+        tree = here.tree if isinstance(here, SourceState) else None
         entry = Entry(
             identity=kept.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=self.commit(),
             reason=self.reason,
-            tree=here.tree if isinstance(here, SourceState) else None,
+            tree=tree,
             packages=self.environment.packages,
+            conditions=self.environment.conditions,
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=kept.measurement.busy,
+            loaded=None if rig.source is None or tree is None else rig.source.loaded_beside(ran, tree=tree),
         )
-        has_code = isinstance(here, SourceState)
 
         def store() -> None:
             self.store.write(test.module, test.nodeid, entry, self.environment, summary_of=gated)
-            if has_code and with_code:
-                self._keep_code(rig)
+            if isinstance(here, SourceState) and with_code:
+                self._keep_code(here, rig)
 
-        no_code = "" if has_code else f"only figures were stored, as its code cannot be found again: {here}"
+        no_code = (
+            ""
+            if isinstance(here, SourceState)
+            else f"only figures were stored, as its code cannot be found again: {here}"
+        )
         said = precision_said(gated, kept.recording), no_code
         code = _sentences(result.verdict.code, *said)
-        return Kept(
-            result=replace(result, verdict=replace(result.verdict, code=code), baseline_written=True), store=store
-        )
+        verdict, notes = replace(result.verdict, code=code), (*result.load_notes, *filter(None, (also,)))
+        return Kept(result=replace(result, verdict=verdict, load_notes=notes, baseline_written=True), store=store)
 
     # --- ways to measure
 
@@ -183,9 +197,8 @@ class StoredBaseline:
             said,
             f"changed packages: {', '.join(changed)}" if changed else "",
         )
-        verdict = Verdict(
-            comparisons=comparisons, world=self._world(task, result, result.recording, packages), code=code
-        )
+        world = self._world(task, result, result.recording, packages)
+        verdict = Verdict(comparisons=unless_environment(comparisons, world), world=world, code=code)
         return replace(
             measured,
             result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
@@ -228,17 +241,33 @@ class StoredBaseline:
             anew = other.in_turn(task, rig)
             return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.base_alone, packages)
 
+        if of_now := self._other_files(measured, found, base, rig):
+            return self._by_figures(task, rig, FIGURES_ONLY + of_now, no_code=of_now)
         result = measured.result
-        outside = outside_code(measured.files, base.code_tree)
+        outside = outside_code(measured.loaded.modules, base.code_tree)
         shared = f"the same on both sides, as it lies elsewhere: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
-        verdict = replace(result.verdict, world=self._world(task, result, measured.base_alone, packages), code=code)
+        world = self._world(task, result, measured.base_alone, packages)
+        judged = unless_environment(result.verdict.comparisons, world)
+        verdict = replace(result.verdict, comparisons=judged, world=world, code=code)
         return replace(
             measured,
             result=replace(result, verdict=verdict),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
+
+    def _other_files(self, measured: Measured, found: Found, base: Base, rig: Rig) -> str:
+        """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
+        tree, stored = base.code_tree, found.entry.loaded
+        if rig.source is None or tree.there is None or found.entry.tree is None:
+            return ""
+        beside = rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
+        if beside is not None and stored is not None:
+            others = _others(beside, stored)
+        else:
+            others = list(used_by_both(measured.loaded, tree))
+        return f"it ran with {', '.join(others)} of now, which its tree does not have" if others else ""
 
     # --- what figures say
 
@@ -291,6 +320,7 @@ class StoredBaseline:
             alpha=self.comparison.alpha,
             identity=identity_of(task, self.alone, unchanged, server),
             packages=packages,
+            conditions=self.environment.conditions,
             steadiness=self.steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
@@ -329,11 +359,11 @@ class StoredBaseline:
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
-    def _keep_code(self, rig: Rig) -> None:
+    def _keep_code(self, here: SourceState, rig: Rig) -> None:
         """Keeps the code of what was just stored; that of the baseline before goes, unless another one needs it."""
         if rig.source is None:
             return
-        rig.source.keep()
+        rig.source.keep(here)
         before = None if self.found is None else self.found.entry.tree
         if before is not None:
             rig.source.forget([before])
@@ -364,18 +394,48 @@ def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]
 
 def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig) -> str:
     """Returns why it is not certain that the server ran the baseline's code; empty where it is."""
-    held = replace(here, there=here.here)
-    if not any(held.holds(Path(file)) for file in measured.files):
-        return "the tree is that of the baseline, but the server's code is not in it, so it may have changed"
-    if outside := outside_code(measured.files, here):
-        return f"the tree is that of the baseline, but code outside it may have changed: {', '.join(outside)}"
-    if rig.source is None:
-        return ""
-    if ignored := rig.source.ignored_since(found.entry.captured_at):
-        return f"the tree is that of the baseline, but files that Git ignores are newer: {', '.join(ignored)}"
-    if not rig.source.is_as_it_was():
-        return "the code changed while it was measured, so run it again"
-    return ""
+    held, loaded, stored = replace(here, there=here.here), measured.loaded, found.entry.loaded
+    tree = "the tree is that of the baseline, but"
+    if not any(held.holds(Path(file)) for file in loaded.modules):
+        return f"{tree} the server's code is not in it, so it may have changed"
+    beside = None if rig.source is None else rig.source.loaded_beside(loaded)
+    if beside is not None and stored is not None:
+        if others := _others(beside, stored):
+            return f"{tree} it does not have {', '.join(others)}, which changed since"
+    elif outside := outside_code(loaded.modules, here):
+        return f"{tree} code outside it may have changed: {', '.join(outside)}"
+    elif rig.source is not None and (newer := rig.source.ignored_since(found.entry.captured_at)):
+        return f"{tree} files that it does not have are newer: {', '.join(newer)}"
+    changed = _Changed.of(rig, loaded)
+    return f"{changed.of_code}, so run it again" if changed.of_code else ""
+
+
+def _others(now: Digests, stored: Digests) -> list[str]:
+    """Returns the files that are not what they were, at most five."""
+    return [name for name, digest in sorted(now.items()) if stored.get(name) != digest][:_MOST_NAMED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    """Which files changed while the code was measured, in sentences; empty for none."""
+
+    of_code: str = ""
+    """Those that the server loaded; of a command, whose files nobody knows, all of the tree."""
+    of_data: str = ""
+
+    @classmethod
+    def of(cls, rig: Rig, loaded: LoadedFiles) -> _Changed:
+        changed = () if rig.source is None else rig.source.changed()
+        if rig.source is None:
+            return cls()
+        of_code = [name for name in changed if not loaded.is_known or loaded.has(rig.source.path(name))]
+        of_data = [name for name in changed if name not in of_code]
+        return cls(of_code=_while_measured(of_code), of_data=_while_measured(of_data))
+
+
+def _while_measured(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more} {WHILE_MEASURED}" if names else ""
 
 
 def _keeping_nothing(results: Sequence[Result], why: str) -> tuple[Kept, ...]:

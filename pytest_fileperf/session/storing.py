@@ -24,7 +24,8 @@ __all__ = ("measure_to_store", "precision_said")
 KNOWN_TO = 0.015
 """Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a baseline."""
 LONGEST_S, MOST_TIMES = 60.0, 12
-"""A baseline takes so long at the most, and so many times as long as other measurements of the test."""
+"""A baseline takes so long at the most, and so many times as long as other measurements of the test; and no longer
+than `max_duration`."""
 
 
 def measure_to_store(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
@@ -35,7 +36,7 @@ def measure_to_store(task: Task, plan: AlonePlan, rig: Rig) -> Measured:
     # A load that is made as a whole is made once, and a search ends by itself.
     if plan.load.counted or plan.load.ramp is not None or plan.capacity is not None:
         return measure_alone(task, plan, rig)
-    limit_s = min(LONGEST_S, MOST_TIMES * task.settings.duration_ns / 1e9)
+    limit_s = min(LONGEST_S, MOST_TIMES * task.settings.duration_ns / 1e9, plan.most_ns / 1e9)
     return measure_alone(task, plan, rig, _UntilKnown(task.settings.gate, rig.clock, limit_s).after)
 
 

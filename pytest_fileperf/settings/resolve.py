@@ -13,7 +13,15 @@ from pytest_fileperf.plan.pause import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
-__all__ = ("DEFAULT_BOOTS", "DEFAULT_CONNECTIONS", "DEFAULT_GATE", "DEFAULT_OPEN_CONNECTIONS", "Settings", "resolve")
+__all__ = (
+    "DEFAULT_BOOTS",
+    "DEFAULT_CONNECTIONS",
+    "DEFAULT_GATE",
+    "DEFAULT_OPEN_CONNECTIONS",
+    "DEFAULT_TIMEOUT_NS",
+    "Settings",
+    "resolve",
+)
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""

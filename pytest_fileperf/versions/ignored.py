@@ -1,4 +1,7 @@
-"""Files that Git ignores, such as `.env` and `_version.py`: no tree has them, but code may read them."""
+"""Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them.
+
+Git ignores them, or they are new and no source.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from pytest_fileperf.units import format_bytes
 from pytest_fileperf.versions.repository import GitError
 from pytest_fileperf.versions.snapshot import Snapshots
 
-__all__ = ("changed_since", "share")
+__all__ = ("changed_since", "new_files", "share")
 
 _MOST_NAMED = 5
 _LARGEST_BYTES = 16 << 20
@@ -22,7 +26,7 @@ _MOST_BYTES = 64 << 20
 
 
 def changed_since(snapshots: Snapshots, when: datetime) -> tuple[str, ...]:
-    """Returns ignored files that were written later, at most five; none where that cannot be told."""
+    """Returns such files that were written later, at most five; none where that cannot be told."""
     try:
         since_s = when.timestamp()
         later = [path for path, status in _regular_files(snapshots) if status.st_mtime > since_s]
@@ -32,7 +36,7 @@ def changed_since(snapshots: Snapshots, when: datetime) -> tuple[str, ...]:
 
 
 def share(snapshots: Snapshots, there: Path) -> tuple[str, ...]:
-    """Copies the ignored files to where another tree was checked out, which has none of these names.
+    """Copies these files to where another tree was checked out, which has none of these names.
 
     The same code then runs the same there. Returns sentences about what was not copied. Never raises OSError.
     """
@@ -52,17 +56,27 @@ def share(snapshots: Snapshots, there: Path) -> tuple[str, ...]:
             except OSError:
                 failed.append(path)
     except GitError as error:
-        return (f"files that Git ignores are not beside the baseline's code, as Git does not list them ({error})",)
+        return (f"files beside the code here are not beside the baseline's, as Git does not list them ({error})",)
     sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BYTES)} together"
     reasons = (
         (large, f"as they have more than {sizes}: commit what the code reads"),
         (failed, "as they cannot be copied: make them readable"),
     )
     return tuple(
-        f"files that Git ignores are not beside the baseline's code ({_named(paths)}), {reason}"
+        f"files beside the code here are not beside the baseline's ({_named(paths)}), {reason}"
         for paths, reason in reasons
         if paths
     )
+
+
+def new_files(snapshots: Snapshots) -> dict[str, object]:
+    """Returns new files that are no source, with what tells that one changed; raises GitError."""
+    found: dict[str, object] = {}
+    for path in snapshots.new_files():
+        with suppress(OSError):
+            status = (snapshots.repository.top / path).lstat()
+            found[path] = (status.st_mtime_ns, status.st_size)
+    return found
 
 
 def _named(paths: list[str]) -> str:
@@ -80,8 +94,8 @@ def _is_free(there: Path, path: str) -> bool:
 
 
 def _regular_files(snapshots: Snapshots) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields the path of each ignored file, from the top of the repository on, and what the file system says of it."""
-    for path in snapshots.ignored_files():
+    """Yields the path of each file beside the code, from the top of the repository on, and its status."""
+    for path in snapshots.files_beside():
         try:
             status = (snapshots.repository.top / path).lstat()
         except OSError:  # gone meanwhile

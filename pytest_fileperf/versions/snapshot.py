@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,12 @@ _NO_CODE = (
     r"(?:/|\Z)|\.pyc\Z"
 )
 """Paths that are never code. One repository may hold several projects, each with baselines of its own."""
+_SOURCES = frozenset((
+    ".c", ".cc", ".cfg", ".cjs", ".cpp", ".css", ".go", ".h", ".hpp", ".htm", ".html", ".java", ".jinja", ".jinja2",
+    ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
+    ".toml", ".ts", ".tsx",
+))  # fmt: skip
+"""What ends new files that are code: those of other names may be logs, data or secrets."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _SUBMODULE = "160000"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
@@ -85,8 +91,10 @@ class Snapshots:
             self._of_commits[commit] = self.ask("write-tree", "--missing-ok")
         return self._of_commits[commit]
 
-    def of_files(self) -> str:
-        """Returns the tree of the files as they are: those that Git tracks, and new ones that it does not ignore.
+    def of_files(self, also: Collection[str] = ()) -> str:
+        """Returns the tree of the files as they are: those that Git tracks, and new sources that it does not ignore.
+
+        Of other new files it has those that are named.
 
         Raises PlanError, which says what to do, where files cannot be read, are too large, or have no name in Git.
         """
@@ -95,7 +103,7 @@ class Snapshots:
         try:
             tracked = self._take_index()
             self.ask(*_FAST, "add", "--update", ends_at=ends_at)
-            untracked = self._untracked()
+            untracked = self._untracked(also)
             largest = self._largest(untracked)
             self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
             repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
@@ -112,14 +120,32 @@ class Snapshots:
                 f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
             ) from error
 
-    def ignored_files(self) -> list[str]:
-        """Returns the files that Git ignores, without those of directories that it ignores as a whole; raises GitError.
+    def files_beside(self) -> list[str]:
+        """Returns files that are in no tree: those that Git ignores, and new ones that are no source; raises GitError.
 
-        Paths are from the top of the repository on.
+        Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
         """
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=self._patience_s).split("\0")
-        return sorted(path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
+        ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
+        return sorted({*ignored, *self.new_files()})
+
+    def new_files(self) -> list[str]:
+        """Returns files that Git neither tracks nor ignores, and that are no source; raises GitError."""
+        listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=self._patience_s)
+        return [path for path in listed.split("\0") if self._is_beside(path)]
+
+    def _is_beside(self, path: str) -> bool:
+        return path[-1:] not in ("", "/") and self._is_data(path) and not self._no_code.search(path)
+
+    def paths_in(self, tree: str) -> frozenset[str]:
+        """Returns the paths of a tree; raises GitError."""
+        return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
+
+    def changed_between(self, one: str, other: str) -> list[str]:
+        """Returns the paths in which two trees differ; raises GitError."""
+        words = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other)
+        return [path for path in self.ask(*words).split("\0") if path]
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
         """Returns what Git answers about the repository, with our index and objects; raises GitError.
@@ -180,12 +206,17 @@ class Snapshots:
         gone = {path for path in paths if self._no_code.search(path)}
         self._for_paths(gone, "update-index", "--force-remove", "-z", "--stdin")
 
-    def _untracked(self) -> list[str]:
-        """Returns the files that Git neither tracks nor ignores; of other repositories only their directory."""
+    def _untracked(self, also: Collection[str]) -> list[str]:
+        """Returns the new files of a tree, which Git neither tracks nor ignores; of other repositories a directory."""
         listed = self.ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         found = [path.removesuffix("/") for path in listed if path]
         self._check_baselines(found)
-        return [path for path in found if not self._no_code.search(path)]
+        code = (path for path in found if path in also or not self._is_data(path))
+        return [path for path in code if not self._no_code.search(path)]
+
+    def _is_data(self, path: str) -> bool:
+        here = self.repository.top / path
+        return Path(path).suffix not in _SOURCES and not here.is_dir() and not here.is_symlink()
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
         """Raises PlanError where code lies beside the baselines: no tree would tell that it changed."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Self
 from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout
-from pytest_fileperf.versions.ignored import changed_since, share
+from pytest_fileperf.versions.ignored import changed_since, new_files, share
+from pytest_fileperf.versions.loaded import Digests, LoadedFiles, loaded_beside
 from pytest_fileperf.versions.lookup import candidates, is_whole, tree_of
 from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
@@ -106,6 +107,8 @@ class Source:
         self._places: dict[str, str] = {}
         self._checked_out: dict[str, CodeTree] = {}
         self._notes: list[str] = []
+        self._new: Mapping[str, object] = {}
+        """New files that are no source, and what the file system said of them when `here` was found out."""
 
     def __enter__(self) -> Self:
         return self
@@ -133,23 +136,61 @@ class Source:
         commit = snapshots.repository.head()
         try:
             tree = snapshots.of_files()
+            self._new = new_files(snapshots)
             dirty = commit is None or tree != snapshots.of_commit(commit)
         except (PlanError, GitError, OSError) as error:
             return _said(error)
         return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
 
-    def is_as_it_was(self) -> bool:
-        """Returns whether the files still have the tree `here`, by reading them anew. True where there is none.
+    def changed(self) -> tuple[str, ...]:
+        """Returns the files that are not as they were when `here` was found out, by reading them anew.
 
-        Files that cannot be read any more are not as they were.
+        Paths are from the top of the repository on; new files that are no source are among them. What cannot be read is
+        named in words. Empty where it is not known which code is here.
         """
         here, snapshots = self.here, self._snapshots
         if isinstance(here, str) or isinstance(snapshots, str):
-            return True
+            return ()
         try:
-            return snapshots.of_files() == here.tree
+            tree = snapshots.of_files()
+            of_tree = [] if tree == here.tree else snapshots.changed_between(here.tree, tree)
+            new = new_files(snapshots)
+            return *of_tree, *sorted(path for path in {*new, *self._new} if new.get(path) != self._new.get(path))
+        except (PlanError, GitError, OSError) as error:
+            return (f"the code ({_said(error)})",)
+
+    def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
+        """Returns digests of what a server loaded and the tree of its code does not have; None where that is not known.
+
+        The code is that here, or that of a tree that `check_out` gave.
+        """
+        here, snapshots = self.here, self._snapshots
+        if isinstance(here, str) or isinstance(snapshots, str) or not loaded.is_known:
+            return None
+        try:
+            paths = snapshots.paths_in(tree or here.tree)
+        except (GitError, OSError):
+            return None
+
+        return loaded_beside(loaded, code_tree or CodeTree(here=snapshots.repository.top), paths)
+
+    def here_with(self, loaded: LoadedFiles) -> SourceState | str:
+        """Returns which code is here, with the new files in its tree that are no source, and that a server has read."""
+        here, snapshots = self.here, self._snapshots
+        if isinstance(here, str) or isinstance(snapshots, str):
+            return here
+        read = frozenset(path for path in self._new if loaded.has(snapshots.repository.top / path))
+        if not read:
+            return here
+        try:
+            return replace(here, tree=snapshots.of_files(read), dirty=True, title=_title(here.commit, dirty=True))
         except (PlanError, GitError, OSError):
-            return False
+            return here
+
+    def path(self, name: str) -> Path:
+        """Returns where a file is that `changed` names."""
+        snapshots = self._snapshots
+        return Path(name) if isinstance(snapshots, str) else snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
         """Returns whether the code that is here is that of a commit; not so where that cannot be told."""
@@ -162,7 +203,7 @@ class Source:
             return False
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns files that Git ignores and that were written later than that, at most five. No tree has them.
+        """Returns files beside the code that were written later than that, at most five. No tree has them.
 
         Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
         """
@@ -200,13 +241,13 @@ class Source:
                 self._notes += share(snapshots, code_tree.there)
         return self._checked_out[code.tree]
 
-    def keep(self) -> None:
+    def keep(self, here: SourceState) -> None:
         """Keeps the code that is here in this repository, where no commit has it; for a baseline that was just stored.
 
         Where that fails, `notes` say why.
         """
-        here, snapshots = self.here, self._snapshots
-        if not self._keeps_trees or isinstance(here, str) or isinstance(snapshots, str) or not here.dirty:
+        snapshots = self._snapshots
+        if not self._keeps_trees or isinstance(snapshots, str) or not here.dirty:
             return
         repository, ref = snapshots.repository, _REFS + here.tree
         if repository.answers("rev-parse", "--verify", "--quiet", ref) is not None:
@@ -299,9 +340,9 @@ class Source:
         if commit is not None and not _HASH.fullmatch(commit):  # "unknown" where there was no commit yet
             commit = None
         here = self.here
-        if not isinstance(here, str) and here.tree == tree:
-            return FoundCode(tree=tree, title=here.title, is_here=True)
         try:
+            if not isinstance(here, str) and self._is_here(here, tree, snapshots):
+                return FoundCode(tree=tree, title=here.title, is_here=True)
             if is_whole(snapshots.repository, tree):
                 dirty = commit is None or tree_of(snapshots, commit) != tree
                 return FoundCode(tree=tree, title=_title(commit, dirty=dirty), is_here=False)
@@ -312,6 +353,15 @@ class Source:
         except (GitError, OSError) as error:
             return f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}"
         return _why_not_found(snapshots.repository)
+
+    def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
+        """Returns whether a tree is that of the files, with those new files that it has."""
+        if tree == here.tree:
+            return True
+        if not self._new or not is_whole(snapshots.repository, tree):
+            return False
+        also = snapshots.paths_in(tree).intersection(self._new)
+        return bool(also) and snapshots.of_files(also) == tree
 
 
 def _title(commit: str | None, *, dirty: bool) -> str:

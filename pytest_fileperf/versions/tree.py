@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "CodeTree", "is_of_the_interpreter", "outside_code")
+__all__ = ("HERE", "CodeTree", "is_installed", "is_of_the_interpreter", "outside_code")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that are for one interpreter, and not for another one."""
@@ -178,6 +178,12 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
     return top is not None and top in environment.parents and path.is_relative_to(environment)
 
 
+def is_installed(path: Path) -> bool:
+    """Returns whether the path is that of an installed package: in a directory that pip installs into."""
+    directories = _installed_in(sys.prefix, site.getusersitepackages())
+    return any(_absolute(path).is_relative_to(directory) for directory in directories)
+
+
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
     """Returns the directories of files that the server of a tree loaded from outside it, shortest first.
 
@@ -223,6 +229,11 @@ def _directories_of_the_interpreter(_prefix: str, _user_packages: str) -> tuple[
     archive = Path(library["stdlib"]).with_name(f"python{sys.version_info.major}{sys.version_info.minor}.zip")
     found = {archive, Path(library["stdlib"]), Path(library["platstdlib"]), *_package_directories()}
     return tuple(found | {directory.resolve() for directory in found})
+
+
+@cache
+def _installed_in(_prefix: str, _user_packages: str) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(place for one in _package_directories() for place in (one, one.resolve())))
 
 
 def _package_directories() -> tuple[Path, ...]:

@@ -44,7 +44,8 @@ class Project:
 
     def write(self, files: Mapping[str, str]) -> Project:
         """Writes files by their paths in the project, without the indent that all their lines share."""
-        for name, text in {**files, **({} if (self.top / "pytest.ini").exists() else {"pytest.ini": _INI})}.items():
+        ini = {} if (self.top / "pytest.ini").exists() else {"pytest.ini": _INI}
+        for name, text in {**ini, **files}.items():
             path = self.top / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.judge.environment import Environment, differences, package_changes, server_packages
+from pytest_fileperf.judge.environment import (
+    Environment,
+    condition_changes,
+    cpu_limit,
+    differences,
+    package_changes,
+    server_packages,
+)
 
 HERE = Environment(
     system="Linux",
@@ -48,6 +55,41 @@ def test_packages_make_no_profile() -> None:
     newer = replace(HERE, packages={"uvicorn": "0.54.0"})
     assert newer.profile == HERE.profile
     assert newer.differences(HERE) == ()
+
+
+def test_conditions_make_no_profile_and_are_known_here() -> None:
+    assert replace(HERE, conditions={"CPU limit": "none"}).profile == HERE.profile
+    here = Environment.current()
+    assert here.conditions["Python"].startswith(platform.python_version())
+    assert set(here.conditions) == {"Python", "CPU limit"}
+    assert condition_changes({"a": "1", "b": "1"}, {"b": "2", "c": "2"}) == ("b 1 → 2",)
+
+
+@pytest.mark.parametrize(
+    "own,files,limit",
+    [
+        ("0::/a/b\n", {"a/cpu.max": "50000 100000", "a/b/cpu.max": "max 100000"}, "0.5 cores"),
+        ("0::/a\n", {"cpu.max": "150000 100000"}, "1.5 cores"),
+        (
+            "1:cpu,cpuacct:/a\n0::/\n",
+            {"cpu,cpuacct/a/cpu.cfs_quota_us": "25000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
+            "0.25 cores",
+        ),
+        ("1:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, "none"),
+        ("0::/a\n", {}, "none"),
+        (None, {}, "none"),
+    ],
+)
+def test_the_limit_of_cpu_is_the_least_of_all_groups(
+    own: str | None, files: dict[str, str], limit: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    if own is not None:
+        (tmp_path / "own").write_text(own)
+    assert cpu_limit(tmp_path / "groups", tmp_path / "own") == limit
 
 
 def test_odd_words_make_a_safe_name() -> None:

@@ -11,9 +11,9 @@ from judge.sides import side
 from pytest_fileperf.judge.baseline import Entry, Found
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world
+from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, unless_environment
 from pytest_fileperf.judge.steadiness import Steadiness
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
 from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.reasons import sentence
@@ -291,6 +291,7 @@ def world(
     base: Found | None = None,
     identity: Mapping[str, object] = IDENTITY,
     packages: Mapping[str, str] = PACKAGES,
+    conditions: Mapping[str, str] | None = None,
     steadiness: Steadiness = STEADY,
     busy: Busy | None = None,
     saturated: bool = False,
@@ -303,6 +304,7 @@ def world(
         alpha=0.01,
         identity=identity,
         packages=packages,
+        conditions=conditions or {},
         steadiness=steadiness,
         busy=busy,
         saturated=saturated,
@@ -351,6 +353,53 @@ def test_there_is_no_world_to_compare_of_another_machine_or_other_work_or_withou
     assert world(SLOW, identity={"load": {"connections": 64}}) == ()
     assert world(NOTHING) == ()
     assert world(FAST, base=found(replace(STORED, evidence=NOTHING))) == ()
+
+
+@pytest.mark.parametrize(
+    "rps,outcome",
+    [(1600, Outcome.PASS), (1000, Outcome.INCONCLUSIVE), (400, Outcome.REGRESSED), (60, Outcome.REGRESSED)],
+)
+def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float, outcome: Outcome) -> None:
+    now, packages = side(rps, rps * 1.005, rps * 0.995), {"app": "1.0", "uvicorn": "0.55.0"}
+    code = judge_same_code(found(), now, gate=("rps",), tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
+    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, packages=packages))
+    assert seen.outcome is outcome
+    if outcome is not Outcome.PASS:
+        assert sentence(seen.reason) == (
+            f"requests/s of the baseline's own code is {rps / 2000:.2f} times what is stored, and sessions do not"
+            " differ so much: the environment changed, not your code; uvicorn 0.54.0 → 0.55.0: measure with the"
+            " packages of then, by --fileperf-base-packages=stored, to see what they cost"
+        )
+
+
+def test_a_limit_of_cpu_and_another_python_are_named() -> None:
+    entry = replace(STORED, conditions={"CPU limit": "none", "Python": "3.11.7"})
+    conditions = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
+    (seen,) = world(side(400, 402, 398), base=found(entry), conditions=conditions)
+    assert seen.outcome is Outcome.REGRESSED
+    assert sentence(seen.reason).endswith("not your code; CPU limit none → 0.5 cores")
+    (seen,) = world(side(400, 402, 398), base=found(entry, "python was CPython 3.11, is CPython 3.12"))
+    assert sentence(seen.reason).endswith("; python was CPython 3.11, is CPython 3.12")
+
+
+def test_a_machine_that_is_busy_is_no_slower_environment() -> None:
+    now = side(400, 402, 398)
+    code = judge_same_code(found(), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=False)
+    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, busy=Busy(server=0.9)))
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert "measure again with nothing else running" in sentence(seen.reason)
+
+
+@pytest.mark.parametrize("metric,low,high", [("rps", -0.78, -0.57), ("rps", -1.0, -0.9), ("p99", 2.0, 9.0)])
+def test_an_interval_that_is_far_beyond_the_tolerance_is_a_regression(metric: str, low: float, high: float) -> None:
+    seen = MetricComparison(metric=metric, outcome=Outcome.INCONCLUSIVE, tolerance=0.03, low=low, high=high)
+    assert unless_far_worse(seen).outcome is Outcome.REGRESSED
+    reached = replace(seen, high=-0.2) if metric == "rps" else replace(seen, low=0.25)
+    assert unless_far_worse(reached) == reached
+
+
+def test_a_loss_of_everything_on_a_busy_machine_is_a_regression() -> None:
+    assert judged(now=side(1e-12, 1e-12, 1e-12), busy=Busy(server=0.2)).outcome is Outcome.REGRESSED
 
 
 def test_many_changed_packages_are_counted() -> None:

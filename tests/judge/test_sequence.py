@@ -52,7 +52,8 @@ def test_it_ends_early_where_all_is_decided(ratios: Sequence[float], elapsed_s: 
 
 def test_two_pairs_are_never_enough() -> None:
     assert look(gates("rps"), SLOWER, 13.0, count=2) is None
-    assert look(gates("rps"), SLOWER, 500.0, count=2) is None
+    assert look(gates("rps"), SLOWER, 62.0, count=2) is None
+    assert outcomes(look(gates("rps"), SLOWER, 500.0, count=2)) == ["INCONCLUSIVE"], "the time is over by far"
 
 
 def test_three_pairs_are_enough_for_a_regression_and_four_for_anything_else() -> None:

@@ -58,7 +58,9 @@ def test_a_reason_is_stored_and_told_to_whoever_regresses_from_it(project: pytes
     (entry,) = content["tests"].values()
     assert entry["reason"] == "responses are signed since #12"
     reviewed = ["captured", "tree", "commit", "reason", "summary", "precision", "busy", "packages"]
-    assert list(entry) == [*reviewed, "identity", "evidence"]
+    also = [name for name in ("conditions", "loaded") if name in entry]
+    assert also[:1] == ["conditions"]
+    assert list(entry) == [*reviewed, *also, "identity", "evidence"]
     assert list(entry["summary"]) == ["rps", "p50 ms"]
 
     for boot in entry["evidence"]["boots"]:

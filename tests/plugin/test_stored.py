@@ -46,9 +46,9 @@ def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Ru
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*RegressionError: #second: p50 +* worse than its *",
+            "*RegressionError: #second: p50 * worse than its *",
             "test_mix #second *REGRESSED",
-            "FAILED *::test_mix - #second: p50 +*",
+            "FAILED *::test_mix - #second: p50 *",
         ]
     )
     entries = json.loads((repo.top / "out.json").read_text())["results"]

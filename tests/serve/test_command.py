@@ -112,12 +112,12 @@ def test_a_temporary_path_is_no_part_of_an_identity(
 
 
 def test_its_code_is_in_its_directory_its_program_and_the_files_it_names(boot: Boot, tmp_path: Path) -> None:
-    assert boot(Command([PYTHON, *SERVER[1:]], cwd=tmp_path)).files == (str(tmp_path), PROGRAM)
+    assert boot(Command([PYTHON, *SERVER[1:]], cwd=tmp_path)).loaded.modules == (str(tmp_path), PROGRAM)
     script = tmp_path / "server"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
     script.chmod(0o755)
     server = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
-    assert server.files == (str(tmp_path), str(script))
+    assert server.loaded.modules == (str(tmp_path), str(script))
 
 
 def test_it_runs_in_its_directory(boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file
         with booted(spec, code_tree) as server:
             assert httpx.get(server.url, trust_env=False).text == f"{said} in {directory}"
             assert getattr(server, "app_file", None) == f"{directory}/src/versioned_app.py"
-            assert f"{directory}/src/versioned_app.py" in server.files
+            assert f"{directory}/src/versioned_app.py" in server.loaded.modules
 
 
 @kinds
@@ -164,9 +164,9 @@ def test_the_uncommitted_code_of_a_baseline_is_served_and_what_is_not_of_it_name
     repo.write(".gitignore", "ignored/\n")
     repo.write("versioned_app.py", "import of_library, of_ignored\n" + OLD)
     with Source(repo.top, repo.top / ".fileperf") as stored:
-        stored.keep()
         then = stored.here
-    assert isinstance(then, SourceState)
+        assert isinstance(then, SourceState)
+        stored.keep(then)
     repo.write("versioned_app.py", NEW)
     with Source(repo.top, repo.top / ".fileperf") as opened:
         code = opened.find(then.tree, then.commit)
@@ -174,7 +174,8 @@ def test_the_uncommitted_code_of_a_baseline_is_served_and_what_is_not_of_it_name
         code_tree = opened.check_out(code)
         with booted(Uvicorn(), code_tree) as server:
             assert httpx.get(server.url, trust_env=False).text == f"old in {code_tree.there}"
-            assert outside_code(server.files, code_tree) == (str(tmp_path / "library"), str(repo.top / "ignored"))
+            elsewhere = (str(tmp_path / "library"), str(repo.top / "ignored"))
+            assert outside_code(server.loaded.modules, code_tree) == elsewhere
 
 
 def test_programs_that_an_app_starts_are_of_its_version(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -27,6 +28,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.rig import Rig
+from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 MS = 1_000_000
@@ -90,7 +92,7 @@ class Server(RunningServer):
         self.requests = 0
         self.is_dead = False
         self.is_over = False
-        self.files: tuple[str, ...] = ()
+        self.loaded = LoadedFiles()
         self.url = f"http://fake:{number}"
         self.title = f"fake {number}"
 
@@ -126,6 +128,8 @@ class Host:
     clock: Clock = field(default_factory=Clock)
     files: tuple[str, ...] = ()
     """What servers have loaded."""
+    is_known: bool = False
+    """Whether that is all."""
     booted: list[Booted] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     most_alive: int = 0
@@ -159,10 +163,18 @@ class Host:
         latency_ns = app.latency_of_first_boot_ns if first and app.latency_of_first_boot_ns else app.latency_ns
         self.most_alive = max(self.most_alive, 1 + sum(not server.is_over for server in self.servers))
         made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
-        made.files = self.files
+        modules = tuple(_in_tree(file, code_tree) for file in self.files)
+        made.loaded = LoadedFiles(modules=modules, is_known=self.is_known)
         self.booted.append(asked)
         self.servers.append(made)
         return made
+
+
+def _in_tree(file: str, tree: CodeTree) -> str:
+    """Returns where a file of the code here is in a tree."""
+    if tree.here is None or tree.there is None or not Path(file).is_relative_to(tree.here):
+        return file
+    return str(tree.there / Path(file).relative_to(tree.here))
 
 
 class Launch:

@@ -182,8 +182,8 @@ def test_progress_is_told_from_the_first_load_to_the_last(compare: Compare) -> N
 def test_turns_are_not_for_ever_as_long_as_a_bad_first_moment_asks(compare: Compare) -> None:
     """The first boot takes 100 ms for a request, all others hardly any time."""
     hesitant = App(latency_of_first_boot_ns=100 * MS)
-    turns_ns = [plan.turn_ns for plan in compare(hesitant, hesitant, RPS).loads.turns]
-    assert min(turns_ns[:2]) > 900 * MS
+    turns_ns = [plan.turns_ns[0] for plan in compare(hesitant, hesitant, RPS).loads.turns]
+    assert min(turns_ns[:2]) > 700 * MS
     assert turns_ns[2] < 300 * MS
 
 
@@ -249,7 +249,7 @@ def test_what_is_measured_is_the_code_here(compare: Compare) -> None:
 
 
 def test_it_ends_when_the_time_is_over_with_a_reason(compare: Compare) -> None:
-    compared = compare(settings=replace(SETTINGS, gate=("p999",), max_duration_ns=1_000 * MS), strict=True)
+    compared = compare(settings=replace(SETTINGS, gate=("p999",), max_duration_ns=6_000 * MS), strict=True)
     assert compared.outcomes == {"p999": Outcome.INCONCLUSIVE}
     assert "give it a longer max_duration" in sentence(compared.only.reason)
     assert isinstance(compared.failed, NotMeasuredError)

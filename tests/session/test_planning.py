@@ -143,11 +143,15 @@ def test_turns_are_as_long_as_requests_need(
     latency_ms: int, max_duration: str, turn_ms: int, handover_ms: float, cycles: int
 ) -> None:
     plan = turns(latency_ns=latency_ms * SECOND // 1000, max_duration=max_duration)
-    assert (plan.turn_ns, plan.handover_ns) == (turn_ms * SECOND // 1000, handover_ms * SECOND // 1000)
-    assert len(plan.firsts) == cycles
+    usual_ns = turn_ms * SECOND // 1000
+    assert plan.handover_ns == handover_ms * SECOND // 1000
+    assert len(plan.turns_ns) == len(plan.firsts) == cycles
+    assert all(0.7 * usual_ns <= turn_ns <= 1.3 * usual_ns for turn_ns in plan.turns_ns)
+    if turn_ms < 8.4 * handover_ms - 1:  # of the slowest requests
+        assert set(plan.turns_ns) == {usual_ns}
     assert plan.warmup_ns >= plan.handover_ns * len(plan.warm_firsts)
     assert len(plan.warm_firsts) == max(1, min(2, int(100 / handover_ms)))
-    assert (plan.connections, plan.timeout_ns) == (32, 30 * SECOND)
+    assert (plan.connections, plan.timeout_ns) == (32, min(30, int(max_duration.removesuffix("s"))) * SECOND)
 
 
 def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> None:
@@ -156,6 +160,12 @@ def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> Non
     orders = {turns(3).firsts for _ in range(20)}
     assert len(orders) > 1
     assert {first for order in orders for first in order} == set(Side)
+
+
+def test_chance_draws_the_lengths_of_turns_around_the_usual_one() -> None:
+    lengths_ns = [turn_ns for _ in range(30) for turn_ns in turns(3).turns_ns]
+    assert len(set(lengths_ns)) == 7
+    assert sum(lengths_ns) / len(lengths_ns) == pytest.approx(50 * SECOND // 1000, rel=0.03)
 
 
 @pytest.mark.parametrize(

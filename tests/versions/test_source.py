@@ -13,6 +13,7 @@ from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
@@ -81,13 +82,19 @@ def everything(repo: Repo) -> dict[str, object]:
     return {**repo.state(), "objects": sorted(str(path) for path in objects.rglob("*"))}
 
 
+def kept(opened: Source) -> None:
+    here = opened.here
+    assert isinstance(here, SourceState)
+    opened.keep(here)
+
+
 def store(repo: Repo, *, keeps_trees: bool = True) -> SourceState:
     """Stores a baseline of the code that is here, as a session does."""
     with source(repo, keeps_trees=keeps_trees) as opened:
         here = opened.here
         assert isinstance(here, SourceState), here
         repo.write(f"{BASELINES}/machine/test_app.json", f'{{"tree": "{here.tree}"}}')
-        opened.keep()
+        kept(opened)
         assert opened.notes == ()
     return here
 
@@ -167,6 +174,7 @@ def test_settings_of_tools_are_in_the_tree(repo: Repo) -> None:
     for path in (".coveragerc", ".toxrc", ".env"):
         before = state(repo).tree
         repo.write(path, "[run]")
+        repo.git("add", path)
         assert state(repo).tree != before
 
 
@@ -186,7 +194,7 @@ def test_outputs_change_no_tree_committed_or_not(repo: Repo) -> None:
         assert tree() == before
     repo.commit()
     assert tree() == before
-    for path in ("out/settings.py", "run.json2", "app.py"):
+    for path in ("out/settings.py", "run.json2.py", "app.py"):
         repo.write(path, "changed")
         assert tree() != before
         before = tree()
@@ -217,8 +225,8 @@ def test_keeping_changes_nothing_but_its_ref_and_objects(repo: Repo) -> None:
     repo.write("staged.py", "changed")
     before = repo.state()
     with source(repo) as opened:
-        opened.keep()
-        opened.keep()
+        kept(opened)
+        kept(opened)
     after = repo.state()
     for key in ("for-each-ref", "files"):
         del before[key], after[key]
@@ -357,7 +365,7 @@ def test_no_git(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sentence(repo) == why_not(repo, stored)
     assert "Git is not installed (no `git` on the PATH)" in sentence(repo)
     with source(repo) as opened:
-        opened.keep()
+        opened.keep(stored)
         opened.forget([stored.tree])
         with pytest.raises(PlanError, match="Git is not installed"):
             opened.check_out(FoundCode(tree=stored.tree, title="x", is_here=False))
@@ -577,9 +585,12 @@ def test_conflicts_deletions_and_directories_in_place_of_files(repo: Repo) -> No
     with pytest.raises(Exception, match="merge"):
         repo.git("merge", "--quiet", "main")
     (repo.top / "gone.py").unlink()
-    repo.write("gone.py/now a directory", "")
+    repo.write("gone.py/now a directory.py", "")
     stored = store(repo)
-    assert repo.git("ls-tree", "-r", "--name-only", stored.tree).splitlines() == ["app.py", "gone.py/now a directory"]
+    assert repo.git("ls-tree", "-r", "--name-only", stored.tree).splitlines() == [
+        "app.py",
+        "gone.py/now a directory.py",
+    ]
 
 
 def test_what_is_ignored_is_not_in_the_tree_unless_it_is_tracked(repo: Repo) -> None:
@@ -595,11 +606,11 @@ def test_what_is_ignored_is_not_in_the_tree_unless_it_is_tracked(repo: Repo) -> 
 
 
 def test_large_files_that_nobody_ignores_are_told_at_once(repo: Repo) -> None:
-    with repo.write("data/large.bin", "").open("r+b") as file:
+    with repo.write("data/large.so", "").open("r+b") as file:
         file.truncate(3 << 30)
     said = sentence(repo)
     assert "3.00 GiB" in said
-    assert "data/large.bin" in said
+    assert "data/large.so" in said
     assert "let .gitignore name what is no code, or set `fileperf_confirm = never`" in said
 
 
@@ -608,11 +619,11 @@ def test_files_that_git_cannot_read_in_time(repo: Repo) -> None:
     stored = state(repo)
     repo.commit(app_py="third")
     repo.git("config", "filter.slow.clean", "sleep 5; cat")
-    repo.write(".gitattributes", "slow.txt filter=slow\n")
-    repo.write("slow.txt", "text" * 99)
+    repo.write(".gitattributes", "slow.py filter=slow\n")
+    repo.write("slow.py", "text" * 99)
     with Source(repo.top, repo.top / BASELINES, patience_s=0.5) as opened:
         said = str(opened.here)
-        assert "within 0.5 s (the largest new one is slow.txt, 396 B): let .gitignore name what is no code" in said
+        assert "within 0.5 s (the largest new one is slow.py, 396 B): let .gitignore name what is no code" in said
         assert isinstance(opened.find(stored.tree, stored.commit), FoundCode)
 
 
@@ -620,7 +631,7 @@ def test_more_than_a_repository_should_hold_is_not_kept(repo: Repo) -> None:
     repo.write("app.py", os.urandom(3 << 20))
     before = everything(repo)
     with Source(repo.top, repo.top / BASELINES, most_bytes=2 << 20) as opened:
-        opened.keep()
+        kept(opened)
         (note,) = opened.notes
     assert everything(repo) == before
     assert "3.00 MiB are neither committed nor ignored" in note
@@ -630,7 +641,7 @@ def test_what_cannot_be_kept_is_noted(repo: Repo) -> None:
     repo.write("app.py", "third")
     repo.write(".git/refs/fileperf", "a file in the way")
     with source(repo) as opened:
-        opened.keep()
+        kept(opened)
         (note,) = opened.notes
     assert "is not kept for its baseline" in note
     assert note.endswith("commit source and baseline together")
@@ -638,21 +649,47 @@ def test_what_cannot_be_kept_is_noted(repo: Repo) -> None:
 
 def test_a_change_of_the_code_during_the_session_is_seen(repo: Repo) -> None:
     with source(repo) as opened:
-        assert opened.is_as_it_was()
+        assert opened.here
+        assert opened.changed() == ()
         repo.write(".fileperf/machine/test_app.json", "{}")
-        assert opened.is_as_it_was()
+        assert opened.changed() == ()
         repo.write("app.py", "edited meanwhile")
-        assert not opened.is_as_it_was()
+        assert opened.changed() == ("app.py",)
         repo.write("app.py", "second")
-        assert opened.is_as_it_was()
+        assert opened.changed() == ()
         repo.write("new.py", "")
-        assert not opened.is_as_it_was()
+        repo.write("app.log", "")
+        assert opened.changed() == ("new.py", "app.log")
+
+
+def test_new_files_that_are_no_source_are_in_a_tree_only_where_a_server_has_read_them(repo: Repo) -> None:
+    repo.write("new.py", "")
+    data, secret = repo.write("data.json", "{}"), repo.write(".env", "PASSWORD=x")
+    with source(repo) as opened:
+        here = opened.here
+        read = opened.here_with(LoadedFiles(read=(str(data),), is_known=True))
+        assert isinstance(here, SourceState)
+        assert isinstance(read, SourceState)
+        opened.keep(read)
+    names = repo.git("ls-tree", "-r", "--name-only", read.tree).split()
+    assert {"new.py", "data.json"} <= set(names)
+    assert ".env" not in names
+    assert here.tree != read.tree
+    with source(repo) as opened:  # it is still the code that is here
+        found = opened.find(read.tree, None)
+        assert isinstance(found, FoundCode)
+        assert found.is_here
+    secret.unlink()
+    repo.commit()
+    with source(repo) as opened:
+        assert isinstance(opened.here, SourceState)
+        assert opened.here.tree == read.tree
 
 
 def test_code_without_a_tree_counts_as_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with Source(tmp_path, tmp_path / BASELINES) as opened:
-        assert opened.is_as_it_was()
+        assert opened.changed() == ()
         assert opened.ignored_since(datetime(2000, 1, 1, tzinfo=UTC)) == ()
 
 
@@ -662,7 +699,7 @@ def test_ignored_files_that_were_written_later_are_named(repo: Repo) -> None:
         repo.write(path, "")
     os.utime(repo.write("old.env", ""), (10**9, 10**9))
     with source(repo) as opened:
-        assert opened.ignored_since(datetime.fromtimestamp(10**9, UTC)) == ("lib/new.env", "new.env")
+        assert opened.ignored_since(datetime.fromtimestamp(10**9, UTC)) == (".gitignore", "lib/new.env", "new.env")
         assert opened.ignored_since(datetime(2999, 1, 1, tzinfo=UTC)) == ()
         for number in range(9):
             repo.write(f"{number}.env", "")
@@ -718,6 +755,7 @@ def test_no_ignored_file_is_copied_through_a_link(repo: Repo, tmp_path: Path) ->
 @pytest.mark.parametrize("ignored", ["", ".fileperf/\n"], ids=["untracked", "ignored"])
 def test_code_that_a_baseline_of_another_project_needs_is_not_forgotten(ignored: str, repo: Repo) -> None:
     repo.write(".gitignore", ignored)
+    repo.write("new.py", "")
     stored = store(repo)
     shutil.move(repo.top / BASELINES, repo.top / "services" / BASELINES)
     assert not is_forgotten(repo, stored)
@@ -750,7 +788,7 @@ def test_code_that_a_baseline_outside_the_repository_needs_is_not_forgotten(repo
     repo.write("app.py", "third")
     stored = state(repo)
     with source(repo, "../elsewhere") as opened:
-        opened.keep()
+        kept(opened)
         file = repo.write("../elsewhere/machine/test_app.json", stored.tree)
         opened.forget([stored.tree])
         assert len(refs(repo)) == 1

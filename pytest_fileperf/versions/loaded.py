@@ -1,0 +1,219 @@
+"""What a server really loaded, where no tree of Git tells it: ignored files, code elsewhere, installed copies."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import CodeType
+from typing import TypeAlias
+
+from pytest_fileperf.versions.tree import CodeTree, is_installed, is_of_the_interpreter
+
+__all__ = (
+    "Digests",
+    "LoadedFiles",
+    "differ",
+    "hidden_by_installed",
+    "is_among_packages",
+    "loaded_beside",
+    "stale_bytecode",
+    "used_by_both",
+)
+
+Digests: TypeAlias = Mapping[str, str]
+"""Digests of files by their names: from the top of the tree on, or from where Python looks for the package on."""
+_DIGITS = 8
+"""Enough to see a change, and too few to guess what a file of secrets has."""
+_PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
+_OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
+"""Files that a build writes anew for each commit. Nothing runs in them."""
+_NO_CODE = frozenset((".git", "node_modules", "__pycache__"))
+_HEADER = struct.Struct("<4sIII")
+"""Of a compiled file: magic number, flags, seconds and bytes of its source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedFiles:
+    """The files of a server's code."""
+
+    modules: tuple[str, ...] = ()
+    """Those of its modules, without the interpreter's; of a command its directory, its program and the files it names.
+    """
+    installed: tuple[str, ...] = ()
+    """Those of installed packages; of a command on the other side of a comparison, which hide code of the tree."""
+    read: tuple[str, ...] = ()
+    """Others that it read while its app was imported and started."""
+    is_known: bool = False
+    """Whether these are all; nobody knows it of a command."""
+
+    def has(self, path: Path) -> bool:
+        """Returns whether this file is one of them."""
+        return path.resolve() in {Path(file).resolve() for file in (*self.modules, *self.read)}
+
+
+def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
+    """Returns what a server loaded that is not in a tree of Git: of modules all, of data what is below the top.
+
+    `paths` are those that the tree has, from its top on. Installed files count where the tree has one of that name.
+    """
+    tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
+    found = {}
+    of_code, of_data = ((Path(one), True) for one in loaded.modules), ((Path(one), False) for one in loaded.read)
+    for path, is_code in (*of_code, *of_data):
+        real = path.resolve()
+        if _is_left_out(real) or is_of_the_interpreter(path, top=tree.here) or path.is_dir():
+            continue
+        top = next((one for one in tops if real.is_relative_to(one)), None)
+        if top is not None:
+            name = real.relative_to(top).as_posix()
+            is_known = top == tops[0] and _has(paths, name)
+        else:
+            name, is_known = f"…/{_from_import(real).as_posix()}", not is_code
+        if not is_known and ".git" not in real.parts:
+            found[name] = _digest_of(real)
+    ends = {end for path in paths if path.endswith(".py") for end in _ends(path)} if loaded.installed else set[str]()
+    for path in map(Path, loaded.installed):
+        name = _PACKAGES.sub("", str(path), count=1).replace(os.sep, "/")
+        if name in ends and not _is_left_out(path):
+            found[f"…/{name}"] = _digest_of(path)
+    return found
+
+
+def _has(paths: Collection[str], name: str) -> bool:
+    """Returns whether a tree has a path: by itself, or within another repository, of which it has only the name."""
+    return name in paths or any(above.as_posix() in paths for above in PurePosixPath(name).parents)
+
+
+def _ends(path: str) -> Iterator[str]:
+    """Yields `b/c.py` for `a/b/c.py`, and so on, with two parts at least: a name alone tells little."""
+    parts = path.split("/")
+    yield from ("/".join(parts[at:]) for at in range(len(parts) - 1))
+
+
+def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
+    """Returns the modules that the other side loaded from the tree here, from its top on; each side would use them.
+
+    The tree there has none in their place: Git ignores them.
+    """
+    if tree.here is None or tree.there is None:
+        return ()
+    here = tree.here.resolve()
+    real = {file: Path(file).resolve() for file in loaded.modules}
+    return tuple(
+        sorted(
+            path.relative_to(here).as_posix()
+            for file, path in real.items()
+            if path.is_relative_to(here)
+            and not tree.holds(path)
+            and not is_of_the_interpreter(Path(file), top=tree.here)
+            and not _is_left_out(path)
+            and not path.is_dir()
+        )
+    )
+
+
+def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
+    """Returns an installed file that both sides loaded in place of code of the trees which differs; empty for none.
+
+    It is a copy of the project if a file of its package is that of a tree, byte for byte. Files of a tree are left out.
+    """
+    if tree.here is None or tree.there is None:
+        return ""
+    packages: dict[str, dict[Path, Path]] = {}
+    for path in map(Path, (*loaded.installed, *loaded.modules)):
+        if not (tree.holds(path) or (path.resolve().is_relative_to(tree.here.resolve()) and not is_installed(path))):
+            among = Path(_PACKAGES.sub("", str(path), count=1))
+            inner = _from_import(path) if among.is_absolute() else among
+            packages.setdefault(inner.parts[0], {})[inner] = path
+    for top in _directories_with(tree.there, packages.keys()):
+        here = tree.here / top.relative_to(tree.there)
+        for name, files in packages.items():
+            if not (os.path.lexists(top / name) or os.path.lexists(here / name)):
+                continue
+            bytes_of = {file: tuple(map(_bytes, (file, top / inner, here / inner))) for inner, file in files.items()}
+            is_copy = any(own and own in (there, now) for own, there, now in bytes_of.values())
+            changed = next((file for file, (_, there, now) in bytes_of.items() if there != now), None)
+            if is_copy and changed is not None:
+                return str(changed)
+    return ""
+
+
+def differ(file: str, tree: CodeTree) -> bool:
+    """Returns whether a file of the tree here is another one in the tree there."""
+    return _bytes(Path(file)) != _bytes(tree.path(Path(file)))
+
+
+def is_among_packages(path: Path) -> bool:
+    """Returns whether a path is in a directory of installed packages, of any Python."""
+    return _PACKAGES.match(f"{path}{os.sep}") is not None
+
+
+def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
+    """Returns a source that is newer than what Python runs of it, and the compiled file; None for none.
+
+    Python takes a compiled file for that of the source if seconds and size agree.
+    """
+    for file in files:
+        with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
+            source = Path(file)
+            compiled = Path(importlib.util.cache_from_source(file))
+            if source.suffix == ".py" and _is_stale(source, compiled):
+                return file, str(compiled)
+    return None
+
+
+def _is_stale(source: Path, compiled: Path) -> bool:
+    of_source, of_compiled = source.stat(), compiled.stat()
+    if of_compiled.st_mtime_ns > of_source.st_ctime_ns:
+        return False
+    data = compiled.read_bytes()
+    magic, flags, seconds, size = _HEADER.unpack_from(data)
+    is_by_time = flags == 0 and seconds == int(of_source.st_mtime) & 0xFFFFFFFF and size == of_source.st_size
+    if magic != importlib.util.MAGIC_NUMBER or not (is_by_time or flags == 1):
+        return False
+    code = marshal.loads(data[_HEADER.size :])  # noqa: S302 # what Python itself would run
+    return isinstance(code, CodeType) and code != compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(_bytes(path) or b"").hexdigest()[:_DIGITS]
+
+
+def _bytes(path: Path) -> bytes | None:
+    """Returns what a file has, which may be in an archive of modules; None if it cannot be read."""
+    with suppress(OSError):
+        return path.read_bytes()
+    archive = next((above for above in path.parents if above.is_file()), None)
+    if archive is not None:
+        with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
+            return opened.read(path.relative_to(archive).as_posix())
+    return None
+
+
+def _is_left_out(path: Path) -> bool:
+    return _OF_BUILDS.fullmatch(path.name) is not None
+
+
+def _from_import(path: Path) -> Path:
+    """Returns the path from the directory, or archive, on that Python imports its package from."""
+    directory = next((above for above in path.parents if above.is_file()), path.parent)
+    while (directory / "__init__.py").exists():
+        directory = directory.parent
+    return path.relative_to(directory)
+
+
+def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:
+    """Yields the directories of a tree that have something of these names."""
+    for directory, inner, files in os.walk(top):
+        inner[:] = [name for name in inner if name not in _NO_CODE]
+        if any(name in names for name in (*inner, *files)):
+            yield Path(directory)
