@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.scratch import beside
 
-__all__ = ("MAKE_ROOM", "full_disk", "put_text", "write_text")
+__all__ = ("MAKE_ROOM", "full_disk", "put_bytes", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
@@ -38,7 +38,11 @@ def put_text(path: Path, text: str) -> None:
     written to. Half of a surrogate pair, which UTF-8 does not have, becomes `\udc80`, as JSON writes it.
     Raises OSError when it cannot be written; a file that was there before is then unchanged.
     """
-    data = text.encode("utf-8", "backslashreplace")
+    put_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def put_bytes(path: Path, data: bytes) -> None:
+    """Does with bytes what `put_text` does."""
     there = None
     with suppress(FileNotFoundError):
         there = path.stat()

@@ -35,7 +35,7 @@ from glob import escape
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.files import put_text
+from pytest_fileperf.files import put_bytes, put_text
 from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.layout import laid_out
@@ -248,23 +248,14 @@ def _read(path: Path) -> _Stored | None:
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read: it is a pipe and no file: remove it")
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         advice = "remove it, or name another directory with --fileperf-baselines"
         raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
-    except UnicodeDecodeError as error:
-        raise _damaged(path, str(error)) from error
-    tests: Mapping[str, object] | None = None
-    try:
-        content, tests = _loaded(text)
-    except _TwiceError as error:
-        raise _twice(path, error.key) from error
-    except (ValueError, RecursionError) as error:
-        if conflict := _CONFLICT.search(text):
-            raise _in_conflict(path, text.count("\n", 0, conflict.start()) + 1) from error
-        raise _damaged(path, f"not JSON: {error}") from error
+    tests = _long(data)
+    content = _whole(path, data) if tests is None else tests.content
     if not isinstance(content, dict):
         raise _damaged(path, "its content is not an object")
     try:
@@ -276,24 +267,37 @@ def _read(path: Path) -> _Stored | None:
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
         environment = Environment.from_json(mapping_in(content, "environment", ""))
-        tests = mapping_in(content, "tests", "") if tests is None else tests
         salt = text_in(content, "salt", "") if schema >= _DIGESTS_SINCE else ""
         if schema >= _DIGESTS_SINCE and not SALT.fullmatch(salt):
             raise ValueError("salt is not 32 hexadecimal digits")
-        return _Stored(content=content, environment=environment, tests=tests, salt=salt)
+        entries = mapping_in(content, "tests", "") if tests is None else tests
+        return _Stored(content=content, environment=environment, tests=entries, salt=salt)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
-def _loaded(text: str) -> tuple[object, Mapping[str, object] | None]:
-    """Returns the content of a file, and of a long one the entries apart. Raises ValueError, and _TwiceError."""
-    if len(text) > _LONG and "\n<<<<<<< " not in text:
+def _long(data: bytes) -> LongFile | None:
+    """Returns the entries of a long file; None for another, or one that `_whole` shows to be damaged."""
+    if len(data) > _LONG and b"\n<<<<<<< " not in data:
         with suppress(ValueError):
-            entries = LongFile(text)
-            if len(entries) < len(entries.keys_of_all):
-                raise _TwiceError(Counter(entries.keys_of_all).most_common(1)[0][0])
-            return entries.content, entries
-    return json.loads(text, object_pairs_hook=_once_each), None
+            return LongFile(data)
+    return None
+
+
+def _whole(path: Path, data: bytes) -> object:
+    """Returns the content of a file, which is read as a whole. Raises BaselineError."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _damaged(path, str(error)) from error
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except _TwiceError as error:
+        raise _twice(path, error.key) from error
+    except (ValueError, RecursionError) as error:
+        if conflict := _CONFLICT.search(text):
+            raise _in_conflict(path, text.count("\n", 0, conflict.start()) + 1) from error
+        raise _damaged(path, f"not JSON: {error}") from error
 
 
 class _TwiceError(Exception):
@@ -313,6 +317,8 @@ def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _entry(path: Path, key: str, stored: _Stored) -> Entry:
+    if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
+        raise _twice(path, key)
     try:
         entry = entry_from_json(stored.tests[key], f"tests[{key!r}]")
         return entry if stored.salt else replace(entry, identity=of_earlier_schema(entry.identity))
@@ -325,12 +331,12 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
         text = laid_out(content, flat=FLAT) + "\n"
     except ValueError as error:  # a number in another entry that JSON does not have
         raise _damaged(path, str(error)) from error
-    _put(path, text)
+    _put(path, text.encode("utf-8", "backslashreplace"))
 
 
-def _put(path: Path, text: str) -> None:
+def _put(path: Path, data: bytes) -> None:
     try:
-        put_text(path, text)
+        put_bytes(path, data)
     except OSError as error:
         raise _not_written(path, error) from error
 
