@@ -39,6 +39,7 @@ __all__ = (
     "unless_other_answers",
     "unless_same_files",
     "unless_saturated",
+    "unless_unsteady",
 )
 
 _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
@@ -65,7 +66,7 @@ def judge_stored(
     again: what the figures leave undecided has it as its reason.
     A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The reason of a
     regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
-    a regression that it explains into INCONCLUSIVE.
+    a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to PASS and IMPROVED.
     """
     comparisons = []
     for metric in (METRICS[name] for name in gate):
@@ -77,6 +78,8 @@ def judge_stored(
             about = _about_baseline(found, packages)
             comparison = replace(comparison, reason=about)
             comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
+        elif comparison.outcome in (Outcome.PASS, Outcome.IMPROVED) and found is not None:
+            comparison = _unless_stored_busy(comparison, found.entry.busy)
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
 
@@ -123,7 +126,7 @@ def judge_world(
         if comparison.change is None or comparison.low is None:
             continue
         ratio, steady = 1 + comparison.change, steadiness.is_steady((metric.name,), {metric.name: tolerance})
-        if _deviations(comparison) > RULES.environment_failed:
+        if _deviations(comparison, busy) > RULES.environment_failed:
             comparison = replace(comparison, outcome=Outcome.REGRESSED)
         elif comparison.outcome is Outcome.REGRESSED and not steady:
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
@@ -137,17 +140,21 @@ def judge_world(
     return tuple(comparisons)
 
 
-def _deviations(world: MetricComparison) -> float:
-    """Returns by how many deviations of sessions unchanged code is worse than what is stored of it."""
+def _deviations(world: MetricComparison, busy: Busy | None) -> float:
+    """Returns by how many deviations of sessions unchanged code is worse than what is stored of it.
+
+    What others on the machine may have done counts for nothing.
+    """
     metric = METRICS[world.metric]
     worse = 0.0 if world.change is None else metric.worse_sign * _log1p(world.change)
+    worse -= busy.explains(metric) if busy is not None and worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
 
 
 def unless_environment(
-    comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison]
+    comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy | None = None
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of code that is no worse, with what the `world` did to it.
+    """Returns the comparisons of code that is no worse, with what the `world` did to it, a `busy` machine apart.
 
     INCONCLUSIVE where sessions hardly differ so; where none do, REGRESSED by the stored figures.
     """
@@ -155,19 +162,18 @@ def unless_environment(
     return tuple(
         item
         if item.outcome not in (Outcome.PASS, Outcome.IMPROVED) or item.metric not in worlds
-        else _in_environment(item, worlds[item.metric])
+        else _in_environment(item, worlds[item.metric], busy)
         for item in comparisons
     )
 
 
-def _in_environment(code: MetricComparison, world: MetricComparison) -> MetricComparison:
-    off = _deviations(world)
+def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy | None) -> MetricComparison:
+    off = _deviations(world, busy)
     if off <= RULES.environment_noted or world.reason is None:
         return code
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
     if off <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
-        is_busy = world.reason.kind is ReasonKind.BUSY
-        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=world.reason if is_busy else reason)
+        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
     return replace(world, outcome=Outcome.REGRESSED, reason=reason)
 
 
@@ -272,6 +278,24 @@ def unless_base_failed(
     )
 
 
+def unless_unsteady(comparisons: Sequence[MetricComparison], busy: Busy) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons in turn on a machine that may be `busy`: the typical moment is up to chance then.
+
+    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too.
+    """
+    reason = Reason(kind=ReasonKind.BUSY, busy=busy)
+    return tuple(
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        if busy.is_busy and item.outcome is Outcome.REGRESSED and _may_be_equal(item)
+        else item
+        for item in comparisons
+    )
+
+
+def _may_be_equal(item: MetricComparison) -> bool:
+    return item.total is not None and item.total[0] <= 0 <= item.total[1]
+
+
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
@@ -316,6 +340,13 @@ def _unless_explained(
     if least - busy.explains(metric) > math.log1p(comparison.tolerance):
         return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
+
+
+def _unless_stored_busy(comparison: MetricComparison, busy: Busy | None) -> MetricComparison:
+    """Returns what is no worse than figures of a machine that may have been `busy`: INCONCLUSIVE then."""
+    if busy is None or not busy.is_busy:
+        return comparison
+    return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
 
 
 def _log1p(change: float) -> float:

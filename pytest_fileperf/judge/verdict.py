@@ -64,6 +64,8 @@ class ReasonKind(Enum):
     ABSENT = auto()
     BASE_FAILED = auto()
     BUSY = auto()
+    BUSY_FIGURES = auto()
+    """Others were busy when the baseline was stored: its figures do not tell that code is no worse."""
     SINCE_BASELINE = auto()
     IMPROVED = auto()
     NOISE = auto()

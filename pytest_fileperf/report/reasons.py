@@ -52,6 +52,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.ABSENT: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
+    ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so its figures do not show it: store a new one with"
+    " nothing else running",
     ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update=all",
     ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
     ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",

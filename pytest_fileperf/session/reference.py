@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_fileperf.judge.gate import ErrorBudget
-from pytest_fileperf.judge.judge import unless_base_failed, unless_same_files, unless_saturated
+from pytest_fileperf.judge.judge import unless_base_failed, unless_same_files, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.result import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.metrics import METRICS
@@ -149,6 +149,7 @@ class OtherVersion:
         found = result.verdict.comparisons
         if result.base is not None:
             found = unless_base_failed(found, result.base, allowed=task.allowed_errors, title=self.base.title)
+        found = unless_unsteady(found, result.measurement.busy)
         if result.measurement.saturated:
             found = tuple(map(unless_saturated, found))
         self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))

@@ -198,7 +198,9 @@ class StoredBaseline:
             f"changed packages: {', '.join(changed)}" if changed else "",
         )
         world = self._world(task, result, result.recording, packages)
-        verdict = Verdict(comparisons=unless_environment(comparisons, world), world=world, code=code)
+        verdict = Verdict(
+            comparisons=unless_environment(comparisons, world, result.measurement.busy), world=world, code=code
+        )
         return replace(
             measured,
             result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
@@ -248,7 +250,7 @@ class StoredBaseline:
         shared = f"the same on both sides, as it lies elsewhere: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
         world = self._world(task, result, measured.base_alone, packages)
-        judged = unless_environment(result.verdict.comparisons, world)
+        judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
         verdict = replace(result.verdict, comparisons=judged, world=world, code=code)
         return replace(
             measured,

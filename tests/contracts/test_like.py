@@ -59,7 +59,7 @@ def gate_of(record: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
 
 
 def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
-    keys = 'max_duration="4s", gate=("rss",)'
+    keys = 'max_duration="8s", gate=("rss",)'
     slow = app(size=20_000, count=40_000)
     project.write({"before/app.py": slow, "app.py": app(size=20_000), "test_load.py": load_of(keys)})
 
@@ -72,7 +72,7 @@ def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
 
 
 def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None:
-    keys = 'max_duration="4s", gate=("rss",)'
+    keys = 'max_duration="8s", gate=("rss",)'
     leaks = app(size=200_000, count=40_000)
     project.write({"before/app.py": app(size=1_000), "app.py": leaks, "test_load.py": load_of(keys)})
 
@@ -85,7 +85,7 @@ def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None
 def test_other_answers_are_said_and_are_no_improvement(project: Project) -> None:
     before = app(count=60_000, body='b"x" * 11_750')
     broken = app(body='b\'{"error": "no table here"}\'')
-    keys = 'max_duration="4s", gate=("rps",)'
+    keys = 'max_duration="8s", gate=("rps",)'
     project.write({"before/app.py": before, "app.py": broken, "test_load.py": load_of(keys)})
 
     ran = project.run("--fileperf-against=./before")

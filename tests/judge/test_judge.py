@@ -11,7 +11,7 @@ from judge.sides import side
 from pytest_fileperf.judge.baseline import Entry, Found
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, unless_environment
+from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, unless_environment, unless_unsteady
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
 from pytest_fileperf.measure.busy import Busy
@@ -385,9 +385,17 @@ def test_a_limit_of_cpu_and_another_python_are_named() -> None:
 def test_a_machine_that_is_busy_is_no_slower_environment() -> None:
     now = side(400, 402, 398)
     code = judge_same_code(found(), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=False)
-    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, busy=Busy(server=0.9)))
+    busy = Busy(server=0.7)
+    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, busy=busy), busy)
+    assert seen.outcome is Outcome.PASS
+
+
+def test_figures_that_a_busy_machine_stored_do_not_show_that_code_is_no_worse() -> None:
+    seen = judged(replace(STORED, busy=Busy(server=0.2)))
     assert seen.outcome is Outcome.INCONCLUSIVE
-    assert "measure again with nothing else running" in sentence(seen.reason)
+    assert sentence(seen.reason).startswith("others had the server's core for 20 % of the time when the baseline was")
+    assert judged(replace(STORED, busy=Busy(server=0.01))).outcome is Outcome.PASS
+    assert judged(replace(STORED, busy=Busy(server=0.2)), now=SLOW).outcome is Outcome.REGRESSED
 
 
 @pytest.mark.parametrize("metric,low,high", [("rps", -0.78, -0.57), ("rps", -1.0, -0.9), ("p99", 2.0, 9.0)])
@@ -396,6 +404,23 @@ def test_an_interval_that_is_far_beyond_the_tolerance_is_a_regression(metric: st
     assert unless_far_worse(seen).outcome is Outcome.REGRESSED
     reached = replace(seen, high=-0.2) if metric == "rps" else replace(seen, low=0.25)
     assert unless_far_worse(reached) == reached
+
+
+@pytest.mark.parametrize(
+    "total,server,outcome",
+    [
+        ((-0.10, 0.01), 0.2, Outcome.INCONCLUSIVE),
+        ((-0.10, 0.01), 0.01, Outcome.REGRESSED),
+        ((-0.30, -0.10), 0.2, Outcome.REGRESSED),
+        (None, 0.2, Outcome.REGRESSED),
+    ],
+)
+def test_beside_others_a_worse_pace_has_to_show_in_the_counts_too(
+    total: tuple[float, float] | None, server: float, outcome: Outcome
+) -> None:
+    item = MetricComparison(metric="rps", outcome=Outcome.REGRESSED, tolerance=0.03, low=-0.1, high=-0.06, total=total)
+    (seen,) = unless_unsteady([item], Busy(server=server))
+    assert seen.outcome is outcome
 
 
 def test_a_loss_of_everything_on_a_busy_machine_is_a_regression() -> None:
