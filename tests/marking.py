@@ -18,10 +18,13 @@ __all__ = ("HOSTILE", "ONCE", "TESTS")
 
 TESTS = Path(__file__).parent
 ONCE = (
-    # Whole pytest runs, servers, and other processes.
+    # Whole pytest runs, servers, other processes, and loads of seconds.
     "contracts",
+    "drive/test_alternating.py",
     "drive/test_cluster.py",
     "drive/test_process.py",
+    "drive/test_run.py",
+    "drive/test_streams.py",
     "hostile",
     "plugin/test_against.py",
     "plugin/test_app_as_made.py",
@@ -53,6 +56,7 @@ ONCE = (
     "judge/test_error_budget.py",
     "judge/test_error_rates.py",
     "judge/test_paired_error_rates.py",
+    "session/test_capacity.py",
     # The source as text.
     "test_structure.py",
 )
