@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.judge.result import Explanation
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, limit_of
@@ -39,6 +39,8 @@ class Load(Protocol):
 
 _MOST = 0.5
 """Share of the waiting that a cause has to account for."""
+_FEW_FAILED = 0.01
+"""Share of requests that may fail in a look: more show what failures cost, as that of a server without open files."""
 _WARM_NS = 250_000_000
 """Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
 
@@ -147,6 +149,8 @@ def _waited_for(
 
 def _looked_closely(load: Callable[[LoadPlan], Run], plan: LoadPlan, record: Record) -> _Close:
     run = asked_alone(load(replace(plan, close=True)), plan, load, record)
+    if failed := _failed_in(run):
+        raise LoadError(failed)
     recording = record((run,))
     spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
     workers, samples = run.boot.worker_pids, run.boot.samples
@@ -168,6 +172,13 @@ def _looked_closely(load: Callable[[LoadPlan], Run], plan: LoadPlan, record: Rec
     requests = usage.rps * seconds
     main_s, all_s = ((each[-1] - each[0]) / 1e9 / requests if requests else 0.0 for each in (mains, alls))
     return _Close(stalls=stalls, limit=limit_of(recording), main_s=main_s, others_s=all_s - main_s)
+
+
+def _failed_in(run: Run) -> str:
+    """Returns what failed in a look at a server, where it is so much that it shows another thing; else nothing."""
+    failed = sum(round_.failed for round_ in run.result.rounds)
+    made = failed + sum(round_.requests for round_ in run.result.rounds)
+    return f"{failed:,} of {made:,} requests failed while it was looked" if failed > _FEW_FAILED * made else ""
 
 
 def _holder(load: Load, plan: LoadPlan, server: RunningServer, cores: frozenset[int] | None) -> Stack | None:
@@ -236,6 +247,8 @@ def _profiles(
                 return profiler.unavailable
             run = load(plan, server)
             sampled = profiler.stop()
+        if failed := _failed_in(run):
+            return ProfilerUnavailable(reason=failed)
         if isinstance(sampled, ProfilerUnavailable):
             return sampled
         seen[index].append((sampled, sum(round_.requests for round_ in run.result.rounds)))

@@ -39,6 +39,8 @@ _LEFT = 0.05
 """Work that goes on after a load is told from this share of the load's time on: a server that has to do it as well
 answers so much less."""
 _LEAST_LEFT_S = 0.15
+_LEAST_SPENT_S = 0.1
+"""CPU time from which it is more than what the last requests left, one for each connection."""
 _MOST_LEFT_S = 3.0
 """It is looked at for so long, at least and at most: a moment after its last answer a server may close connections."""
 
@@ -184,7 +186,10 @@ class TreeWatch:
         """
         least_s = min(_MOST_LEFT_S, max(_LEAST_LEFT_S, _LEFT * load_s))
         still, looks = set(range(len(self.trees))), list[tuple[float, ...]]()
-        while still and len(looks) * _SLICE_S < least_s:
+        while still and len(looks) * _SLICE_S < _MOST_LEFT_S:
+            spent_s = [_SLICE_S * (sum(used[place] for used in looks) - idle[place] * len(looks)) for place in still]
+            if len(looks) * _SLICE_S >= least_s and min(spent_s) >= _LEAST_SPENT_S:
+                break
             looks.append(self._used(_SLICE_S))
             still = {place for place in still if looks[-1][place] >= idle[place] + STILL}
         return tuple(
