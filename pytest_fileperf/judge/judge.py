@@ -169,8 +169,10 @@ def unless_environment(
 
 def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy | None) -> MetricComparison:
     off = _deviations(world, busy)
-    if off <= RULES.environment_noted or world.reason is None:
+    if _deviations(world, None) <= RULES.environment_noted or world.reason is None:
         return code
+    if off <= RULES.environment_noted:
+        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
     if off <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
@@ -302,7 +304,7 @@ def unless_other_answers(
     """Returns the comparisons of a side whose answers may be `other` ones: that is other work, and no improvement."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason, detectable=None)
         if other and item.outcome is Outcome.IMPROVED
         else item
         for item in comparisons

@@ -17,10 +17,12 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("WHILE_MEASURED", "Explanation", "FailedTest", "Result", "Standing", "TestId")
+__all__ = ("SAME_CODE", "WHILE_MEASURED", "Explanation", "FailedTest", "Result", "Standing", "TestId")
 
 WHILE_MEASURED = "changed while it was measured"
 """How the note ends about files that changed meanwhile, and that no server loaded."""
+SAME_CODE = "the same on both sides, as it lies elsewhere"
+"""How the note begins about code that no version has."""
 _BUSY_RUN = "a run on a busy machine"
 _LEFT_WORK = "a run that left work behind"
 

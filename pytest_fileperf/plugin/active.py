@@ -216,6 +216,8 @@ class Active:
             self._no_base = error
             raise
         notes = [*self._against.notes, *checkout.notes]
+        if self._against.commit is not None and code_tree.there is not None:
+            notes += source.share_with(code_tree.there)
         if code_tree.here is not None and code_tree.there is not None:
             notes += dependency_notes(code_tree.here, code_tree.there)
         if code_tree.python is not None:

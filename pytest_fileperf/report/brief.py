@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.judge.result import WHILE_MEASURED, Result, Standing
+from pytest_fileperf.judge.result import SAME_CODE, WHILE_MEASURED, Result, Standing
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report.breaches import reconnect_text
@@ -195,7 +195,7 @@ def _notes(result: Result) -> list[str]:
     if text := left_text(result):
         found.append(text)
     found += growth_texts(result)
-    found += [text for text in result.server_notes if text.startswith(SERVED_WITH)]
+    found += [text for text in result.server_notes if text.startswith((SERVED_WITH, SAME_CODE))]
     found += [text for text in result.load_notes if text.endswith(WHILE_MEASURED)]
     if result.standing not in _WELL and not left_text(result) and (text := str(result.background or "")):
         found.append(text)

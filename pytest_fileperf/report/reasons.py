@@ -20,7 +20,7 @@ _IN_TURN = (
     " compare in turn, with a baseline whose code is found or with --fileperf-against"
 )
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
-_AGAIN = "find what changed, or store its level of now with --fileperf-update=all"
+_AGAIN = "find what changed, or store a new baseline with --fileperf-update=all"
 _SIDES = {"base": "the baseline", "now": "this run"}
 _PAIR_SIDES = {"base": "the base", "now": "this side"}
 _SENTENCES: Mapping[ReasonKind, str] = {
@@ -40,20 +40,20 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.OTHER_ANSWERS: "better, but its answers are other ones than before: check them",
     ReasonKind.SAME_CODE: "the code is that of {side}",
     ReasonKind.SAME_FILES: "both sides ran {differences}, which Git does not have, so a change of it cannot be seen:"
-    " commit it, or let the build make it in each tree",
+    " commit it, or compare with a directory that has the old one (--fileperf-against=DIR)",
     ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
     " again: {text}",
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
     " packages or the environment changed, not your code{changed}",
     ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
     " how sessions differ on this machine{changed}",
-    ReasonKind.ENVIRONMENT: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, and sessions do"
-    " not differ so much: the environment changed, not your code{changed}: {apart}",
+    ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
+    " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
     ReasonKind.ABSENT: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
-    ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so its figures do not show it: store a new one with"
-    " nothing else running",
+    ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so as fast as then shows nothing: store a new"
+    " baseline with nothing else running",
     ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update=all",
     ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
     ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.judge import unless_base_failed, unless_same_files, unless_saturated, unless_unsteady
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.result import SAME_CODE, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.serve.launch import refuse_other_version
@@ -79,7 +79,7 @@ class OtherVersion:
             return self._alone(task, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=self.base.title))
         found = self.in_turn(task, rig)
         if not isinstance(found, Absent):
-            return self._unless_same_files(found)
+            return self._unless_same_files(found, rig)
         measured = self._alone(task, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
         return replace(measured, absent=found)
 
@@ -121,21 +121,23 @@ class OtherVersion:
             base_alone=comparison.base_alone,
         )
 
-    def _unless_same_files(self, measured: Measured) -> Measured:
+    def _unless_same_files(self, measured: Measured, rig: Rig) -> Measured:
         """Returns what was measured, with what both sides ran although it is no part of the other version."""
         tree = self.base.code_tree
         files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
+        if rig.source is not None:
+            files = (*files, *rig.source.shared_modules(measured.loaded, tree))
         tops = () if tree.here is None else (tree.here, tree.here.resolve())
         elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
-        code = f"the same on both sides, as it lies elsewhere: {', '.join(elsewhere)}" if elsewhere else ""
+        notes = (f"{SAME_CODE}: {', '.join(elsewhere)}",) if elsewhere else ()
 
         def told(result: Result) -> Result:
-            verdict = replace(
-                result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files), code=code
-            )
-            return replace(result, verdict=verdict)
+            compared = unless_same_files(result.verdict.comparisons, files)
+            return replace(result, verdict=replace(result.verdict, comparisons=compared))
 
-        return replace(measured, result=told(measured.result), parts=tuple(map(told, measured.parts)))
+        whole = told(measured.result)
+        whole = replace(whole, server_notes=(*whole.server_notes, *notes))
+        return replace(measured, result=whole, parts=tuple(map(told, measured.parts)))
 
     def _with_verdict(self, task: Task, result: Result) -> Result:
         return replace(result, verdict=Verdict(comparisons=self._judged(task, result), against=self.base.title))

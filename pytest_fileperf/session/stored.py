@@ -27,7 +27,7 @@ from pytest_fileperf.judge.evidence import evidence_of
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.history import SPAN_NS
 from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, may_be_worse, unless_environment
-from pytest_fileperf.judge.result import WHILE_MEASURED, Result
+from pytest_fileperf.judge.result import SAME_CODE, WHILE_MEASURED, Result
 from pytest_fileperf.judge.steadiness import Steadiness
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
@@ -247,7 +247,7 @@ class StoredBaseline:
             return self._by_figures(task, rig, FIGURES_ONLY + of_now, no_code=of_now)
         result = measured.result
         outside = outside_code(measured.loaded.modules, base.code_tree)
-        shared = f"the same on both sides, as it lies elsewhere: {', '.join(outside)}" if outside else ""
+        shared = f"{SAME_CODE}: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
         world = self._world(task, result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
@@ -269,7 +269,9 @@ class StoredBaseline:
             others = _others(beside, stored)
         else:
             others = list(used_by_both(measured.loaded, tree))
-        return f"it ran with {', '.join(others)} of now, which its tree does not have" if others else ""
+        if not others:
+            return ""
+        return f"its old code ran with {_named(others)} as of now, and Git does not have what {_was(others)}"
 
     # --- what figures say
 
@@ -400,10 +402,10 @@ def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
         return f"{tree} the server's code is not in it, so it may have changed"
-    beside = None if rig.source is None else rig.source.loaded_beside(loaded)
+    beside = None if rig.source is None else rig.source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
-            return f"{tree} it does not have {', '.join(others)}, which changed since"
+            return f"{_named(others)} changed since the baseline was stored, and Git does not have what {_was(others)}"
     elif outside := outside_code(loaded.modules, here):
         return f"{tree} code outside it may have changed: {', '.join(outside)}"
     elif rig.source is not None and (newer := rig.source.ignored_since(found.entry.captured_at)):
@@ -413,8 +415,8 @@ def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig
 
 
 def _others(now: Digests, stored: Digests) -> list[str]:
-    """Returns the files that are not what they were, at most five."""
-    return [name for name, digest in sorted(now.items()) if stored.get(name) != digest][:_MOST_NAMED]
+    """Returns the files that are not what they were."""
+    return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,8 +438,16 @@ class _Changed:
 
 
 def _while_measured(names: Sequence[str]) -> str:
+    return f"{_named(names)} {WHILE_MEASURED}" if names else ""
+
+
+def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more} {WHILE_MEASURED}" if names else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _was(names: Sequence[str]) -> str:
+    return "it was" if len(names) == 1 else "they were"
 
 
 def _keeping_nothing(results: Sequence[Result], why: str) -> tuple[Kept, ...]:

@@ -56,14 +56,14 @@ def share(snapshots: Snapshots, there: Path) -> tuple[str, ...]:
             except OSError:
                 failed.append(path)
     except GitError as error:
-        return (f"files beside the code here are not beside the baseline's, as Git does not list them ({error})",)
+        return (f"files beside the code here are not beside the old code, as Git does not list them ({error})",)
     sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BYTES)} together"
     reasons = (
         (large, f"as they have more than {sizes}: commit what the code reads"),
         (failed, "as they cannot be copied: make them readable"),
     )
     return tuple(
-        f"files beside the code here are not beside the baseline's ({_named(paths)}), {reason}"
+        f"files beside the code here are not beside the old code ({_named(paths)}), {reason}"
         for paths, reason in reasons
         if paths
     )

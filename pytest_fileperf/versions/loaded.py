@@ -24,6 +24,7 @@ __all__ = (
     "differ",
     "hidden_by_installed",
     "is_among_packages",
+    "is_code",
     "loaded_beside",
     "stale_bytecode",
     "used_by_both",
@@ -197,6 +198,11 @@ def _bytes(path: Path) -> bytes | None:
         with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
             return opened.read(path.relative_to(archive).as_posix())
     return None
+
+
+def is_code(name: str) -> bool:
+    """Returns whether a module of this path matters: not one in which a build notes the version."""
+    return not _is_left_out(Path(name))
 
 
 def _is_left_out(path: Path) -> bool:

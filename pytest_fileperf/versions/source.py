@@ -20,7 +20,7 @@ from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, Checkout
 from pytest_fileperf.versions.ignored import changed_since, new_files, share
-from pytest_fileperf.versions.loaded import Digests, LoadedFiles, loaded_beside
+from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside
 from pytest_fileperf.versions.lookup import candidates, is_whole, tree_of
 from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
@@ -31,6 +31,8 @@ __all__ = ("FoundCode", "Source", "SourceState")
 
 _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SECRET = re.compile(r"(?:^|/)\.env[^/]*\Z|\.(?:key|p12|pem|pfx)\Z")
+"""Files that are never kept, even if a server has read them."""
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
 _MOST_BYTES = 256 << 20
@@ -179,7 +181,8 @@ class Source:
         here, snapshots = self.here, self._snapshots
         if isinstance(here, str) or isinstance(snapshots, str):
             return here
-        read = frozenset(path for path in self._new if loaded.has(snapshots.repository.top / path))
+        top = snapshots.repository.top
+        read = frozenset(path for path in self._new if loaded.has(top / path) and not _SECRET.search(path))
         if not read:
             return here
         try:
@@ -209,6 +212,21 @@ class Source:
         """
         snapshots = self._snapshots
         return () if isinstance(snapshots, str) else changed_since(snapshots, when)
+
+    def share_with(self, there: Path) -> tuple[str, ...]:
+        """Copies the files beside the code to where a commit was checked out; returns sentences about what lacks."""
+        snapshots = self._snapshots
+        return () if isinstance(snapshots, str) else share(snapshots, there)
+
+    def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
+        """Returns the modules that the other side has loaded from such copies, from the top on."""
+        here, there = self.here, code_tree.there
+        if isinstance(here, str) or isinstance(self._snapshots, str) or there is None:
+            return ()
+        top, paths, tops = self._snapshots.repository.top, self._snapshots.paths_in(here.tree), there.resolve()
+        inner = (Path(one).resolve() for one in loaded.modules)
+        names = (one.relative_to(tops).as_posix() for one in inner if one.is_relative_to(tops) and not one.is_dir())
+        return tuple(sorted(name for name in names if name not in paths and (top / name).exists() and is_code(name)))
 
     def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
         """Returns the code of a baseline: of the tree stored with it, by the commit stored with it (a full hash).

@@ -102,7 +102,7 @@ def test_slower_code_that_git_does_not_have_is_no_pass(project: Project, way: st
         os.utime(path, (1_700_000_000, 1_700_000_000), follow_symlinks=False)
     alone = project.run()
     assert outcome(alone) in ("REGRESSED", "INCONCLUSIVE"), alone.text
-    if way not in ("ignored directory", "data"):
+    if way != "ignored directory":
         return
     in_turn = project.write({"other.py": "VALUE = 2\n"}).run()
     assert outcome(in_turn) in ("REGRESSED", "INCONCLUSIVE", "refused"), in_turn.text
@@ -123,7 +123,7 @@ def test_a_file_of_a_build_that_has_the_version_does_not_matter(project: Project
     assert "stored" in project.run("--fileperf-update=all").said
     ran = project.write({"_version.py": "version = '2'\n"}).run()
     assert "_version.py" not in ran.said
-    assert outcome(ran) == "PASS", ran.text
+    assert outcome(ran) in ("PASS", "INCONCLUSIVE"), ran.text  # INCONCLUSIVE where others are busy
 
 
 def test_a_compiled_file_that_python_takes_for_that_of_a_changed_source_is_named(project: Project) -> None:
@@ -189,17 +189,24 @@ def test_data_of_the_tree_here_that_both_sides_read_is_named(project: Project) -
     assert "turns.txt, and not from" in ran.said
 
 
+AT_START = """
+open(".env").read()
+open("conf.json").read()
+pathlib.Path("started.txt").write_text(str(time.time()))
+"""
+
+
 def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project) -> None:
     app = FAST.replace("    for _", "    print('x', file=open('app.log', 'a'))\n    for _")
     started(
         project,
         {
-            "app.py": f"import pathlib, time\n{app}\npathlib.Path('started.txt').write_text(str(time.time()))\n",
+            "app.py": f"import pathlib, time\n{app}\n{AT_START}",
             ".env": "PASSWORD=canary\n",
         },
     )
     subprocess.run(["git", "rm", "-q", "--cached", ".env"], cwd=project.top, check=True)
-    project.write({"new.py": "VALUE = 1\n"})
+    project.write({"new.py": "VALUE = 1\n", "conf.json": "{}"})
     stored = project.run("--fileperf-update=all")
     assert "app.log, started.txt changed while it was measured" in stored.said
     assert list((project.top / ".fileperf").rglob("test_it.py.json"))
@@ -214,7 +221,8 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
     names = subprocess.run(
         ["git", "ls-tree", "-r", "--name-only", tree], cwd=project.top, check=True, capture_output=True, text=True
     ).stdout.split()
-    assert "new.py" in names
+    assert {"new.py", "conf.json"} <= set(names)
     assert not {".env", "app.log", "started.txt"}.intersection(names)
     again = project.run()
-    assert outcome(again) == "PASS", again.text
+    assert outcome(again) in ("PASS", "INCONCLUSIVE"), again.text  # INCONCLUSIVE where others are busy
+    assert "changed since" not in again.said
