@@ -79,7 +79,7 @@ def judge_stored(
             comparison = replace(comparison, reason=about)
             comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
         elif comparison.outcome in (Outcome.PASS, Outcome.IMPROVED) and found is not None:
-            comparison = _unless_stored_busy(comparison, found.entry.busy)
+            comparison = _unless_stored_busy(comparison, metric, found.entry.busy)
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
 
@@ -168,10 +168,12 @@ def unless_environment(
 
 
 def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy | None) -> MetricComparison:
-    off = _deviations(world, busy)
-    if _deviations(world, None) <= RULES.environment_noted or world.reason is None:
+    off, seen = _deviations(world, busy), _deviations(world, None)
+    if seen <= RULES.environment_noted or world.reason is None:
         return code
-    if off <= RULES.environment_noted:
+    if off <= RULES.environment_noted:  # others explain it, but not however much it is
+        if seen <= RULES.environment_failed:
+            return code
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
     if off <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
@@ -344,9 +346,13 @@ def _unless_explained(
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
 
 
-def _unless_stored_busy(comparison: MetricComparison, busy: Busy | None) -> MetricComparison:
-    """Returns what is no worse than figures of a machine that may have been `busy`: INCONCLUSIVE then."""
-    if busy is None or not busy.is_busy:
+def _unless_stored_busy(comparison: MetricComparison, metric: Metric, busy: Busy | None) -> MetricComparison:
+    """Returns what is no worse than figures of a machine that was perhaps `busy`: INCONCLUSIVE if they hide a loss."""
+    if busy is None or not busy.is_busy or comparison.low is None or comparison.high is None:
+        return comparison
+    worst = metric.worse_sign * _log1p(comparison.high if metric.worse_sign > 0 else comparison.low)
+    allowed = math.log1p(comparison.tolerance) + RULES.rate_excluded.more if comparison.outcome is Outcome.PASS else 0.0
+    if worst + busy.explains(metric) <= allowed:
         return comparison
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
 

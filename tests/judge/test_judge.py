@@ -382,13 +382,14 @@ def test_a_limit_of_cpu_and_another_python_are_named() -> None:
     assert sentence(seen.reason).endswith("; python was CPython 3.11, is CPython 3.12")
 
 
-def test_a_machine_that_is_busy_is_no_slower_environment() -> None:
-    now = side(400, 402, 398)
+@pytest.mark.parametrize("rps,outcome", [(1000, Outcome.PASS), (400, Outcome.INCONCLUSIVE)])
+def test_a_machine_that_is_busy_is_no_slower_environment(rps: float, outcome: Outcome) -> None:
+    now, busy = side(rps, rps * 1.005, rps * 0.995), Busy(server=0.7)
     code = judge_same_code(found(), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=False)
-    busy = Busy(server=0.7)
     (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, busy=busy), busy)
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert "measure again with nothing else running" in sentence(seen.reason)
+    assert seen.outcome is outcome
+    if outcome is not Outcome.PASS:
+        assert "measure again with nothing else running" in sentence(seen.reason)
 
 
 def test_figures_that_a_busy_machine_stored_do_not_show_that_code_is_no_worse() -> None:
@@ -396,6 +397,7 @@ def test_figures_that_a_busy_machine_stored_do_not_show_that_code_is_no_worse() 
     assert seen.outcome is Outcome.INCONCLUSIVE
     assert sentence(seen.reason).startswith("others had the server's core for 20 % of the time when the baseline was")
     assert judged(replace(STORED, busy=Busy(server=0.01))).outcome is Outcome.PASS
+    assert judged(replace(STORED, busy=Busy(server=0.2)), tolerances={"rps": 0.9}).outcome is Outcome.PASS
     assert judged(replace(STORED, busy=Busy(server=0.2)), now=SLOW).outcome is Outcome.REGRESSED
 
 
