@@ -50,8 +50,8 @@ async def app(scope, receive, send):
         await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
         await send({{"type": "http.response.body", "body": b"ok"}})
 """
-QUICK = 'gate="rps", connections={connections}, max_duration="15s"'
-RATE = 'gate="p95", rate=60, max_duration="20s"'
+QUICK = 'gate="rps", connections={connections}, max_duration="10s"'
+RATE = 'gate="p95", rate=60, max_duration="15s"'
 
 
 def compared(project: Project, before: str, now: str, *, load: str, path: str = "fileperf.get('/'") -> Ran:
@@ -112,7 +112,7 @@ def test_work_that_moved_from_a_thread_to_the_event_loop_is_said(project: Projec
 
 def test_no_time_is_called_lost_where_only_memory_grew(project: Project) -> None:
     before, now = "burn(0.001)", "opened.append(bytes(20_000))"
-    ran = compared(project, before, now, load='gate=("rps", "rss"), connections=4, max_duration="15s"')
+    ran = compared(project, before, now, load='gate=("rps", "rss"), connections=4, max_duration="10s"')
 
     assert "rss" in ran.said
     assert "waiting" not in ran.said

@@ -21,7 +21,7 @@ WAIT = 0.0
 if os.environ.get("STARTS_FILE"):
     begun = int(starts.read_text() or 0) if starts.exists() else 0
     starts.write_text(str(begun + 1))
-    WAIT = 0.004 * 1.6 ** begun
+    WAIT = 0.02 * 2.2 ** begun
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
@@ -112,7 +112,7 @@ def test_failed_requests_of_warm_ups_are_counted_as_the_app_does(project: Projec
 
 
 def test_start_ups_that_get_slower_are_said(project: Project, tmp_path: Path) -> None:
-    keys = 'duration="2s", warmup="0.1s", boots=4, gate="none"'
+    keys = 'duration="5s", warmup="0.1s", boots=3, gate="none"'
     project.write({"app.py": app(), "test_load.py": load_of(keys)})
 
     ran = project.run(env={"STARTS_FILE": str(tmp_path / "starts")})

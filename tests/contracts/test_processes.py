@@ -118,7 +118,7 @@ def test_get(fileperf):
 """
 COMPARED = """
 def test_get(fileperf):
-    fileperf.get("/", connections=8, max_duration="8s", gate="rps")
+    fileperf.get("/", connections=8, max_duration="5s", gate="rps")
 """
 
 

@@ -36,9 +36,9 @@ INI = "[pytest]\npythonpath = . lib\nfileperf_app = app:app\n"
 IGNORED = "__pycache__/\ngenerated/\nengine.py\n*.pyc\n*.zip\n*.dat\n"
 
 
-def outcome(ran: Ran) -> str:
+def outcome(ran: Ran, name: str = "test_get") -> str:
     """Returns the outcome, or `refused`."""
-    found = results(ran).get("test_get")
+    found = results(ran).get(name)
     return "refused" if found is None and ran.status != 0 else str(found and found["standing"])
 
 
@@ -52,13 +52,13 @@ def written_module(project: Project, text: str, path: str = "generated/engine.py
 
 def written_bytecode(project: Project, text: str) -> None:
     project.write({"source.py": text})
-    py_compile.compile(str(project.top / "source.py"), cfile=str(project.top / "engine.pyc"), doraise=True)
+    py_compile.compile(str(project.top / "source.py"), cfile=str(project.top / "compiled.pyc"), doraise=True)
     (project.top / "source.py").unlink()
 
 
 def written_archive(project: Project, text: str) -> None:
     with zipfile.ZipFile(project.top / "code.zip", "w") as archive:
-        archive.writestr("engine.py", text)
+        archive.writestr("archived.py", text)
 
 
 def written_data(project: Project, text: str) -> None:
@@ -68,7 +68,7 @@ def written_data(project: Project, text: str) -> None:
 def written_elsewhere(project: Project, text: str) -> None:
     elsewhere = project.top.parent / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
-    (elsewhere / "engine.py").write_text(text)
+    (elsewhere / "linked.py").write_text(text)
     if not (project.top / "lib").is_symlink():
         (project.top / "lib").symlink_to(elsewhere, target_is_directory=True)
 
@@ -77,35 +77,34 @@ FROM_DATA = APP.replace(
     "TURNS = {turns}", "import pathlib\n\nTURNS = int(pathlib.Path(__file__).with_name('turns.dat').read_text())"
 ).format()
 WAYS: dict[str, tuple[str, Callable[[Project, str], None]]] = {
-    "ignored directory": (
-        "import sys; sys.path.insert(0, {top!r} + '/generated')\nfrom engine import app",
-        written_module,
-    ),
-    "compiled file": ("from engine import app", written_bytecode),
-    "archive": ("import sys; sys.path.insert(0, {top!r} + '/code.zip')\nfrom engine import app", written_archive),
-    "link": ("from engine import app", written_elsewhere),
+    "directory": ("import sys; sys.path.insert(0, {top!r} + '/generated')\nfrom engine import app", written_module),
+    "bytecode": ("from compiled import app", written_bytecode),
+    "archive": ("import sys; sys.path.insert(0, {top!r} + '/code.zip')\nfrom archived import app", written_archive),
+    "link": ("from linked import app", written_elsewhere),
     "data": (FROM_DATA, written_data),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_slower_code_that_git_does_not_have_is_no_pass(project: Project, way: str) -> None:
-    """The baseline is stored; then a file that no tree has gets slower. Its time is older than the baseline."""
-    app, write = WAYS[way]
-    write(project, FAST)
-    started(project, {"app.py": app.replace("{top!r}", repr(str(project.top))) + "\n"})
+def test_slower_code_that_git_does_not_have_is_no_pass(project: Project) -> None:
+    """Baselines are stored; then files that no tree has get slower. Their time is older than the baselines."""
+    for _, write in WAYS.values():
+        write(project, FAST)
+    apps = {f"app_{way}.py": app.replace("{top!r}", repr(str(project.top))) + "\n" for way, (app, _) in WAYS.items()}
+    each = f'@pytest.mark.parametrize("way", {list(WAYS)})\n'
+    test = TEST.replace("@pytest", f"{each}@pytest").replace("(fileperf):", "(fileperf, way):")
+    started(project, {**apps, "test_it.py": test.replace('"/")', '"/", app=f"app_{way}:app")')})
     stored = project.run("--fileperf-update=all")
-    assert "baseline" in stored.said, stored.text
+    assert f"{len(WAYS)} baselines" in stored.said, stored.text
 
-    write(project, SLOW)
+    for _, write in WAYS.values():
+        write(project, SLOW)
     for path in (*project.top.glob("*"), *project.top.glob("generated/*")):
         os.utime(path, (1_700_000_000, 1_700_000_000), follow_symlinks=False)
     alone = project.run()
-    assert outcome(alone) in ("REGRESSED", "INCONCLUSIVE"), alone.text
-    if way != "ignored directory":
-        return
-    in_turn = project.write({"other.py": "VALUE = 2\n"}).run()
-    assert outcome(in_turn) in ("REGRESSED", "INCONCLUSIVE", "refused"), in_turn.text
+    found = {way: outcome(alone, f"test_get[{way}]") for way in WAYS}
+    assert set(found.values()) <= {"REGRESSED", "INCONCLUSIVE"}, alone.text
+    in_turn = project.write({"other.py": "VALUE = 2\n"}).run("-k", "directory")
+    assert outcome(in_turn, "test_get[directory]") in ("REGRESSED", "INCONCLUSIVE", "refused"), in_turn.text
 
 
 def test_ignored_code_on_both_sides_of_a_comparison_is_named(project: Project) -> None:

@@ -114,8 +114,8 @@ def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart:
     first.stdout.fnmatch_lines(["*= fileperf =*", "test_download * */s  p99 *  NEW", "1 baseline stored"])
     assert list((project.path / ".fileperf").rglob("*.json"))
     second = run_apart("--fileperf", *counted)
-    second.assert_outcomes(passed=1)
-    second.stdout.no_fnmatch_line("*NEW*")
+    assert second.ret == pytest.ExitCode.OK
+    second.stdout.re_match_lines([r"test_download .*(PASS|INCONCLUSIVE)"])  # the latter where others are busy
 
 
 def test_new_fails_where_that_is_asked_for(
@@ -374,7 +374,7 @@ def test_progress_is_silent_with_q(project: pytest.Pytester, run_load: Run) -> N
     run_load("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
 
 
-def test_twenty_tests_that_pass_are_thirty_lines_at_most(project: pytest.Pytester, run_load: Run) -> None:
+def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.Pytester, run_load: Run) -> None:
     """What the machine does here is no matter: that others work on it, or what limits a run, is a line more."""
     project.makeconftest(
         """
@@ -404,15 +404,15 @@ def test_twenty_tests_that_pass_are_thirty_lines_at_most(project: pytest.Pyteste
         test_it="""
         import pytest
 
-        @pytest.mark.parametrize("number", range(20))
+        @pytest.mark.parametrize("number", range(6))
         def test_get(fileperf, number):
             fileperf.get("/", connections=1, requests=300, warmup=0, boots=1, gate="none", min_rps=1)
         """
     )
     result = run_load("--fileperf")
-    result.assert_outcomes(passed=20)
-    assert len(result.stdout.lines) <= 30
-    assert sum(line.startswith("test_get[") for line in result.stdout.lines) == 20
+    result.assert_outcomes(passed=6)
+    assert len(result.stdout.lines) <= 16
+    assert sum(line.startswith("test_get[") for line in result.stdout.lines) == 6
 
 
 def test_random_order_and_no_cache(project: pytest.Pytester, run_load: Run) -> None:

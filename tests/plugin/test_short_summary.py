@@ -54,9 +54,7 @@ def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(stored: pytest
     coloured = run_load("--fileperf", "--color=yes").stdout.str()
     assert LETTER in coloured
     assert f"{WORD} \x1b[1mtest_it.py::test_undecided" in coloured
-
-
-def test_under_strict_it_fails(stored: pytest.Pytester, run_load: Run) -> None:
+    assert run_load("--fileperf", "-p", "no:terminal").ret == pytest.ExitCode.OK
     assert run_load("--fileperf", "--fileperf-strict").parseoutcomes() == {"passed": 2, "failed": 1}
 
 
@@ -142,10 +140,6 @@ def test_ids_are_relative_to_the_current_directory(pytester: pytest.Pytester, ru
     )
     (pytester.path / "sub" / "pytest.ini").touch()
     run("--fileperf", "sub").stdout.fnmatch_lines(["INCONCLUSIVE sub/test_it.py::test_it"])
-
-
-def test_without_a_terminal_it_passes(stored: pytest.Pytester, run_load: Run) -> None:
-    assert run_load("--fileperf", "-p", "no:terminal").ret == pytest.ExitCode.OK
 
 
 FAILS = """

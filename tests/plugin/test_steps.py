@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from plugin.projects import UNTIL_IT_SHOWS
 from versions.repositories import Repo, needs_git
 
 from pytest_fileperf.report.record import read_record
@@ -221,7 +222,7 @@ def test_the_step_that_got_slower_is_told_in_turn_with_another_version(repo: Rep
     app.write_text(app.read_text().replace("    status = ", slow))
 
     short = ("--fileperf-server=uvicorn", "--fileperf-max-duration=2s", "--fileperf-connections=2")
-    result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *short)
+    result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *short, UNTIL_IT_SHOWS)
 
     result.assert_outcomes(failed=1)
     results = {one.test.step: one for one in read_record(repo.top / "out.json").results}

@@ -143,17 +143,6 @@ def test_the_same_code_is_measured_in_turn_on_two_servers_a_pair(trees: Trees, t
     assert not (tmp_path / "baselines").exists()
 
 
-def test_slower_code_here_regresses(trees: Trees, tmp_path: Path) -> None:
-    with (
-        session(trees(PLAIN, SLOW_AND_LARGE), tmp_path) as made,
-        pytest.raises(RegressionError, match=rf"worse than {TITLE[:4]}"),
-    ):
-        made.measure(GET, QUICK, TEST)
-    measured = made.results[0].measurement
-    assert measured.bytes_received == 5000 * measured.requests > 0
-    assert made.results[0].explanation is not None
-
-
 def test_an_app_that_the_base_has_not_is_absent(trees: Trees) -> None:
     with nothing_left(), sides_of(trees(None)).booted(0) as servers:
         assert isinstance(servers, Absent)

@@ -167,8 +167,10 @@ _FLOODING = """
 import os
 from pathlib import Path
 
+floods = [4 << 20] * 6  # what is written while a log is emptied is lost: the last requests only raise
+
 async def app(scope, receive, send):
-    os.write(1, b"x" * (4 << 20) + b"\\n")
+    os.write(1, b"x" * (floods.pop() if floods else 0) + b"\\n")
     Path("/dev/full").write_text("an upload")
 """
 
@@ -185,7 +187,7 @@ def test_the_servers_log_says_why_it_answered_500_and_fills_no_disk(
         with pytest.raises(RequestsFailedError) as raised:
             session.measure(GET, settings, TEST)
         (log,) = tmp_path.glob("fileperf-*/*/log.txt")
-        assert log.stat().st_size < 20 << 20  # of 32 MiB
+        assert log.stat().st_size < 20 << 20  # of 24 MiB
 
     said = str(raised.value)
     assert "a disk that it writes to is full, as its log says: make room there" in said
