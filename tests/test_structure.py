@@ -123,35 +123,36 @@ def project() -> dict[str, object]:
     return content
 
 
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_no_stage_reaches_back(module: Path) -> None:
-    own = stage_of(dotted(module))
-    if own is None:
-        return  # the package's own namespace offers names of every stage
-    for imported, name in imports_of(module):
-        other = stage_of(imported if imported != "pytest_fileperf" else f"{imported}.{name}")
-        if other is not None:
-            assert STAGES.index(other) <= STAGES.index(own), f"{dotted(module)} imports {imported}"
+def test_no_stage_reaches_back() -> None:
+    back = [
+        f"{dotted(module)} imports {imported}"
+        for module in MODULES
+        if (own := stage_of(dotted(module))) is not None  # the package's own namespace offers names of every stage
+        for imported, name in imports_of(module)
+        if (other := stage_of(imported if imported != "pytest_fileperf" else f"{imported}.{name}")) is not None
+        and STAGES.index(other) > STAGES.index(own)
+    ]
+    assert back == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_only_the_plugin_imports_pytest_and_nobody_its_private_names(module: Path) -> None:
-    imported = {name.split(".")[0] for name, _ in imports_of(module)}
-    assert "_pytest" not in imported
-    assert "pytest" not in imported or stage_of(dotted(module)) == "plugin"
+def test_only_the_plugin_imports_pytest_and_nobody_its_private_names() -> None:
+    imported = {dotted(module): {name.split(".")[0] for name, _ in imports_of(module)} for module in MODULES}
+    assert [module for module, names in imported.items() if "_pytest" in names] == []
+    assert {stage_of(module) for module, names in imported.items() if "pytest" in names} == {"plugin"}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_pytest_benchmark_is_needed_for_its_own_files_only(module: Path) -> None:
-    users = ("pytest_benchmark", "pytest_fileperf.report.benchmark_json")
-    at_import = {
-        name
+def test_pytest_benchmark_is_needed_for_its_own_files_only() -> None:
+    users = {"pytest_benchmark", "pytest_benchmark.utils", "pytest_fileperf.report.benchmark_json"}
+    needing = {
+        dotted(module)
+        for module in MODULES
         for node in tree_of(module).body
         for name in (
             [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]
         )
+        if name in users
     }
-    assert dotted(module) == users[1] or at_import.isdisjoint((*users, "pytest_benchmark.utils"))
+    assert needing == {"pytest_fileperf.report.benchmark_json"}
 
 
 def exports_of(module: Path) -> tuple[str, ...] | None:
@@ -165,17 +166,15 @@ def exports_of(module: Path) -> tuple[str, ...] | None:
     return None
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.parent.name != "plugin"], ids=dotted)
-def test_all_names_what_the_module_offers(module: Path) -> None:
-    exports = exports_of(module)
-    defines = any(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in tree_of(module).body
-    )
-    if exports is None:
-        assert not defines, f"{dotted(module)} has no __all__"
-        return
-    loaded = importlib.import_module(dotted(module))
-    assert [name for name in exports if not hasattr(loaded, name)] == []
+def test_all_names_what_the_module_offers() -> None:
+    for module in (module for module in MODULES if module.parent.name != "plugin"):
+        exports = exports_of(module)
+        defines = any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in tree_of(module).body
+        )
+        assert exports is not None or not defines, f"{dotted(module)} has no __all__"
+        loaded = importlib.import_module(dotted(module))
+        assert [name for name in exports or () if not hasattr(loaded, name)] == [], dotted(module)
 
 
 def test_what_modules_take_from_each_other_is_in_all() -> None:
@@ -189,17 +188,15 @@ def test_what_modules_take_from_each_other_is_in_all() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_names_are_neither_the_standard_library_s_nor_empty_words(module: Path) -> None:
-    name = dotted(module).rpartition(".")[2]
-    assert name not in sys.stdlib_module_names
-    assert name not in {"common", "helper", "helpers", "manager", "misc", "tools", "util", "utils"}
+def test_names_are_neither_the_standard_library_s_nor_empty_words() -> None:
+    names = {dotted(module).rpartition(".")[2] for module in MODULES}
+    assert names & sys.stdlib_module_names == set()
+    assert names & {"common", "helper", "helpers", "manager", "misc", "tools", "util", "utils"} == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=dotted)
-def test_nothing_is_printed(module: Path) -> None:
-    names = (node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name))
-    assert [node.lineno for node in names if node.id == "print"] == []
+def test_nothing_is_printed() -> None:
+    names = ((module, node) for module in MODULES for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name))
+    assert [f"{dotted(module)}:{node.lineno}" for module, node in names if node.id == "print"] == []
 
 
 @pytest.mark.parametrize("name,also", [("pytest_fileperf", ("pytest",)), ("pytest_fileperf.plugin", ())])
@@ -245,6 +242,5 @@ def test_the_lowest_environment_installs_every_lower_bound(project: dict[str, ob
     assert declared(pins) == bounds
 
 
-@pytest.mark.parametrize("place", [*ONCE, *HOSTILE])
-def test_what_is_marked_once_is_there(place: str) -> None:
-    assert (TESTS / place).exists()
+def test_what_is_marked_once_is_there() -> None:
+    assert [place for place in (*ONCE, *HOSTILE) if not (TESTS / place).exists()] == []

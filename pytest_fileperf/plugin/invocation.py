@@ -22,8 +22,8 @@ __all__ = ("Options", "read_options")
 
 _OTHER_INI = ("allow_host", "baselines", "cluster", "coverage", "group_by", "host", "keep_trees", "strict")
 _UPDATES = ("passed", "all", "new")
-_REPORTS = ("json", "html", "markdown", "codequality")
-_SOURCES = frozenset((".cfg", ".ini", ".py", ".pyi", ".toml", ".yaml", ".yml"))
+_REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests", "codequality": b"["}
+"""How reports begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,16 +281,27 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
 
 
 def _file_problems(options: Options) -> Iterator[str]:
-    """Yields why reports cannot go where they are to go: into one file, or over a source."""
+    """Yields why reports cannot go where they are to go: into one file, or over another one of the user's."""
     named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
     places: dict[Path, str] = {}
     for name, path in named.items():
         real = path.resolve()
-        if path.suffix in _SOURCES and path.is_file():
-            yield f"--fileperf-{name}={path}: that is a source, which it would replace: name another path"
+        if not _is_free(path, _REPORTS[name]):
+            yield f"--fileperf-{name}={path}: that is another file, which it would replace: name another path"
         if real in places and not (path.exists() and not path.is_file()):
             yield f"--fileperf-{places[real]} and --fileperf-{name}: both write {path}, give each a path of its own"
         places.setdefault(real, name)
+
+
+def _is_free(path: Path, beginning: bytes) -> bool:
+    """Returns whether a report may go there: no file has anything in it but such a report."""
+    if not path.is_file():
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(beginning)) in (b"", beginning)
+    except OSError:
+        return True
 
 
 def _on_one_line(text: str) -> str:

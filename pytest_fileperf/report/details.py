@@ -279,14 +279,14 @@ _AS_WELL, _HARDLY = 0.5, 0.1
 
 
 def growth_texts(result: Result) -> tuple[str, ...]:
-    """Returns what the server held more of, request by request, and that it had all the open files that it may have."""
+    """Returns that the server had all the open files that it may have, and what it held more of, request by request."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
     grew = (_grew_text(name, now, base) for name in _GROWING)
     limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
     ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
-    return tuple(filter(None, (*grew, ran_out)))
+    return tuple(filter(None, (ran_out, *grew)))
 
 
 def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:

@@ -103,7 +103,7 @@ def _trends(result: Result) -> Iterator[str]:
 
 def _course(trend: Trend) -> str:
     unit = Unit.PER_SECOND if trend.of_rate else Unit.SECONDS
-    return f"{quantity(trend.levels[0], unit)} → {quantity(trend.levels[-1], unit)} over {len(trend.levels)}"
+    return f"{quantity(trend.levels[0], unit)} → {quantity(trend.levels[-1], unit)} over {len(trend.levels)} start-ups"
 
 
 def _memory(result: Result) -> Iterator[str]:

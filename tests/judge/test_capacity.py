@@ -45,23 +45,13 @@ def knee() -> float:
     return truth_of(SHARP, 0.1, 0.01, high=1250.0)
 
 
-@pytest.mark.parametrize(
-    "server,limits,start",
-    [
-        pytest.param(fixed(0.005), LIMITS, 200.0, id="M/D/1 at 200 a second"),
-        pytest.param(fixed(0.005), {"max_p50": 0.02, "max_error_rate": 0.0}, 200.0, id="a median"),
-    ],
-)
-def test_the_capacity_is_found_within_5_per_cent_in_most_searches(
-    server: Server, limits: dict[str, float], start: float
-) -> None:
-    name, latency_s = next(iter(limits.items()))
-    truth = truth_of(server, latency_s, share_allowed(name, latency_s), high=start)
-    found = many(server, limits, start=start)
+def test_the_capacity_is_found_within_5_per_cent_in_most_searches() -> None:
+    truth = truth_of(fixed(0.005), 0.1, share_allowed("max_p99", 0.1), high=200.0)
+    found = many(fixed(0.005), LIMITS, start=200.0)
     # In 240 searches M/D/1 is always found so, and its interval always holds the truth; with 50 ms, in 100 and 99 %.
     assert sum(abs(one.rate / truth - 1) < 0.05 for one in found) >= 0.7 * SEARCHES
     assert sum(one.holds(truth) for one in found) >= 0.8 * SEARCHES
-    assert {one.broken for one in found} == {name}
+    assert {one.broken for one in found} == {"max_p99"}
 
 
 def test_the_interval_holds_what_boots_differ_by(knee: float) -> None:

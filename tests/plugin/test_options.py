@@ -415,15 +415,22 @@ def test_a_path_taken_for_an_option_s_value_is_told(pytester: pytest.Pytester, r
     assert "paths" in problem
 
 
-def test_reports_have_paths_of_their_own_and_replace_no_source(pytester: pytest.Pytester, run: Run) -> None:
+def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pytest.Pytester, run: Run) -> None:
     path = pytester.makepyfile("def test_never(): raise AssertionError")
-    source, same = problems_of(
-        run("--fileperf-json=x.json", "--fileperf-codequality=./x.json", f"--fileperf-markdown={path.name}")
+    (pytester.path / "x.html").touch()
+    pytester.maketxtfile(readme="# What it is")
+    source, text, same = problems_of(
+        run(
+            "--fileperf-codequality=./x.html",
+            f"--fileperf-json={path.name}",
+            "--fileperf-html=x.html",
+            "--fileperf-markdown=readme.txt",
+        )
     )
-    assert same.startswith("--fileperf-json and --fileperf-codequality: both write ")
-    assert source == (
-        f"--fileperf-markdown={pytester.path / path.name}: that is a source, which it would replace: name another path"
-    )
+    assert same.startswith("--fileperf-html and --fileperf-codequality: both write ")
+    replaces = "that is another file, which it would replace: name another path"
+    assert source == f"--fileperf-json={pytester.path / path.name}: {replaces}"
+    assert text == f"--fileperf-markdown={pytester.path / 'readme.txt'}: {replaces}"
     assert "test_never" in path.read_text(encoding="utf-8")
 
 

@@ -6,7 +6,6 @@ import inspect
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,8 +15,6 @@ from serve.processes import launch
 
 from pytest_fileperf.errors import RegressionError, ServerDiedError
 from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.operation import Operation
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.pool import ServerPool
@@ -119,28 +116,6 @@ def session(base: Base, tmp_path: Path) -> Iterator[Session]:
 
 def sides_of(base: Base) -> Sides:
     return Sides(base, server_plan(QUICK), pool=ServerPool(), chance=random.Random(1))
-
-
-def test_the_same_code_is_measured_in_turn_on_two_servers_a_pair(trees: Trees, tmp_path: Path) -> None:
-    with session(trees(), tmp_path) as made:
-        made.measure(GET, replace(QUICK, tolerances={"rps": 4.0}), TEST)
-    (result,) = made.results
-
-    (comparison,) = result.verdict.comparisons
-    assert comparison.outcome is not Outcome.REGRESSED
-    assert comparison.change is not None
-    assert comparison.pairs == len(result.pairs) >= 3
-    assert result.base is not None
-    for recording in (result.recording, result.base):
-        assert [boot.index for boot in recording.boots] == list(range(len(result.pairs)))
-        assert all(boot.worker_pids and boot.peak_rss_bytes for boot in recording.boots)
-        assert {round_.boot for round_ in recording.measured() if round_.requests} == set(range(len(result.pairs)))
-        assert recording.failures() == ()
-        assert {round_.phase for round_ in recording.rounds} >= {Phase.ROUND, Phase.HANDOVER}
-    assert len(result.recording.measured()) == len(result.base.measured())
-    pids = [pid for recording in (result.recording, result.base) for boot in recording.boots for pid in boot.pids]
-    assert len(set(pids)) == len(pids)
-    assert not (tmp_path / "baselines").exists()
 
 
 def test_an_app_that_the_base_has_not_is_absent(trees: Trees) -> None:
