@@ -10,11 +10,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-__all__ = ("CodePlace", "Frame", "FunctionCost", "Profile", "Stack", "costs", "place_of", "profile_of", "stack_of")
+__all__ = (
+    "CodePlace",
+    "Frame",
+    "FunctionCost",
+    "Profile",
+    "Stack",
+    "Threads",
+    "costs",
+    "place_of",
+    "profile_of",
+    "stack_of",
+    "threads_of",
+)
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
@@ -29,7 +42,13 @@ _LIBRARIES = (
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 """How a stack begins."""
 _FEW_SAMPLES = 10
-"""Fewer of one kind of thread are not weighed: chance has a hand in how many there are."""
+"""Fewer of one kind of thread do not tell its functions. A look pauses the main thread first: where what the others do
+is shorter than a pause takes, they are hardly ever seen at it, however much of the time that is."""
+_POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
+"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
+waits for the core or for Python's lock."""
+_SMALL_SHARE = 0.05
+"""Threads that have less of the CPU time need not be seen."""
 _WAITING = re.compile(
     r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
     r"|_worker .*/concurrent/futures/thread\.py"
@@ -54,6 +73,20 @@ class Frame:
 
 Stack: TypeAlias = tuple[Frame, ...]
 """Outermost function first."""
+
+
+class Threads(Enum):
+    """The threads beside the main one, on all sides of a comparison."""
+
+    IDLE = auto()
+    """They have next to none of the CPU time."""
+    SEEN = auto()
+    """Their samples have the weight of their CPU time."""
+    UNSEEN = auto()
+    """They are one function with all their CPU time: too few of their samples tell what it goes to."""
+
+
+_OTHER_THREADS: Stack = (Frame(function="other threads, whose calls are too short to be seen", file="", line=0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +156,7 @@ def profile_of(
     requests: int,
     cpu_per_request: float | None = None,
     main_shares: Sequence[float | None] = (),
+    threads: Threads = Threads.SEEN,
     torn: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Profile:
@@ -130,30 +164,22 @@ def profile_of(
 
     Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
     that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
-    Raises ValueError for a line that is not of that form.
+    `threads` is that of `threads_of`. Raises ValueError for a line that is not of that form.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     known: dict[str, Frame] = {}
     samples = 0
     for text, share in zip_longest(collapsed, main_shares):
-        seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
-        for line in text.splitlines():
-            words, _, count = line.rpartition(" ")
-            if not count.isdecimal():
-                raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
-            thread = _THREAD.match(words)
-            words = words[thread.end() :] if thread else words
-            if not words:
-                continue  # it ran, and nothing was on its stack: a sample that was torn
-            stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
-            if not _waits(stack[-1]):
-                seen[thread is not None and "MainThread" not in thread[0]][stack] += int(count)
-        counts = [own.total() for own in seen]
+        main, others = _seen(text, known, threads)
+        counts = main.total(), others.total()
         samples += sum(counts)
         weights = (1.0, 1.0)
-        if share is not None and min(counts) >= _FEW_SAMPLES:
+        if share is not None and threads is Threads.UNSEEN and counts[0]:
+            others = Counter({_OTHER_THREADS: 1})
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
+        elif share is not None and min(counts) >= _FEW_SAMPLES:
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
-        for own, weight in zip(seen, weights, strict=True):
+        for own, weight in zip((main, others), weights, strict=True):
             for stack, number in own.items():
                 stacks[stack] += number * weight
     return Profile(
@@ -165,6 +191,36 @@ def profile_of(
         torn=torn,
         notes=notes,
     )
+
+
+def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) -> Threads:
+    """Returns what is known of the threads beside the main ones; arguments are as in `profile_of`, of all sides."""
+    working = [
+        text
+        for text, share in zip(collapsed, main_shares, strict=True)
+        if share is not None and 1 - share >= _SMALL_SHARE
+    ]
+    if not working:
+        return Threads.IDLE
+    seen = all(_seen(text, {}, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
+    return Threads.SEEN if seen else Threads.UNSEEN
+
+
+def _seen(text: str, known: dict[str, Frame], threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
+    """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
+    seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
+    for line in text.splitlines():
+        words, _, count = line.rpartition(" ")
+        if not count.isdecimal():
+            raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+        thread = _THREAD.match(words)
+        words = words[thread.end() :] if thread else words
+        if not words:
+            continue  # it ran, and nothing was on its stack: a sample that was torn
+        stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
+        if not _waits(stack[-1], threads):
+            seen[thread is not None and "MainThread" not in thread[0]][stack] += int(count)
+    return seen
 
 
 def stack_of(words: str) -> Stack:
@@ -232,8 +288,11 @@ def _frame(word: str) -> Frame:
     return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
 
 
-def _waits(frame: Frame) -> bool:
-    return _WAITING.fullmatch(f"{frame.function} {_with_slashes(frame.file)}") is not None
+def _waits(frame: Frame, threads: Threads) -> bool:
+    place = f"{frame.function} {_with_slashes(frame.file)}"
+    return _WAITING.fullmatch(place) is not None or (
+        threads is not Threads.IDLE and _POLLING.fullmatch(place) is not None
+    )
 
 
 def _with_slashes(path: str) -> str:

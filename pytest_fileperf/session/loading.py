@@ -373,17 +373,21 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
     return [(start, end) for start, end in zip(before[::2], before[1::2], strict=True) if end >= 0]
 
 
-def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int]:
-    """Returns how long main threads ran so far, and how long they waited for a core."""
-    return sum(use.main_cpu_ns or 0 for use in uses), sum(use.waiting_ns or 0 for use in uses)
+def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int, int]:
+    """Returns how long main threads ran so far and waited for a core, and how long their other threads ran."""
+    ran = sum(use.main_cpu_ns or 0 for use in uses)
+    return ran, sum(use.waiting_ns or 0 for use in uses), sum(use.cpu_ns for use in uses) - ran
 
 
-def _core_delay(*times: tuple[int, int]) -> float:
-    """Returns how much longer than their CPU time main threads took for their work between the first and the last."""
+def _core_delay(*times: tuple[int, int, int]) -> float:
+    """Returns how much longer than their CPU time main threads took for their work between the first and the last.
+
+    Where they wait for a core that threads of their own have, that is work of the server, too.
+    """
     if not times:
         return 1.0
-    ran, waited = (last - first for first, last in zip(times[0], times[-1], strict=True))
-    return 1 + max(0, waited) / ran if ran > 0 else 1.0
+    ran, waited, others = (last - first for first, last in zip(times[0], times[-1], strict=True))
+    return 1 + max(0, waited - others) / ran if ran > 0 else 1.0
 
 
 def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], record: Record) -> Run:

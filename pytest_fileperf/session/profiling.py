@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -18,7 +19,7 @@ from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, loss_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.measure.stacks import Profile, Stack, costs, profile_of
+from pytest_fileperf.measure.stacks import Profile, Stack, costs, profile_of, threads_of
 from pytest_fileperf.measure.stalls import Stalls, held_by, stalls_of
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.plan.load import LoadPlan
@@ -252,15 +253,19 @@ def _profiles(
         if isinstance(sampled, ProfilerUnavailable):
             return sampled
         seen[index].append((sampled, sum(round_.requests for round_ in run.result.rounds)))
+    texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
+    shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
+    threads = threads_of([*chain(*texts)], [*chain(*shares)])
     return [
         profile_of(
-            [text for sampled, _ in looks for text in sampled.collapsed],
+            texts[index],
             rate_hz=looks[0][0].rate_hz,
             requests=sum(requests for _, requests in looks),
             cpu_per_request=side.cpu_per_request,
-            main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
+            main_shares=shares[index],
+            threads=threads,
             torn=any(sampled.torn for sampled, _ in looks),
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )
-        for side, looks in zip(sides, seen, strict=True)
+        for index, (side, looks) in enumerate(zip(sides, seen, strict=True))
     ]

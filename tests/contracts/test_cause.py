@@ -85,6 +85,25 @@ def test_cpu_is_not_called_waiting(project: Project) -> None:
     assert "CPU per request grew" in ran.said or "no profile" in ran.said
 
 
+def test_a_core_that_the_server_s_own_threads_share_is_no_wait(project: Project) -> None:
+    before = "await asyncio.get_running_loop().run_in_executor(pool, burn, 0.0004)"
+    ran = compared(project, before, "burn(0.0008)", load=QUICK.format(connections=4))
+
+    assert "waiting, not CPU" not in ran.said
+    assert "CPU per request grew" in ran.said or "no profile" in ran.said
+
+
+def test_work_in_threads_too_short_to_be_seen_is_told_with_its_size(project: Project) -> None:
+    work = "await asyncio.get_running_loop().run_in_executor(pool, burn, {})"
+    load = QUICK.format(connections=4)
+    ran = compared(project, work.format(0.00005), work.format(0.0003), load=load)
+
+    profile = results(ran)["test_it"]["profile"]
+    named = {each["function"]: each["growth_s"] for each in profile.get("functions", ())}
+    assert set(named) <= {"burn", "work", "other threads, whose calls are too short to be seen"}, named
+    assert sum(named.values()) == pytest.approx(250e-6, rel=0.3)
+
+
 def test_a_sleep_in_an_async_def_blocks_the_event_loop_and_is_named(project: Project) -> None:
     ran = compared(project, "await asyncio.sleep(0.02)", "time.sleep(0.02)", load=QUICK.format(connections=4))
 

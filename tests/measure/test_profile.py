@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.measure.blame import FunctionGrowth, growth
-from pytest_fileperf.measure.stacks import Frame, Profile, Stack, costs, place_of, profile_of
+from pytest_fileperf.measure.stacks import (
+    Frame,
+    Profile,
+    Stack,
+    Threads,
+    costs,
+    place_of,
+    profile_of,
+    threads_of,
+)
 
 ROOT = Path("/work/app")
 ELSEWHERE = Path("/tmp/fileperf-base/app")
@@ -412,8 +421,25 @@ def test_threads_have_the_weight_of_their_cpu_time() -> None:
         profile_of([text], rate_hz=100, requests=1, main_shares=[None]).stacks
         == profile_of([text], rate_hz=100, requests=1).stacks
     )
-    few = profile_of([text.replace(" 10", " 1")], rate_hz=100, requests=1, main_shares=[0.25])
-    assert set(few.stacks.values()) == {60, 2}
+    assert threads_of([text], [0.25]) is Threads.SEEN
+
+
+def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() -> None:
+    """Their calls are shorter than a pause takes, which begins with the main thread."""
+    text = "thread (1): MainThread;f (a.py:1) 60\nthread (2): asyncio_2;g (a.py:5) 4\n"
+    assert threads_of([text], [0.25]) is Threads.UNSEEN
+    assert threads_of([text, text], [0.97, None]) is Threads.IDLE
+
+    read = profile_of([text], rate_hz=100, requests=1, main_shares=[0.25], threads=Threads.UNSEEN)
+
+    seen = {stack[-1].function: count for stack, count in read.stacks.items()}
+    assert seen == pytest.approx({"f": 16, "other threads, whose calls are too short to be seen": 48})
+
+
+def test_a_loop_that_polls_is_not_seen_to_work_beside_other_threads() -> None:
+    text = "thread (1): MainThread;run (/lib/python3.13/asyncio/runners.py:9) 7\nthread (1): MainThread;f (a.py:1) 2\n"
+    found = {threads: profile_of([text], rate_hz=100, requests=1, threads=threads).samples for threads in Threads}
+    assert found == {Threads.IDLE: 9, Threads.SEEN: 2, Threads.UNSEEN: 2}
 
 
 def test_functions_of_the_project_may_be_called_wait() -> None:
