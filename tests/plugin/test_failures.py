@@ -104,7 +104,7 @@ def test_a_verdict_in_a_group_is_told_by_its_result_and_others_by_themselves() -
 
 def test_files_are_written_where_all_has_failed(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile("def test_it(fileperf): fileperf.get('/')")
-    (project.path / "run.json").write_text("of an earlier run")
+    (project.path / "run.json").write_text('{\n  "asked": of an earlier run')
     files = ("--fileperf-json=run.json", "--fileperf-html=run.html", "--fileperf-markdown=run.md")
     result = run_load("--fileperf-smoke", "--fileperf-app=no.such:app", *files)
     result.assert_outcomes(failed=1)
@@ -118,7 +118,7 @@ def test_a_run_without_load_tests_writes_nothing_and_says_so(project: pytest.Pyt
     project.makepyfile("def test_of_other_things(): assert False")
     path = project.path / "run.json"
     if before:
-        path.write_text("of an earlier run")
+        path.write_text('{\n  "asked": of an earlier run')
     result = run("--fileperf-json=run.json")
     stays = ": the file there is of an earlier run" if before else ""
     result.stdout.fnmatch_lines([f"fileperf: nothing was measured, so {path} was not written{stays}"])
