@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,7 +46,7 @@ from pytest_fileperf.watch.cpu_series import CpuSeries
 from pytest_fileperf.watch.footprint import Footprint
 from pytest_fileperf.watch.machine import cores_of
 from pytest_fileperf.watch.process_use import files_limit
-from pytest_fileperf.watch.sample import ProcessUse
+from pytest_fileperf.watch.sample import CoreTime, Sample
 from pytest_fileperf.watch.watch import Watch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -71,6 +71,10 @@ BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
+_MOST_OF_IT = 0.9
+"""Share of a server's CPU time from which on the waits of its main thread for a core are those of the server."""
+_AT_MOST = 1.25
+"""Times what others had of a core is what they may have had while the server wanted it: no more is called waiting."""
 _ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
 """How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004
@@ -217,6 +221,7 @@ class Loader:
                 self._boot(index, server, tree, result, plan, held, limit, side=side),
                 generators=self._processes(plan, made, cores),
                 left_share=share,
+                core_delay=_core_delay((held_by_base.samples, held_by_now.samples), side, tree.cores),
             )
             runs.append(Run(result=without_cpu(result) if boot.processes_changed else result, boot=boot))
         return runs[0], runs[1]
@@ -244,7 +249,6 @@ class Loader:
             peak_rss_bytes=None if lost else tree.peak_rss_bytes,
             memory=() if lost else course_of(held.peaks, result.rounds, warm=_warm(plan, side), warmed=warmed),
             growth=growth_of(held.samples, served, connections=plan.connections, files_limit=limit),
-            core_delay=_core_delay(*(_main_times(each.server) for each in (*held.samples[:1], *held.samples[-1:]))),
             processes_changed="some ended, and nobody waited for them" if lost else "",
             processes_ended=tree.ended,
             stabilised=server.stabilised,
@@ -373,21 +377,31 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
     return [(start, end) for start, end in zip(before[::2], before[1::2], strict=True) if end >= 0]
 
 
-def _main_times(uses: Sequence[ProcessUse]) -> tuple[int, int, int]:
-    """Returns how long main threads ran so far and waited for a core, and how long their other threads ran."""
-    ran = sum(use.main_cpu_ns or 0 for use in uses)
-    return ran, sum(use.waiting_ns or 0 for use in uses), sum(use.cpu_ns for use in uses) - ran
+def _core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int]) -> float:
+    """Returns how much longer than its CPU time a server took for its work, since others had its core meanwhile.
 
-
-def _core_delay(*times: tuple[int, int, int]) -> float:
-    """Returns how much longer than their CPU time main threads took for their work between the first and the last.
-
-    Where they wait for a core that threads of their own have, that is work of the server, too.
+    `sides` are the samples of all servers that were loaded in turn. A main thread's waits are known; those of other
+    threads are not, nor for what they waited. There all that others did on the core counts, though some of it was done
+    while the server had nothing to do.
     """
-    if not times:
+    if any(len(samples) < 2 for samples in sides):
         return 1.0
-    ran, waited, others = (last - first for first, last in zip(times[0], times[-1], strict=True))
-    return 1 + max(0, waited - others) / ran if ran > 0 else 1.0
+    ran_ns = [_growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server)) for samples in sides]
+    own = sides[side]
+    main_ns = _growth(own, lambda sample: sum(use.main_cpu_ns or 0 for use in sample.server))
+    had_ns = _growth(own, lambda sample: sum(_had_ns(core) for core in sample.cores if core.core in cores))
+    others_ns = (had_ns - sum(ran_ns)) / len(sides)
+    if main_ns >= _MOST_OF_IT * ran_ns[side] or len(cores) > 1:
+        others_ns = min(others_ns, _growth(own, lambda sample: sum(use.waiting_ns or 0 for use in sample.server)))
+    return 1 + _AT_MOST * max(0.0, others_ns) / ran_ns[side] if ran_ns[side] > 0 else 1.0
+
+
+def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
+    return value(samples[-1]) - value(samples[0])
+
+
+def _had_ns(core: CoreTime) -> int:
+    return core.busy_ns + core.stolen_ns
 
 
 def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], record: Record) -> Run:

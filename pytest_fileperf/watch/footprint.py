@@ -11,6 +11,7 @@ from time import monotonic_ns
 from typing import Self
 
 from pytest_fileperf.watch.cpu import peak_rss_bytes
+from pytest_fileperf.watch.machine import core_times
 from pytest_fileperf.watch.process_use import process_use
 from pytest_fileperf.watch.sample import Sample
 
@@ -27,7 +28,7 @@ class Footprint:
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         """`pids` tells which processes there are now."""
         self.samples: list[Sample] = []
-        """They have nothing but `server`."""
+        """They have nothing but `server` and `cores`."""
         self.peaks: list[tuple[int, int]] = []
         """When, on the monotonic clock, and how many bytes: the sum of the processes' own peaks of memory so far."""
         self._pids = pids
@@ -59,4 +60,4 @@ class Footprint:
             self.peaks.append((monotonic_ns(), size))
         at_ns = monotonic_ns()
         if uses := tuple(filter(None, map(process_use, pids))):
-            self.samples.append(Sample(at_ns=at_ns, server=uses))
+            self.samples.append(Sample(at_ns=at_ns, server=uses, cores=core_times()))
