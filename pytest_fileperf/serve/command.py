@@ -90,6 +90,8 @@ class CommandProgram:
     """The address of this machine that it is told."""
     serial: int = 0
     """What `{boot}` becomes."""
+    in_turn: bool = False
+    """Whether it is a side of a comparison."""
     code_tree: CodeTree = HERE
     coverage: bool = False
     """Whether coverage may trace it."""
@@ -154,7 +156,7 @@ class CommandProgram:
         return env_filled(env, dict(self.spec.env), boot=self.serial, host=self.host, port=self.port, worker=0)
 
     def _env(self) -> dict[str, str]:
-        return base_env(self.spec, boot=self.boot, coverage=self.coverage)
+        return base_env(self.spec, boot=self.boot, in_turn=self.in_turn, coverage=self.coverage)
 
     def _listens(self, process: ServerProcess) -> bool:
         """Returns whether our program listens, and not another one; True where the system does not tell."""

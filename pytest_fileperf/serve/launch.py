@@ -49,6 +49,7 @@ def prepare(
     cores: frozenset[int] | None,
     builds: Builds,
     serial: int = 0,
+    in_turn: bool = False,
     code_tree: CodeTree = HERE,
     coverage: bool = False,
     imports: Imports | None = None,
@@ -57,6 +58,7 @@ def prepare(
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
     Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
+    `in_turn` says that it is a side of a comparison.
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree; and
     AppLoadError where the test has an app, or a test database, that a command cannot be handed.
     """
@@ -75,6 +77,7 @@ def prepare(
                 host=network.host,
                 port=free_port(network.host),
                 boot=boot,
+                in_turn=in_turn,
                 cores=cores,
                 builds=builds,
                 serial=serial,
@@ -90,6 +93,7 @@ def prepare(
         spec=spec,
         app=app,
         boot=boot,
+        in_turn=in_turn,
         cores=cores,
         host=network.host,
         serial=serial,

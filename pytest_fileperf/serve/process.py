@@ -310,7 +310,9 @@ def ended_early(spec: ProcessSpec, returncode: int) -> str:
     return f"{spec.name} ended with {exit_text(returncode)} before it was ready"
 
 
-def base_env(spec: ProcessSpec, *, boot: int | None = None, coverage: bool = False) -> dict[str, str]:
+def base_env(
+    spec: ProcessSpec, *, boot: int | None = None, in_turn: bool = False, coverage: bool = False
+) -> dict[str, str]:
     """Returns the environment of the test run, what stabilises the boot (if it is one), and what the spec asks for.
 
     What traces the test run does not trace the server, unless `coverage` lets that do so.
@@ -318,7 +320,7 @@ def base_env(spec: ProcessSpec, *, boot: int | None = None, coverage: bool = Fal
     # The server outlives the test that boots it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     env = untraced(env, coverage=coverage)
-    stabilising = stabilising_env(boot) if spec.stabilise and boot is not None else {}
+    stabilising = stabilising_env(boot, in_turn=in_turn) if spec.stabilise and boot is not None else {}
     return env | stabilising | dict(spec.env)
 
 

@@ -58,6 +58,8 @@ class AsgiProgram:
     """The address of this machine that it listens at."""
     serial: int = 0
     """What `{boot}` becomes."""
+    in_turn: bool = False
+    """Whether it is a side of a comparison."""
     code_tree: CodeTree = HERE
     coverage: bool = False
     """Whether coverage may trace it."""
@@ -87,7 +89,7 @@ class AsgiProgram:
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
-        env = base_env(self.spec, boot=self.boot, coverage=self.coverage)
+        env = base_env(self.spec, boot=self.boot, in_turn=self.in_turn, coverage=self.coverage)
         env = self.code_tree.env(env, given=dict(self.spec.env))
         return Invocation(
             command=scratch.supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),

@@ -111,7 +111,8 @@ class Sides:
         """Returns the launch of one side."""
         base, plan, pool = self._base, self._plan, self._pool
         # The number is the same on both sides, and another one in each session.
-        prepared = partial(pool.prepare, boot=self._first_boot + number, builds=pool.builds, serial=next(pool.serials))
+        boot, serial = self._first_boot + number, next(pool.serials)
+        prepared = partial(pool.prepare, boot=boot, in_turn=True, builds=pool.builds, serial=serial)
         if side is Side.NOW:
             return prepared(plan.spec, plan.app, cores=plan.cores)
         if base.url is not None:

@@ -18,8 +18,12 @@ def test_the_seed_is_a_function_of_the_boot() -> None:
     assert [stability.hash_seed(boot) for boot in range(3)] == ["1", "2", "3"]
 
 
-def test_the_allocator_is_left_as_the_user_has_it() -> None:
-    assert stability.stabilising_env(0).keys() == {"PYTHONHASHSEED", "PYTEST_FILEPERF_LAYOUT"}
+def test_the_allocator_keeps_its_thresholds_and_what_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert "GLIBC_TUNABLES" not in stability.stabilising_env(0)
+    assert stability.stabilising_env(0, in_turn=True)["GLIBC_TUNABLES"] == "glibc.malloc.tcache_count=0"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=7")
+    assert stability.stabilising_env(0, in_turn=True)["GLIBC_TUNABLES"].endswith(":glibc.malloc.tcache_count=7")
 
 
 def test_memory_is_moved_by_the_number_of_the_boot_and_by_nothing_else() -> None:

@@ -144,9 +144,10 @@ class Host:
         cores: Cores,
         builds: Builds,
         serial: int,
+        in_turn: bool = False,
         code_tree: CodeTree = HERE,
     ) -> launch.Launch:
-        real = launch.prepare(spec, app, boot=boot, cores=cores, builds=builds, code_tree=code_tree)
+        real = launch.prepare(spec, app, boot=boot, in_turn=in_turn, cores=cores, builds=builds, code_tree=code_tree)
         if isinstance(spec, Url):
             return real
         side = Side.NOW if code_tree.is_here else Side.BASE
