@@ -87,7 +87,7 @@ class Job:
             port=getattr(spec, "port", 0),
             env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),
             start_s=spec.start_timeout_s,
-            graceful_s=max(1, int(spec.stop_timeout_s / 5)),
+            graceful_s=max(1, int(spec.stop_timeout_s / 10)),
             databases=app.databases.names,
             django_settings=app.databases.settings,
             django_guarded=app.databases.guarded,

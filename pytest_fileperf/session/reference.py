@@ -20,7 +20,7 @@ from pytest_fileperf.serve.launch import refuse_other_version
 from pytest_fileperf.serve.spec import InProcess, Url
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.comparison import Comparison
-from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances
+from pytest_fileperf.session.planning import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances, patient_for
 from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.versions.loaded import used_by_both
@@ -77,11 +77,13 @@ class OtherVersion:
         if self.base.is_same_code:
             self._refuse()
             return self._alone(task, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=self.base.title))
+        begun_s = rig.clock()
         found = self.in_turn(task, rig)
         if not isinstance(found, Absent):
             return self._unless_same_files(found, rig)
-        measured = self._alone(task, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
-        return replace(measured, absent=found)
+        patient = patient_for(task.settings, spent_ns=round((rig.clock() - begun_s) * 1e9))
+        reason = Reason(kind=ReasonKind.ABSENT, text=found.what)
+        return replace(self._alone(replace(task, settings=patient), rig, found.outcome, reason), absent=found)
 
     def _alone(self, task: Task, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
         """Measures the code here; the outcome of every gate is known before."""

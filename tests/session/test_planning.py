@@ -19,6 +19,7 @@ from pytest_fileperf.session.planning import (
     comparison_plan,
     load_identity,
     load_title,
+    patient_for,
 )
 from pytest_fileperf.settings.resolve import Settings, resolve
 
@@ -221,6 +222,18 @@ def test_each_gate_has_a_tolerance() -> None:
 
 def test_the_first_pairs_are_short() -> None:
     assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]
+
+
+@pytest.mark.parametrize("max_s,spent_s,timeout_s", [(5, 3.2, 3.8), (5, 20, 1), (20, 7, 18), (40, 9, 30)])
+def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the_time(
+    max_s: int, spent_s: float, timeout_s: float
+) -> None:
+    """One request a connection has its time, not two."""
+    found = patient_for(settings(max_duration=f"{max_s}s"), spent_ns=round(spent_s * SECOND))
+    assert found.timeout_ns == pytest.approx(timeout_s * SECOND)
+    assert found.warmup_ns + found.duration_ns <= found.timeout_ns
+    own = settings(max_duration=f"{max_s}s", timeout="7s")
+    assert patient_for(own, spent_ns=SECOND) == own
 
 
 def test_a_load_with_pauses_says_so_and_compares_only_with_the_same() -> None:
