@@ -72,6 +72,7 @@ if sys.platform == "linux":
             return None
         main_cpu_ns, waiting_ns = _main_thread_ns(pid)
         read_bytes, written_bytes = _storage_bytes(pid)
+        page_faults = _page_faults(pid)
         return ProcessUse(
             pid=pid,
             cpu_ns=cpu_ns,
@@ -82,6 +83,7 @@ if sys.platform == "linux":
             files=open_files(f"/proc/{pid}/fd"),
             written_bytes=written_bytes,
             read_bytes=read_bytes,
+            page_faults=page_faults,
         )
 
     def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
@@ -91,6 +93,12 @@ if sys.platform == "linux":
         except (OSError, ValueError):
             return None, None
         return ran, waited
+
+    def _page_faults(pid: int) -> int | None:
+        try:
+            return int(read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()[7])
+        except OSError:
+            return None
 
     def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
         """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""

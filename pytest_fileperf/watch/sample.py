@@ -40,6 +40,8 @@ class ProcessUse:
     """Bytes written to storage so far."""
     read_bytes: int | None
     """Bytes read from storage so far."""
+    page_faults: int | None = None
+    """Pages of memory so far that it touched first and that the kernel had to find, without those read from storage."""
     main: MainThread | None = None
     running_threads: int | None = None
     """Threads, the main one among them, that were on a core or waited for one."""

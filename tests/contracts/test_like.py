@@ -119,3 +119,24 @@ def test_start_ups_that_get_slower_are_said(project: Project, tmp_path: Path) ->
     assert ran.status == 0, ran.text
     assert "requests/s fell from start-up to start-up" in ran.said
     assert "something is kept between start-ups" in ran.said
+
+
+def test_start_ups_with_many_page_faults_are_not_said_to_have_memory_alike(project: Project) -> None:
+    faulty = app().replace("    await asyncio.sleep(", "    touch(scope['path'])\n    await asyncio.sleep(")
+    faulty += """
+import mmap
+
+def touch(path):
+    if path == "/pages":
+        memory = mmap.mmap(-1, 1 << 20)
+        for at in range(0, 1 << 20, 4096):
+            memory[at] = 1
+"""
+    load = 'fileperf.get("{}", duration="0.5s", boots=1, gate="none")'
+    tests = f"def test_pages(fileperf): {load.format('/pages')}\ndef test_few(fileperf): {load.format('/')}\n"
+    ran = project.write({"app.py": faulty, "test_load.py": tests}).run()
+
+    pages, few = (set(results(ran)[name]["boots"][0]["stabilised"]) for name in ("test_pages", "test_few"))
+    assert "hash seed" in pages
+    assert "addresses" not in pages
+    assert few - pages <= {"addresses"}
