@@ -13,7 +13,7 @@ from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 
-__all__ = ("annotations_in", "no_command", "tell_ci")
+__all__ = ("no_command", "tell_ci")
 
 _TOPS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Environment variables in which GitHub and GitLab name the top of the repository."""
@@ -27,7 +27,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
     if _on_github():
-        yield from github_commands(annotations_in(config, record))
+        yield from github_commands(_annotations(config, record))
 
 
 def no_command(line: str) -> str:
@@ -59,7 +59,7 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
         yield f"fileperf: cannot write the summary of this step to {path}: {error.strerror or error}"
 
 
-def annotations_in(config: pytest.Config, record: SessionRecord) -> tuple[Annotation, ...]:
+def _annotations(config: pytest.Config, record: SessionRecord) -> tuple[Annotation, ...]:
     """Returns what there is to say at lines of the code, with paths from the top of the repository."""
     return annotations_of(record.results, record.failed, root=_root_in_repository(config))
 

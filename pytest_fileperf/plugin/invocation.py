@@ -22,7 +22,7 @@ __all__ = ("Options", "read_options")
 
 _OTHER_INI = ("allow_host", "baselines", "cluster", "coverage", "group_by", "host", "keep_trees", "strict")
 _UPDATES = ("passed", "all", "new")
-_REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests", "codequality": b"["}
+_REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
 """How reports begin."""
 
 
@@ -48,7 +48,6 @@ class Options:
     json: Path | None
     html: Path | None
     markdown: Path | None
-    codequality: Path | None
     save: str | None
     """The name to save under, empty for one made of commit and time; None saves nothing."""
     baselines: Path
@@ -72,7 +71,7 @@ class Options:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that the run writes for others."""
-        return tuple(path for path in (self.json, self.html, self.markdown, self.codequality) if path is not None)
+        return tuple(path for path in (self.json, self.html, self.markdown) if path is not None)
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
@@ -106,7 +105,6 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
         markdown=_optional_path(directory, given("markdown")),
-        codequality=_optional_path(directory, given("codequality")),
         save=given("save"),
         baselines=_baselines(config, ini.pop("baselines", None)),
         confirm=chosen["confirm"][0],

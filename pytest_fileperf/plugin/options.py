@@ -158,7 +158,6 @@ def add_options(parser: pytest.Parser) -> None:
     option("-json", metavar="PATH", help="write all figures and verdicts to a JSON file")
     option("-html", metavar="PATH", help="write tables and charts to one HTML file (extra: html)")
     option("-markdown", metavar="PATH", help="write a summary for a pull request as Markdown")
-    option("-codequality", metavar="PATH", help="write what got worse as a code quality report, which GitLab shows")
     option(
         "-save",
         nargs="?",
@@ -206,7 +205,7 @@ def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
-    values = ("update", "against", "reason", "json", "html", "markdown", "codequality", "save")
+    values = ("update", "against", "reason", "json", "html", "markdown", "save")
     return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
         config.getoption(f"fileperf_{value}") is not None for value in values
     )

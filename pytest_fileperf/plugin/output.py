@@ -10,9 +10,7 @@ import pytest
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.files import write_text
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.plugin.ci import annotations_in
 from pytest_fileperf.plugin.invocation import Options
-from pytest_fileperf.report.annotations import code_quality
 from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
@@ -36,16 +34,13 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
 
 def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> list[Callable[[], str]]:
     writers: list[Callable[[], str]] = []
-    json, html, name = options.json, options.html, options.save
-    markdown, quality = options.markdown, options.codequality
+    json, html, markdown, name = options.json, options.html, options.markdown, options.save
     if json is not None:
         writers.append(lambda: _write(json, results_json(record)))
     if html is not None:
         writers.append(lambda: _write(html, results_html(record)))
     if markdown is not None:
         writers.append(lambda: _write(markdown, markdown_report(record)))
-    if quality is not None:
-        writers.append(lambda: _write(quality, code_quality(annotations_in(config, record))))
     if name is not None:
         writers.append(lambda: _save(config, name or None, record))
     return writers

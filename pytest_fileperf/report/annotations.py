@@ -1,15 +1,12 @@
 """What got worse or is undecided, each at the line of its test: for reviewers who look at the code.
 
-GitHub Actions reads commands from the output of a step, GitLab a report of "code quality":
+GitHub Actions reads commands from the output of a step:
 
     ::error file=tests/test_files.py,line=12,title=REGRESSED test_upload::rps −6.4 % [−8.1, −4.7], 2,190/s → 2,050/s
-    [{"check_name": "fileperf REGRESSED", "location": {"path": "tests/test_files.py", "lines": {"begin": 12}}, …}]
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,17 +20,17 @@ from pytest_fileperf.report.failed import first_line, where_failed
 from pytest_fileperf.report.short_summary import SLOWER_WORLD, figures_text, undecided_texts
 from pytest_fileperf.report.text import plain
 
-__all__ = ("Annotation", "Level", "annotations_of", "code_quality", "github_commands")
+__all__ = ("Annotation", "Level", "annotations_of", "github_commands")
 
 _SHOWN = 10
 """How many of each level GitHub shows of one step."""
 
 
 class Level(Enum):
-    """How much it matters: GitHub's word, and GitLab's."""
+    """How much it matters, in GitHub's words."""
 
-    ERROR = ("error", "major")
-    WARNING = ("warning", "minor")
+    ERROR = "error"
+    WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +129,8 @@ def _commands(found: Sequence[Annotation]) -> Iterator[str]:
 
 
 def _command(level: Level, properties: dict[str, str], message: str) -> str:
-    github, _ = level.value
     given = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{github} {given}::{_data(message)}"
+    return f"::{level.value} {given}::{_data(message)}"
 
 
 def _data(text: str) -> str:
@@ -145,24 +141,3 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """Returns the text as `escapeProperty` of the same file makes it."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-# --- GitLab
-
-
-def code_quality(found: Iterable[Annotation]) -> str:
-    """Returns the annotations as JSON for `artifacts:reports:codequality`: what GitLab reads of Code Climate's format.
-
-    A fingerprint is that of the test and what happened to it, not of its figures: it is the same in the next pipeline.
-    """
-    issues = [
-        {
-            "check_name": f"fileperf {each.kind}",
-            "description": f"{each.kind} {each.name}: {'; '.join(each.lines)}",
-            "fingerprint": hashlib.sha256(f"{each.kind} {each.test}".encode()).hexdigest(),
-            "location": {"path": each.file, "lines": {"begin": each.line or 1}},
-            "severity": each.level.value[1],
-        }
-        for each in found
-    ]
-    return json.dumps(issues, ensure_ascii=False, indent=2) + "\n"

@@ -26,11 +26,10 @@ CHANGES = frozenset(
     {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 )
 """What Python tells its audit hooks of before it does it, as it does of `open`."""
-REPORTS = {"run.json": '{\n  "asked": of before', "run.md": "## Load tests: of before", "quality.json": "[of before"}
+REPORTS = {"run.json": '{\n  "asked": of before', "run.md": "## Load tests: of before"}
 """What was there before, which is no whole report."""
 OPTIONS = (
     "--fileperf-update=all", "--fileperf-json=out/run.json", "--fileperf-markdown=out/run.md",
-    "--fileperf-codequality=out/quality.json",
 )  # fmt: skip
 QUIET = tuple(
     f"-pno:{name}" for name in ("anyio", "asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly")

@@ -90,7 +90,7 @@ CHANGED = (
 LOAD = "connections=2, requests=8, boots=1, warmup=0, rounds=1"
 REPORTS = (
     "--fileperf-json=out/run.json", "--fileperf-html=out/run.html", "--fileperf-markdown=out/run.md",
-    "--fileperf-codequality=out/quality.json", "--fileperf-save=one", "--junitxml=out/junit.xml",
+    "--fileperf-save=one", "--junitxml=out/junit.xml",
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,10 +47,9 @@ def test_a_summary_is_written_where_it_was_asked_for(measured: pytest.Pytester, 
     assert "::error" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("option", ["markdown", "codequality"])
-def test_what_cannot_be_written_fails_the_run(measured: pytest.Pytester, run_load: Run, option: str) -> None:
+def test_what_cannot_be_written_fails_the_run(measured: pytest.Pytester, run_load: Run) -> None:
     (measured.path / "file").write_text("")
-    result = run_load("--fileperf-smoke", f"--fileperf-{option}=file/it", "-k", "test_fast_enough")
+    result = run_load("--fileperf-smoke", "--fileperf-markdown=file/it", "-k", "test_fast_enough")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["fileperf: cannot write */file/it: *"])
 
@@ -95,16 +93,6 @@ def test_a_summary_that_cannot_be_written_is_said_and_fails_nothing(
     assert result.ret == pytest.ExitCode.OK
     said = "the summary of this step is full: *" if full else f"cannot write the summary of this step to {tmp_path}: *"
     result.stdout.fnmatch_lines([f"fileperf: {said}"])
-
-
-def test_gitlab_s_report_has_paths_from_the_top_of_the_repository(
-    measured: pytest.Pytester, run_load: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI_PROJECT_DIR", str(measured.path.parent))
-    run_load("--fileperf-codequality=quality.json").assert_outcomes(passed=1, failed=1)
-    (issue,) = json.loads((measured.path / "quality.json").read_text(encoding="utf-8"))
-    place = {"path": f"{measured.path.name}/tests/test_it.py", "lines": {"begin": LINE}}
-    assert (issue["check_name"], issue["location"]) == ("fileperf LIMIT", place)
 
 
 def test_annotations_come_once_from_a_run_in_several_processes(

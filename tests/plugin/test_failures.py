@@ -70,7 +70,7 @@ def test_what_failed_otherwise_is_in_every_file(
     project: pytest.Pytester, run_load: Run, plugins: tuple[str, ...]
 ) -> None:
     project.makepyfile(test_it=TESTS)
-    files = ("--fileperf-json=run.json", "--fileperf-markdown=run.md", "--fileperf-codequality=quality.json")
+    files = ("--fileperf-json=run.json", "--fileperf-markdown=run.md")
     run_load("--fileperf-smoke", *files, *["-n2"][: len(plugins)], plugins=plugins)
     failed = failed_in(project.path / "run.json")
     assert failed == {
@@ -88,9 +88,6 @@ def test_what_failed_otherwise_is_in_every_file(
         "- `test_it.py::test_setup` failed: setup fill failed on in-process (uvloop): OSError: no such table: items\n"
         in text
     )
-    issues: Any = json.loads((project.path / "quality.json").read_text(encoding="utf-8"))
-    assert {issue["check_name"] for issue in issues} == {"fileperf FAILED"}
-    assert len(issues) == 7
 
 
 def test_a_verdict_in_a_group_is_told_by_its_result_and_others_by_themselves() -> None:

@@ -52,7 +52,6 @@ def problems_of(result: pytest.RunResult) -> list[str]:
         "--fileperf-json=x.json",
         "--fileperf-html=x.html",
         "--fileperf-markdown=x.md",
-        "--fileperf-codequality=x.json",
         "--fileperf-save=one",
     ],
 )
@@ -419,15 +418,10 @@ def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pyt
     path = pytester.makepyfile("def test_never(): raise AssertionError")
     (pytester.path / "x.html").touch()
     pytester.maketxtfile(readme="# What it is")
-    source, text, same = problems_of(
-        run(
-            "--fileperf-codequality=./x.html",
-            f"--fileperf-json={path.name}",
-            "--fileperf-html=x.html",
-            "--fileperf-markdown=readme.txt",
-        )
-    )
-    assert same.startswith("--fileperf-html and --fileperf-codequality: both write ")
+    files = (f"--fileperf-json={path.name}", "--fileperf-html=x.html", "--fileperf-markdown=./x.html")
+    source, same = problems_of(run(*files))
+    (text,) = problems_of(run("--fileperf-markdown=readme.txt"))
+    assert same.startswith("--fileperf-html and --fileperf-markdown: both write ")
     replaces = "that is another file, which it would replace: name another path"
     assert source == f"--fileperf-json={pytester.path / path.name}: {replaces}"
     assert text == f"--fileperf-markdown={pytester.path / 'readme.txt'}: {replaces}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.report.annotations import Level, annotations_of, code_quality, github_commands
+from pytest_fileperf.report.annotations import Level, annotations_of, github_commands
 
 
 def at_line(shown: Result, line: int | None) -> Result:
@@ -79,19 +78,3 @@ def test_of_more_than_github_shows_the_last_one_counts_the_others() -> None:
     assert len(shown) == 10
     names = ", ".join(f"tests/test_files.py::test_{number}" for number in (9, 10, 11))
     assert shown[-1] == f"::error title=and 3 more tests::{names}"
-
-
-def test_gitlab_s_report() -> None:
-    regressed, passed = at_line(compared(), 12), result(verdict=Verdict(comparisons=(PASSED,)))
-    first, second = (json.loads(code_quality(annotations_of([shown, passed]))) for shown in (regressed, compared()))
-    (issue,) = first
-    assert issue == {
-        "check_name": "fileperf REGRESSED",
-        "description": "REGRESSED test_upload: rps −6.4 % [−7.1, −5.7], 8,760/s → 8,200/s, tolerance 1.5 %",
-        "fingerprint": issue["fingerprint"],
-        "location": {"path": "tests/test_files.py", "lines": {"begin": 12}},
-        "severity": "major",
-    }
-    assert second[0]["fingerprint"] == issue["fingerprint"]
-    assert second[0]["location"]["lines"] == {"begin": 1}
-    assert json.loads(code_quality(())) == []
