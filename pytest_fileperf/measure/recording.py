@@ -300,7 +300,7 @@ class Boot:
     alone: Histogram = EMPTY
     """Nanoseconds that requests took one after the other, once the load was over; empty where none were sent."""
     core_delay: float = 1.0
-    """How much longer its main threads took for their work than its CPU time, since others had the core meanwhile."""
+    """How much longer it took for its work than its CPU time, since others had its core meanwhile; in turn only."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
@@ -47,7 +48,7 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
-        ("gate", [could_show(item) for item in result.verdict.comparisons if item.detectable is not None]),
+        ("gate", [could_show(item) for item in result.verdict.comparisons if _could_show_more(item)]),
     )
     size = max(len(title) for title, texts in rows if texts)
     lines = []
@@ -140,6 +141,11 @@ def _answers(run: Measurement) -> list[str]:
     ratio = "almost 100 %" if run.errors and run.success_ratio > 0.9995 else format_share(run.success_ratio)
     statuses = [f"status {status} × {count:,}" for status, count in run.statuses.items()]
     return [f"{run.requests:,} good ({ratio})", *statuses]
+
+
+def _could_show_more(comparison: MetricComparison) -> bool:
+    """Returns whether it tells something how small a worsening could have been seen: not where one was."""
+    return comparison.detectable is not None and comparison.outcome is not Outcome.REGRESSED
 
 
 def _http(run: Measurement) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
-from pytest_fileperf.errors import BaseFailedError, BaseSetupError, PlanError
+from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
 from pytest_fileperf.judge.answers import answers_of, differing
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
 from pytest_fileperf.judge.pair import Pair, PairSide, alike, pair_side
@@ -181,7 +181,8 @@ class Comparison:
             whose = self._base.title if side is Side.BASE else "the code here"
             is_late = answer is Answer.BROKEN and kinds_of(rounds) == "timeout" and not self._plan.waits_for_all
             if is_late and side is Side.NOW:
-                return self._too_slow(f"{whose} has no answer to {work} in {_seconds(self._plan.probe.timeout_ns)}")
+                said = f"{whose} has no answer to {work} in {_seconds(self._plan.probe.timeout_ns)}"
+                return self._too_slow(f"{said} ({self._base.title} has {self._answer_of_base(servers)})")
             if answer is Answer.BROKEN and side is Side.BASE:
                 raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
             if answer is Answer.OTHER:
@@ -198,6 +199,14 @@ class Comparison:
             took = f"{self._task.work.name} takes {_seconds(self._latency_ns)}"
             return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at the least")
         return None
+
+    def _answer_of_base(self, servers: BothServers) -> str:
+        """Returns whether the base has an answer in the time of a probe, where the code here has none."""
+        try:
+            rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self._plan.probe).result.rounds
+        except FilePerfError:
+            return "none"
+        return "one" if answer_of(rounds) is Answer.GOOD else "none"
 
     def _too_slow(self, said: str) -> Absent:
         limit = _seconds(self._plan.max_duration_ns)

@@ -76,7 +76,7 @@ _MOST_OF_IT = 0.9
 _FAULT_NS = 40_000
 """A page fault in so much CPU time is often: it costs some 3 µs. Uploads of 256 KiB have one in 10 µs."""
 _AT_MOST = 1.25
-"""Times what others had of a core is what they may have had while the server wanted it: no more is called waiting."""
+"""What others had of a core is known to about a quarter: what that may explain is not called waiting."""
 _ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
 """How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004

@@ -336,6 +336,8 @@ class Session:
         absent, title = measured.absent, task.test.title
         allowed = task.allowed_errors
         hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
+        if absent is not None and absent.outcome is Outcome.INCONCLUSIVE:
+            hint = f"Measured alone, as nothing could be compared: {absent.what}."
         further, limit = task.test.further, result.measurement.limit
         raise_for_failed_requests(result.measurement, allowed, further=further, log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:

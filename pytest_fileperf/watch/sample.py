@@ -41,7 +41,7 @@ class ProcessUse:
     read_bytes: int | None
     """Bytes read from storage so far."""
     page_faults: int | None = None
-    """Pages of memory so far that it touched first and that the kernel had to find, without those read from storage."""
+    """Minor ones so far: pages of memory that the kernel had to give it, without reading storage."""
     main: MainThread | None = None
     running_threads: int | None = None
     """Threads, the main one among them, that were on a core or waited for one."""

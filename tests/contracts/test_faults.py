@@ -167,3 +167,22 @@ def test_values_of_other_options_are_in_no_file(project: Project) -> None:
     command = ran.record["asked"]["command"].replace("'", "")
     assert command.startswith("pytest ")
     assert "--api-key … -A… --login … … -o … -vv --fileperf-markdown run.md --fileperf-html=run.html tests" in command
+
+
+def test_which_side_has_no_answer_is_said(project: Project) -> None:
+    app = """
+    import asyncio
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await asyncio.sleep({})
+            await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
+            await send({{"type": "http.response.body", "body": b"ok"}})
+    """
+    load = 'def test_it(fileperf): fileperf.get("/", connections=2, max_duration="2s")\n'
+    project.write({"app.py": app.format(3600), "before/app.py": app.format(0.001), "test_it.py": load})
+
+    ran = project.run("--fileperf-against=./before")
+    assert ran.status == 1, ran.text
+    assert "none of 2 requests succeeded: timeout" in ran.said
+    assert "the code here has no answer to GET / in 1.00 s (./before has one)" in ran.said
