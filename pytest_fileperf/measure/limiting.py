@@ -21,7 +21,7 @@ from pytest_fileperf.measure.sharing import busiest_title
 from pytest_fileperf.measure.usage import CHILDREN_WORK, CoreUse, ThreadShares, Usage, usage_of
 from pytest_fileperf.units import format_duration, format_rate
 
-__all__ = ("Limit", "LimitKind", "limit_of")
+__all__ = ("Limit", "LimitKind", "limit_of", "may_queue")
 
 BUSY_CORE = 0.90
 """A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
@@ -111,6 +111,13 @@ def limit_of(recording: Recording) -> Limit:
     if usage.rps == 0:
         return Limit(kind=LimitKind.UNCLEAR, evidence="no request succeeded")
     return next(filter(None, (rule(recording, usage) for rule in _RULES)), _unclear(recording, usage))
+
+
+def may_queue(recording: Recording) -> bool:
+    """Returns whether requests may wait for each other, or for a thread: how long one takes alone would tell."""
+    kind, threads = limit_of(recording).kind, usage_of(recording).threads
+    for_thread = threads is not None and threads.looks >= LEAST_LOOKS and threads.pool_busy >= 1 - FEW
+    return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
 
 
 def _rate(recording: Recording, usage: Usage) -> Limit | None:
@@ -323,7 +330,9 @@ def _queue(recording: Recording, usage: Usage) -> str | None:
     cpu_s = min(alone_s, _wanted(recording, usage) * cores / usage.rps)
     served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
     if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
-        return f"requests wait for each other, about {max(1, round(usage.rps * alone_s))} are served at a time"
+        served_at_once = max(1, round(usage.rps * alone_s))
+        verb = "is" if served_at_once == 1 else "are"
+        return f"requests wait for each other, about {served_at_once} {verb} served at a time"
     # Of requests that differ a few may wait while most do not.
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 

@@ -21,7 +21,7 @@ from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.growth import growth_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
-from pytest_fileperf.measure.limiting import LimitKind, limit_of
+from pytest_fileperf.measure.limiting import may_queue
 from pytest_fileperf.measure.memory import course_after, course_of
 from pytest_fileperf.measure.recording import (
     Boot,
@@ -427,7 +427,7 @@ def asked_alone(run: Run, plan: LoadPlan, load: Callable[[LoadPlan], Run], recor
     closed = isinstance(plan.pacing(), ClosedLoop) and not plan.counted and plan.pause is None
     latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
     as_slow = replace(run, boot=replace(run.boot, alone=latency))
-    if not closed or plan.connections == 1 or limit_of(record([as_slow])).kind is not LimitKind.CONCURRENCY:
+    if not closed or plan.connections == 1 or not may_queue(record([as_slow])):
         return run
     lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency.mean_ns())), _MOST_ALONE_NS)
     try:

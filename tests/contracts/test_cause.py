@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 BODY = bytes(range(256)) * 4
 pool = ThreadPoolExecutor(2)
+narrow = ThreadPoolExecutor(1)
 places = asyncio.Semaphore(4)
 opened = []
 
@@ -91,6 +92,14 @@ def test_a_core_that_the_server_s_own_threads_share_is_no_wait(project: Project)
 
     assert "waiting, not CPU" not in ran.said
     assert "CPU per request grew" in ran.said or "no profile" in ran.said
+
+
+def test_a_pool_with_one_thread_is_told_as_requests_that_wait_for_each_other(project: Project) -> None:
+    work = "await asyncio.get_running_loop().run_in_executor({}, time.sleep, 0.02)"
+    ran = compared(project, work.format("pool"), work.format("narrow"), load=QUICK.format(connections=8))
+
+    assert "more are waiting, not CPU" in ran.said
+    assert "Waiting: requests wait for each other, about 1 is served at a time" in ran.said
 
 
 def test_work_in_threads_too_short_to_be_seen_is_told_with_its_size(project: Project) -> None:
