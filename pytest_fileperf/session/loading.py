@@ -71,12 +71,10 @@ BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
-_MOST_OF_IT = 0.9
-"""Share of a server's CPU time from which on the waits of its main thread for a core are those of the server."""
 _FAULT_NS = 40_000
 """A page fault in so much CPU time is often: it costs some 3 µs. Uploads of 256 KiB have one in 10 µs."""
-_AT_MOST = 1.25
-"""What others had of a core is known to about a quarter: what that may explain is not called waiting."""
+_AT_MOST = 1.5
+"""What others had of a core is known to about a half: what that may explain is not called waiting."""
 _ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
 """How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004
@@ -382,20 +380,21 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
 def _core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int]) -> float:
     """Returns how much longer than its CPU time a server took for its work, since others had its core meanwhile.
 
-    `sides` are the samples of all servers that were loaded in turn. A main thread's waits are known; those of other
-    threads are not, nor for what they waited. There all that others did on the core counts, though some of it was done
-    while the server had nothing to do.
+    `sides` are the samples of all servers that were loaded in turn. Both bounds are too high: what others did on the
+    core, which was partly while the server had nothing to do, and what its main thread waited for a core, which was
+    partly behind threads of its own. The lower one counts.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
     ran_ns = [_growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server)) for samples in sides]
     own = sides[side]
     main_ns = _growth(own, lambda sample: sum(use.main_cpu_ns or 0 for use in sample.server))
+    waited_ns = _growth(own, lambda sample: sum(use.waiting_ns or 0 for use in sample.server))
     had_ns = _growth(own, lambda sample: sum(_had_ns(core) for core in sample.cores if core.core in cores))
+    if min(ran_ns[side], main_ns) <= 0:
+        return 1.0
     others_ns = (had_ns - sum(ran_ns)) / len(sides)
-    if main_ns >= _MOST_OF_IT * ran_ns[side] or len(cores) > 1:
-        others_ns = min(others_ns, _growth(own, lambda sample: sum(use.waiting_ns or 0 for use in sample.server)))
-    return 1 + _AT_MOST * max(0.0, others_ns) / ran_ns[side] if ran_ns[side] > 0 else 1.0
+    return 1 + _AT_MOST * max(0.0, min(others_ns / ran_ns[side], waited_ns / main_ns))
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def test_cpu_is_not_called_waiting(project: Project) -> None:
 
 def test_a_core_that_the_server_s_own_threads_share_is_no_wait(project: Project) -> None:
     before = "await asyncio.get_running_loop().run_in_executor(pool, burn, 0.0004)"
-    ran = compared(project, before, "burn(0.0015)", load=QUICK.format(connections=4))
+    ran = compared(project, before, "burn(0.004)", load=QUICK.format(connections=4))
 
     assert "waiting, not CPU" not in ran.said
     assert "CPU per request grew" in ran.said or "no profile" in ran.said
@@ -139,7 +139,7 @@ def test_work_that_moved_from_a_thread_to_the_event_loop_is_said(project: Projec
 
 
 def test_no_time_is_called_lost_where_only_memory_grew(project: Project) -> None:
-    before, now = "burn(0.001)", "opened.append(bytes(20_000))"
+    before, now = "burn(0.001)", "opened.append(bytes(100_000))"
     ran = compared(project, before, now, load='gate=("rps", "rss"), connections=4, max_duration="10s"')
 
     assert "rss" in ran.said
