@@ -6,8 +6,8 @@ so that no boot's luck is that of all boots.
 The allocator keeps its thresholds: with others, large bodies cost up to three times less than in production, and a
 change that costs page faults looks smaller than it is. In a comparison its thread caches are off: blocks that lie in
 them keep glibc from giving memory back, by chance and for as long as the process lives. So requests with a body of
-256 KiB met 7 to 39 page faults, from boot to boot, and 18 to 38 without the caches; 25 and 27 on average. A boot that
-is measured alone keeps them: streams cost 15 % more without.
+256 KiB met 7 to 39 page faults, from boot to boot, with a deviation of 8. Without the caches it is 5; the means are 25
+and 27. A boot that is measured alone keeps them: streams cost 15 % more without.
 """
 
 from __future__ import annotations
