@@ -152,7 +152,7 @@ def noise_texts(result: Result) -> tuple[str, ...]:
 
 def _noise_text(floor: NoiseFloor) -> str:
     if floor.smallest is None:
-        return f"{floor.metric}: too few requests to tell what could be seen"
+        return f"{floor.metric}: too little was measured to tell what could be seen"
     needs = (f"{format_share(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
     seen = f"{format_share(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
     return f"{floor.metric}: {seen}; {', '.join(needs)}"

@@ -15,6 +15,8 @@ __all__ = ("TreeCpu", "tree_pids")
 _MOST_BYTES = 1 << 16
 _UNSEEN_NS = 30_000_000
 """What a process may have used that ended uncounted: Linux tells the time of ended children to 10 ms, twice."""
+_MOST_READINGS = 5
+"""Of processes with children, until two agree: a child that ends between its reading and its parent's counts twice."""
 
 
 class _Use(NamedTuple):
@@ -48,13 +50,12 @@ class TreeCpu:
 
     def spent_ns(self) -> int | None:
         """Returns the CPU time so far, to be compared with a later one; None where it is not known any more."""
-        self.pids = tuple(dict.fromkeys((*tree_pids(self.roots), *self._last)))
-        found = {}
-        for pid in reversed(self.pids):  # children first: one that ends now is found again in its parent
-            use = _use_of(pid)
-            if use is not None:
-                found[pid] = use
-        self.pids = tuple(pid for pid in self.pids if pid in found)
+        found = self._read()
+        for _ in range(_MOST_READINGS if len(found) > len(self.roots) else 0):
+            before, found = found, self._read()
+            if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):
+                break
+        self.pids = tuple(found)
         self._account(found)
         self._last = found
         known = bool(found) and self.is_complete
@@ -73,6 +74,12 @@ class TreeCpu:
                 pid = use.parent
                 found.add(pid)
         return frozenset(found)
+
+    def _read(self) -> dict[int, _Use]:
+        pids = dict.fromkeys((*tree_pids(self.roots), *self._last))
+        uses = ((pid, _use_of(pid)) for pid in reversed(pids))  # children first: who ends now is found in its parent
+        found = {pid: use for pid, use in uses if use is not None}
+        return {pid: found[pid] for pid in pids if pid in found}
 
     def _account(self, found: dict[int, _Use]) -> None:
         """Looks where the time of processes went that are gone."""

@@ -124,7 +124,7 @@ def test_what_a_commit_has_not_is_new(repo: Repo, run_load: Run) -> None:
 
 
 def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_load: Run) -> None:
-    result = run_load("--fileperf-aa", *SHORT)
+    result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=12s")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", "*rps: * slower shows in *; 5 % needs *"])
     assert "PASS" not in result.stdout.str()

@@ -50,7 +50,7 @@ def test_the_table_of_a_comparison() -> None:
 def test_what_could_be_seen_is_a_line_for_each_gate() -> None:
     lines = terminal_report(session_record([with_itself()]), width=90, colour=False).splitlines()
     assert "  rps: 4.1 % slower shows in 60.0 s; 5 % needs 42.0 s, 2 % needs 212 s" in lines
-    assert "  p99: too few requests to tell what could be seen" in lines
+    assert "  p99: too little was measured to tell what could be seen" in lines
 
 
 # --- background work
