@@ -179,6 +179,7 @@ class Active:
                 progress=self.progress,
                 source=source,
                 coverage=self.options.coverage,
+                preloads=self.options.preloads,
                 network=self.options.network,
                 cluster=self.options.cluster,
             )

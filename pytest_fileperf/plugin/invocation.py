@@ -16,7 +16,7 @@ from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plugin.networks import read_network
-from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, runs_in_ci
+from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, OF_BASELINES, runs_in_ci
 
 __all__ = ("Options", "read_options")
 
@@ -55,6 +55,8 @@ class Options:
     """Whether the code of stored baselines is measured again: `auto`, `always` or `never`."""
     base_packages: str
     """The packages that it runs with: `now` or `stored`."""
+    preloads: bool
+    """One process may import the app for many boots."""
     keeps_trees: bool
     """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
     cluster: str | None
@@ -109,6 +111,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         baselines=_baselines(config, ini.pop("baselines", None)),
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
+        preloads=chosen["preload"][0] == "auto",
         keeps_trees=bool(ini.pop("keep_trees", True)),
         cluster=cluster if cluster is not None else None if of_ini is None else str(of_ini),
         network=network,
@@ -117,7 +120,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         ini=ini,
     )
     in_ci = runs_in_ci() and not given("update_in_ci")
-    unused = _unused_choices(options, [key for key in CHOICES if given(key) is not None])
+    unused = _unused_choices(options, [key for key in OF_BASELINES if given(key) is not None])
     problems = (
         *_problems(options, directory, in_ci=in_ci),
         *_taken_for_tests(config),

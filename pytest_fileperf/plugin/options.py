@@ -16,6 +16,7 @@ __all__ = (
     "JUDGE_INI",
     "LOAD_OPTIONS",
     "MEASURING_FIXTURES",
+    "OF_BASELINES",
     "SKIP_REASON",
     "add_options",
     "app_named_in",
@@ -41,8 +42,15 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "packages that the code of a stored baseline runs with: those installed here (now, the default), or those "
         "that were stored with it (stored)",
     ),
+    "preload": (
+        ("auto", "never"),
+        "import the app once in a session and fork for each start-up of uvicorn with one worker, unless something "
+        "keeps the app from that (auto, the default), or import it for each start-up (never)",
+    ),
 }
 """Options and ini values that are one of a few words. Each has these words, the default first, and a help text."""
+OF_BASELINES = ("confirm", "base_packages")
+"""Those that say how stored baselines are compared with."""
 
 LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "app": ("APP", "string", 'the app under test: "module:attribute", or "module:factory()"'),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -114,6 +116,17 @@ class Job:
         factory is called, and before the first question to such a database. A server that is given settings of Django
         has chosen.
         """
+        with self._databases_checked() as check:
+            return self._loaded(run_directory, check)
+
+    def import_module(self) -> None:
+        """Imports the module that names the app, and calls no factory. Raises what that raises, or AppLoadError."""
+        assert self.target is not None
+        with self._databases_checked():
+            importlib.import_module(self.target.partition(":")[0])
+
+    @contextmanager
+    def _databases_checked(self) -> Iterator[Callable[[], None]]:
         names = tuple((alias, name) for alias, name in self.databases)
         theirs = Databases(names=names, settings=self.django_settings, guarded=self.django_guarded)
         theirs = Databases() if SETTINGS in self.env_given else theirs
@@ -125,7 +138,7 @@ class Job:
 
         with theirs.checking(check):
             try:
-                return self._loaded(run_directory, check)
+                yield check
             finally:
                 check()  # also where the app made another error of it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from pytest_fileperf.errors import AppOriginError, PlanError
@@ -13,6 +14,7 @@ from pytest_fileperf.serve.command_app import refuse_other_app, refuse_other_dat
 from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.inprocess import InProcessLaunch
+from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn
@@ -53,12 +55,13 @@ def prepare(
     code_tree: CodeTree = HERE,
     coverage: bool = False,
     imports: Imports | None = None,
+    preloads: Preloads | None = None,
     network: Network = LOCAL,
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
     Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
-    `in_turn` says that it is a side of a comparison.
+    `in_turn` says that it is a side of a comparison. `preloads` import an app once for many boots.
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree; and
     AppLoadError where the test has an app, or a test database, that a command cannot be handed.
     """
@@ -101,7 +104,9 @@ def prepare(
         coverage=coverage,
         imports=imports,
     )
-    return ProcessLaunch(lambda: program)
+    if preloads is None or coverage:
+        return ProcessLaunch(lambda: program)
+    return ProcessLaunch(lambda: program, partial(preloads.fork, in_turn=in_turn, start_s=spec.start_timeout_s))
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:

@@ -21,10 +21,10 @@ from typing import Protocol
 import psutil
 
 from pytest_fileperf import scratch
-from pytest_fileperf.errors import ServerDiedError, ServerStartError
+from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.files import MAKE_ROOM
 from pytest_fileperf.serve.log_file import LogFile
-from pytest_fileperf.serve.process_tree import collect, is_alive, kill_all, kill_group, process_tree
+from pytest_fileperf.serve.process_tree import Child, collect, is_alive, kill_all, kill_group, process_tree
 from pytest_fileperf.serve.reports import Failed, reports_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
@@ -34,6 +34,7 @@ from pytest_fileperf.units import exit_text
 
 __all__ = (
     "STAGES",
+    "Fork",
     "Invocation",
     "PortTakenError",
     "ProcessLaunch",
@@ -65,6 +66,8 @@ class Invocation:
     command: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
+    descriptors: Sequence[int] = ()
+    """What it inherits, besides standard input and output."""
 
 
 class ServerProcess:
@@ -73,7 +76,7 @@ class ServerProcess:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._log: LogFile | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._asked_s: float | None = None
         """When it was first asked to end. Several that are asked together wait together."""
 
@@ -82,9 +85,12 @@ class ServerProcess:
         self._directory = scratch.make("server")
         return self._directory
 
-    def start(self, invocation: Invocation) -> None:
-        """Starts the process and returns at once. Raises OSError."""
+    def start(self, invocation: Invocation, forked: Child | None = None) -> None:
+        """Starts the process and returns at once; `forked` runs in its place where it is given. Raises OSError."""
         self._log = LogFile(self.directory / "log.txt")
+        if forked is not None:
+            self._process = forked
+            return
         with self._log.open() as log:
             self._process = _spawn(invocation, log.fileno())
 
@@ -151,7 +157,7 @@ class ServerProcess:
             if self._directory is not None:
                 scratch.remove(self._directory)
 
-    def _end(self, process: subprocess.Popen[bytes], patience_s: float) -> bool:
+    def _end(self, process: Child, patience_s: float) -> bool:
         tree, in_time = process_tree(process.pid), True
         try:
             self.ask_to_stop()
@@ -226,13 +232,30 @@ class Program(Protocol):
         ...
 
 
+class Fork(Child, Protocol):
+    """A fork of a process that has imported the app."""
+
+    def has_served(self) -> None:
+        """Says that it became ready."""
+
+    def give_up(self, why: str) -> bool:
+        """Says that it did not become ready; returns whether a fresh start is worth a try: no fork did so far."""
+        ...
+
+
 class ProcessLaunch:
     """One boot of a program. It is made anew, with another port, where another program takes its port."""
 
     _program: Program
 
-    def __init__(self, make_program: Callable[[], Program]) -> None:
+    def __init__(
+        self, make_program: Callable[[], Program], fork: Callable[[Invocation, Path], Fork | str] | None = None
+    ) -> None:
+        """`fork` returns what boots in place of a fresh process, or why that cannot be."""
         self._make_program = make_program
+        self._fork = fork
+        self._forked: Fork | None = None
+        self._why_fresh = ""
         self._process = ServerProcess()
         self._patience_s = _UNREADY_PATIENCE_S
         self._running: RunningServer | None = None
@@ -245,7 +268,10 @@ class ProcessLaunch:
         """
         self._program = self._make_program()
         try:
-            self._process.start(self._program.prepare(self._process.make_directory()))
+            invocation = self._program.prepare(self._process.make_directory())
+            found = "" if self._fork is None else self._fork(invocation, self._process.directory)
+            self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
+            self._process.start(invocation, self._forked)
         except OSError as error:
             raise ServerStartError(
                 f"{self._program.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
@@ -254,13 +280,29 @@ class ProcessLaunch:
 
     def ready(self) -> RunningServer:
         """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""
+        try:
+            running = self._on_a_port()
+        except FilePerfError as error:
+            if self._forked is None or not self._forked.give_up(str(error)):
+                raise
+            self._again()  # afresh: perhaps it is only that it cannot be forked
+            running = self._on_a_port()
+        running.why_fresh = self._why_fresh
+        if self._forked is not None:
+            self._forked.has_served()
+        return running
+
+    def _on_a_port(self) -> RunningServer:
         for _ in range(_STARTS_TRIED - 1):
             with suppress(PortTakenError):
                 return self._answering()
-            self.stop()
-            self._process = ServerProcess()
-            self.start()
+            self._again()
         return self._answering()
+
+    def _again(self) -> None:
+        self.stop()
+        self._process = ServerProcess()
+        self.start()
 
     def ask_to_stop(self) -> None:
         """Asks the server to end, and does not wait for it."""
@@ -342,9 +384,10 @@ def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:
         stderr=subprocess.STDOUT,
         start_new_session=apart,
         creationflags=flags,
+        pass_fds=invocation.descriptors,
     )
 
 
-def _close_input(process: subprocess.Popen[bytes]) -> None:
+def _close_input(process: Child) -> None:
     if process.stdin is not None:
         process.stdin.close()

@@ -7,12 +7,32 @@ import signal
 import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import IO, Protocol
 
 import psutil
 
-__all__ = ("collect", "is_alive", "kill_all", "kill_group", "process_tree")
+__all__ = ("Child", "collect", "is_alive", "kill_all", "kill_group", "process_tree")
 
 _KILL_WAIT_S = 5.0
+
+
+class Child(Protocol):
+    """What `subprocess.Popen` has of a process."""
+
+    pid: int
+    stdin: IO[bytes] | None
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, once that was waited for."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns how it ended; raises subprocess.TimeoutExpired."""
+        ...
+
+    def terminate(self) -> None:
+        """Asks it to end."""
 
 
 def process_tree(root: int) -> tuple[psutil.Process, ...]:
@@ -32,7 +52,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def collect(process: subprocess.Popen[bytes], *, wait_s: float = 0) -> int | None:
+def collect(process: Child, *, wait_s: float = 0) -> int | None:
     """Returns how the leader of a process group ended, or None when it still runs after the time to wait.
 
     The rest of the group is killed when the end is first seen. Later the number may be another group's.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ("Asked", "Failed", "Ready", "Started", "reports_of", "write_report")
+__all__ = ("Asked", "Failed", "Preloaded", "Ready", "Started", "reports_of", "write_report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,17 @@ class Asked:
     """A process has imported an app that differs from the test's, and waits for what other imports give."""
 
     pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preloaded:
+    """A process has imported the app, and forks for each boot."""
+
+    pid: int
+    why_fresh: str
+    """Why it cannot be forked, in words; empty if it can."""
+    stamps: Mapping[str, Sequence[int]]
+    """Size and time of each file that it has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +73,10 @@ class Failed:
     message: str
 
 
-_Report = TypeVar("_Report", Started, Asked, Ready, Failed)
+_Report = TypeVar("_Report", Started, Asked, Preloaded, Ready, Failed)
 
 
-def write_report(run_directory: Path, report: Started | Asked | Ready | Failed) -> None:
+def write_report(run_directory: Path, report: Started | Asked | Preloaded | Ready | Failed) -> None:
     """Writes the report under a name of its own, so that no reader sees a part of it.
 
     Does nothing where the run directory is gone: then no test process waits.

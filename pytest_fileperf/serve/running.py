@@ -57,6 +57,8 @@ class RunningServer(ABC):
     """Our own process above it, which gets the CPU time of what ends below it; None without one."""
     changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
+    why_fresh: str = ""
+    """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
     own: tuple[tuple[str, str], ...] = ()
     """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
@@ -106,6 +108,8 @@ class RunningServer(ABC):
             found.append(f"{SERVED_WITH}: {'; '.join(map(' '.join, self.changed))}")
         if self.own:
             found.append(f"not as in the test's app: {'; '.join(f'{name} ({why})' for name, why in self.own)}")
+        if self.why_fresh:
+            found.append(f"each start-up imports the app anew: {self.why_fresh}")
         return tuple(found)
 
     @abstractmethod

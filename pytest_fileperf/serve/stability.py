@@ -20,10 +20,20 @@ from pathlib import Path
 
 from pytest_fileperf.supervisor import ADDR_NO_RANDOMIZE
 
-__all__ = ("STABILISERS", "hash_seed", "move_heap", "stabilised_in", "stabilised_now", "stabilising_env")
+__all__ = (
+    "LAYOUT",
+    "SEED",
+    "STABILISERS",
+    "hash_seed",
+    "move_heap",
+    "stabilised_in",
+    "stabilised_now",
+    "stabilising_env",
+)
 
 STABILISERS = ("hash seed", "addresses")
-_LAYOUT = "PYTEST_FILEPERF_LAYOUT"
+SEED = "PYTHONHASHSEED"
+LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """Its length moves the stack, and seeds how the heap is moved."""
 _TUNABLES, _NO_CACHES = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
 _STACK_BYTES = 4096
@@ -47,7 +57,7 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     by the same steps in boot number i of any two runs: further boots then average it out.
     """
     moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
-    alike = {"PYTHONHASHSEED": hash_seed(boot), _LAYOUT: moved}
+    alike = {SEED: hash_seed(boot), LAYOUT: moved}
     tunables = filter(None, (_NO_CACHES, os.environ.get(_TUNABLES)))  # of two values for one name the last one counts
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike
 
@@ -57,7 +67,7 @@ def move_heap() -> None:
 
     The pools of objects from 48 bytes on then begin somewhere else, without gaps, and so does what malloc gives.
     """
-    moved = os.environ.get(_LAYOUT)
+    moved = os.environ.get(LAYOUT)
     if moved is None:
         return
     chance = random.Random(len(moved))  # noqa: S311 # no secret
@@ -84,7 +94,7 @@ def stabilised_in(pid: int) -> tuple[str, ...]:
 
 
 def _held_by(env: Mapping[str, str], *, is_python: bool, addresses: bool) -> tuple[str, ...]:
-    seed = is_python and env.get("PYTHONHASHSEED", "").isdecimal()
+    seed = is_python and env.get(SEED, "").isdecimal()
     return tuple(name for name, held in zip(STABILISERS, (seed, addresses), strict=True) if held)
 
 

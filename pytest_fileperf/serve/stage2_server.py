@@ -1,6 +1,7 @@
 """Stage 2 of a server's start: sets the test run's `sys.path` and hands over to uvicorn or gunicorn.
 
-Run as a script, `python -P stage2_server.py RUN_DIRECTORY`: the package may not be importable before `sys.path` is set.
+Run as a script, `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`, where CHANNEL is a socket from which orders to
+fork come, if the app is to be imported once for many boots: the package may not be importable before `sys.path` is set.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 __all__ = ("main",)
 
+_LEAST_WORDS = 2
 _START_FAILED = 3
 """Equal to the one in `start`, whose import needs uvicorn."""
 
@@ -32,6 +34,8 @@ def main(run_directory: Path) -> None:
             from pytest_fileperf.serve.gunicorn_worker import serve
         elif job["server"] == "import":
             from pytest_fileperf.serve.imported import report_import as serve
+        elif len(sys.argv) > _LEAST_WORDS:
+            from pytest_fileperf.serve.preloading import serve
         else:
             from pytest_fileperf.serve.uvicorn_worker import serve
     except ImportError as error:

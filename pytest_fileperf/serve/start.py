@@ -27,7 +27,7 @@ from pytest_fileperf.serve.tracers import tracer_now
 from pytest_fileperf.supervisor import allow_profilers
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
-__all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen")
+__all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen", "loaded_files")
 
 _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
@@ -89,7 +89,7 @@ class WorkerStart:
             stabilised=stabilised_now(),
             tracer=tracer_now(),
             app_file=self.job.app_file(),
-            **dict(zip(("files", "installed"), _loaded_files(), strict=True)),
+            **dict(zip(("files", "installed"), loaded_files(), strict=True)),
             read=sorted(self.read.paths),
             changed=self.fitting.changed(),
             own=self.fitting.own(),
@@ -158,7 +158,7 @@ class _Lifespan(LifespanOn):
             self._start.report_failure("shutdown", "the app failed in its lifespan shutdown")
 
 
-def _loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
+def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns where modules were loaded from: those that are not the interpreter's, and those of installed packages.
 
     This package is left out. It reads only their dictionaries: some modules load others, or raise, when they are asked

@@ -16,9 +16,10 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.orphan_guard import follow_starter, follow_supervisor
+from pytest_fileperf.serve.reading import FilesRead
 from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
 
-__all__ = ("serve",)
+__all__ = ("serve", "serve_after")
 
 _ONCE_S = 1_000_000_000
 """As `timeout_notify`: less than the seconds since 1970, so that uvicorn notifies at its first tick and not again."""
@@ -26,12 +27,18 @@ _ONCE_S = 1_000_000_000
 
 def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
+    serve_after(FilesRead(), run_directory)
+
+
+def serve_after(read: FilesRead, run_directory: Path) -> None:
+    """Does what `serve` does where the app may be imported already; `read` has the files that were read for that."""
     follow_starter(run_directory, grace_s=ORPHAN_GRACE_S)
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
     # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
     listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.workers == 1 else 0)
-    config = _Config(WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1]))
+    start = WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1], read=read)
+    config = _Config(start)
     if job.workers == 1:
         Server(config).run(sockets=[listener])
     else:

@@ -21,6 +21,7 @@ from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.session.loading import Loader, Loads
 from pytest_fileperf.session.planning import USUAL_PACE, Pace
 from pytest_fileperf.session.sides import Absent
@@ -45,6 +46,8 @@ class Rig:
     pace: Pace = USUAL_PACE
     source: Source | None = None
     """Finds the code of stored baselines; None where it is not looked for."""
+    preloads: Preloads | None = None
+    """What has imported the apps."""
 
     @classmethod
     def starting(
@@ -53,16 +56,21 @@ class Rig:
         progress: ProgressSink,
         source: Source | None,
         coverage: bool,
+        preloads: bool = True,
         network: Network = LOCAL,
         cluster: str | None = None,
     ) -> Rig:
         """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them.
 
+        With `preloads` one process may import an app for many boots.
+
         `network` says where servers listen and load may go. `cluster` is a Dask scheduler whose workers make the load.
         """
+        held = Preloads() if preloads else None
         return cls(
             progress=progress,
-            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports(), network=network)),
+            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports(), preloads=held, network=network)),
+            preloads=held,
             loads=Loader(coverage=coverage, network=network, cluster=None if cluster is None else Cluster(cluster)),
             source=source,
         )
@@ -72,6 +80,8 @@ class Rig:
         with ExitStack() as closing:
             if self.source is not None:
                 closing.callback(self.source.close)
+            if self.preloads is not None:
+                closing.callback(self.preloads.close)
             closing.callback(self.servers.close)
             closing.callback(self.loads.close)
 

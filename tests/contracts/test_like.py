@@ -18,14 +18,16 @@ BODY = {body}
 MISSING = {missing}
 starts = Path(os.environ.get("STARTS_FILE", os.devnull))
 WAIT = 0.0
-if os.environ.get("STARTS_FILE"):
-    begun = int(starts.read_text() or 0) if starts.exists() else 0
-    starts.write_text(str(begun + 1))
-    WAIT = 0.02 * 2.2 ** begun
+def begin():
+    global WAIT
+    if os.environ.get("STARTS_FILE"):
+        begun = int(starts.read_text() or 0) if starts.exists() else 0
+        starts.write_text(str(begun + 1))
+        WAIT = 0.02 * 2.2 ** begun
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
-        return
+        return begin()
     if scope["path"] == "/cold" and not reading:
         reading.append(time.monotonic())
     sum(range(COUNT))

@@ -1,0 +1,220 @@
+"""Processes that have imported an app, from the test process: they fork for each boot, in place of another import."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from pytest_fileperf.serve.job import Job, lend_package
+from pytest_fileperf.serve.preloading import MOST_BYTES, Order, stamps_of
+from pytest_fileperf.serve.process import Invocation, ServerProcess
+from pytest_fileperf.serve.reports import Preloaded, reports_of
+from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
+
+__all__ = ("Preloads",)
+
+_MOST = 6
+"""Of them at once: two sides of a comparison and the code alone, of two apps. Each takes the memory of its app."""
+_SEEDS = 1 << 20
+_ANSWER_S = 5.0
+_PATIENCE_S = 1.0
+_POLL_S = 0.01
+_KILLED = -9
+
+
+class _Fork:
+    """A fork, as `subprocess.Popen` shows a process."""
+
+    stdin: IO[bytes] | None = None
+
+    def __init__(self, pid: int, preload: _Preload, leave: Callable[[str], None]) -> None:
+        self.pid = pid
+        self._preload = preload
+        self._leave = leave
+
+    def has_served(self) -> None:
+        """Says that it became ready."""
+        self._preload.has_served = True
+
+    def give_up(self, why: str) -> bool:
+        """Says that it did not become ready; returns whether a fresh start is worth a try: no fork did so far."""
+        if not self._preload.has_served:
+            self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
+        return not self._preload.has_served
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, as far as that was waited for."""
+        return self._preload.ended.get(self.pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns how it ended; raises subprocess.TimeoutExpired where it still runs after so many seconds."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        while (returncode := self.returncode) is None:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if not self._preload.hear(left_s) and left_s == 0:
+                raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
+        return returncode
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        self._preload.hear(0)
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class _Preload:
+    """One process that has imported an app."""
+
+    process: ServerProcess
+    channel: socket.socket
+    stamps: Mapping[str, list[int]]
+    ended: dict[int, int] = field(default_factory=dict)
+    """How forks ended."""
+    living: set[int] = field(default_factory=set)
+    has_served: bool = False
+    """Whether a fork became ready."""
+
+    def is_current(self) -> bool:
+        """Returns whether it lives, and all files that it has read are as they were."""
+        return self.process.ended() is None and stamps_of(tuple(self.stamps)) == self.stamps
+
+    def fork(self, order: Order) -> int | None:
+        """Returns the process id of a fork; None where it has ended."""
+        known = frozenset(self.living)
+        try:
+            self.channel.send(order.message())
+        except OSError:
+            return None
+        until_s = time.monotonic() + _ANSWER_S
+        while time.monotonic() < until_s and self.hear(until_s - time.monotonic()):
+            if new := self.living - known:
+                return new.pop()
+        return None
+
+    def hear(self, within_s: float | None) -> bool:
+        """Takes one message; returns whether there was one."""
+        self.channel.settimeout(within_s)
+        try:
+            message = self.channel.recv(MOST_BYTES)
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError:
+            message = b""
+        if not message:  # its forks end with it
+            self.ended |= dict.fromkeys(self.living, _KILLED)
+            return False
+        told = json.loads(message)
+        if "forked" in told:
+            self.living.add(told["forked"])
+        else:
+            self.living.discard(told["ended"])
+            self.ended[told["ended"]] = os.waitstatus_to_exitcode(told["status"])
+        return True
+
+    def close(self) -> None:
+        self.channel.close()
+        self.process.stop(patience_s=_PATIENCE_S)
+
+
+@dataclass(slots=True)
+class Preloads:
+    """Those of a session, by app, settings and code. Whoever made it closes it."""
+
+    _held: dict[str, _Preload] = field(default_factory=dict)
+    """The one that was used last comes last."""
+    _why_fresh: dict[str, str] = field(default_factory=dict)
+    """Why some are not forked."""
+    _seed: int = field(default_factory=lambda: secrets.randbelow(_SEEDS))
+
+    def fork(self, invocation: Invocation, run_directory: Path, *, in_turn: bool, start_s: float) -> _Fork | str:
+        """Returns a fork that boots what is to be started, after an import where none was made.
+
+        Else it is to be started afresh, and the text says why; it is empty where nothing keeps the app itself from it.
+        """
+        job = Job.read(run_directory)
+        if sys.platform != "linux" or job.target is None or job.workers > 1 or job.env or job.server != "uvicorn":
+            return ""
+        job = replace(job, sys_path=job.sys_path[1:])
+        key = _key(job, invocation, run_directory)
+        if key in self._why_fresh:
+            return self._why_fresh[key]
+        held = self._held.pop(key, None)
+        if held is not None and not held.is_current():
+            held.close()
+            held = None
+        if held is None:
+            alike = stabilising_env(self._seed if in_turn else 0)
+            held = self._started(key, job, invocation, run_directory, alike, start_s)
+        if held is None:
+            return self._why_fresh[key]
+        self._held[key] = held
+        env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
+        (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
+        pid = held.fork(Order(run_directory=str(run_directory), env=env))
+        if pid is None:
+            self._leave(key, "the process that had imported it has ended")
+            return self._why_fresh[key]
+        return _Fork(pid, held, partial(self._leave, key))
+
+    def close(self) -> None:
+        """Ends all of them. Can be repeated."""
+        while self._held:
+            self._held.pop(next(iter(self._held))).close()
+
+    def _leave(self, key: str, why: str) -> None:
+        """Forks this one no more."""
+        self._why_fresh[key] = why
+        if held := self._held.pop(key, None):
+            held.close()
+
+    def _started(
+        self, key: str, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
+    ) -> _Preload | None:
+        """Returns a process that has imported the app; None where it cannot be forked."""
+        idle = [key for key, held in self._held.items() if not held.living]
+        for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
+            self._held.pop(oldest).close()
+        process = ServerProcess()
+        directory = process.make_directory()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            replace(job, sys_path=[str(lend_package(directory)), *job.sys_path]).write(directory)
+            words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
+            env = dict(invocation.env)
+            env |= {name: value for name, value in alike.items() if name in env and name not in job.env_given}
+            command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
+            process.start(replace(invocation, command=command, env=env, descriptors=inherited))
+        until_s = time.monotonic() + start_s
+        report = None
+        try:
+            while report is None and process.ended() is None and time.monotonic() < until_s:
+                time.sleep(_POLL_S)
+                report = next(iter(reports_of(Preloaded, directory)), None)
+        finally:
+            if report is None or report.why_fresh:
+                ours.close()
+                process.stop(patience_s=_PATIENCE_S)
+        if report is None or report.why_fresh:
+            self._why_fresh[key] = report.why_fresh if report else ""
+            return None
+        return _Preload(process, ours, {file: list(stamp) for file, stamp in report.stamps.items()})
+
+
+def _key(job: Job, invocation: Invocation, run_directory: Path) -> str:
+    """Returns what is equal where one import serves."""
+    words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
+    env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
+    return json.dumps([asdict(job), words, sorted(env.items()), str(invocation.cwd)])

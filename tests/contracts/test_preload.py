@@ -1,0 +1,103 @@
+"""One import serves many start-ups, where nothing keeps the app from it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from contracts.project import Project
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="apps are forked on Linux only")
+
+APP = """
+import os, pathlib
+{}
+with open(pathlib.Path(__file__).with_name("imports.txt"), "a") as imports:
+    imports.write(f"{{os.getpid()}}\\n")
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body", "body": str(os.getpid()).encode()}})
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("path", ["/a", "/b"])
+def test_get(fileperf, path):
+    fileperf.get(path, connections=2, duration="600ms", warmup="50ms", boots=3)
+"""
+CHANGING = """
+import pytest
+
+@pytest.fixture(autouse=True)
+def changed():
+    with open("data.txt", "a") as data:
+        data.write("more")
+"""
+ANEW = "each start-up imports the app anew: "
+
+
+def imports(project: Project) -> int:
+    return len((project.top / "imports.txt").read_text().splitlines())
+
+
+def app(project: Project, first: str = "") -> Project:
+    return project.write({"app.py": APP.format(first), "test_load.py": TESTS})
+
+
+def test_one_import_serves_all_start_ups_of_a_session(project: Project) -> None:
+    ran = app(project).run("-v")
+
+    assert ran.status == 0, ran.text
+    assert ANEW not in ran.said
+    assert imports(project) == 1
+
+
+def test_each_start_up_may_have_an_import_of_its_own(project: Project) -> None:
+    ran = app(project).run("-v", "-o", "fileperf_preload=never")
+
+    assert ran.status == 0, ran.text
+    assert imports(project) >= 3
+
+
+def test_a_file_that_changes_is_imported_again(project: Project) -> None:
+    app(project, 'DATA = open("data.txt").read()').write({"data.txt": "data", "conftest.py": CHANGING})
+    ran = project.run("-v")
+
+    assert ran.status == 0, ran.text
+    assert imports(project) == 2
+
+
+@pytest.mark.parametrize(
+    "first, said",
+    [
+        (
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True, name='asks').start()",
+            "a thread (asks)",
+        ),
+        ("import socket\nheld = socket.create_server(('127.0.0.1', 0))", "its import opens a socket"),
+        ("import asyncio\nloop = asyncio.new_event_loop()", "its import opens "),
+        ("import ctypes\nctypes.CDLL(None).inotify_init()", "its import opens an inotify"),
+        (
+            "import sqlite3\nheld = sqlite3.connect('data.sqlite3')\nheld.execute('create table if not exists t (x)')",
+            "data.sqlite3",
+        ),
+        ("import mmap\nheld = mmap.mmap(-1, 4096)", "its import shares memory with other processes"),
+        ("import subprocess\nheld = subprocess.Popen(['sleep', '60'])", "its import starts a process"),
+        ("os.register_at_fork(after_in_child=lambda: os._exit(9))", "a fork of it does not start"),
+    ],
+)
+def test_what_cannot_be_forked_starts_afresh_and_is_told(project: Project, first: str, said: str) -> None:
+    ran = app(project, first).run("--fileperf-smoke", "-v")
+
+    assert ran.status == 0, ran.text
+    assert ANEW in ran.said
+    assert said in ran.said.partition(ANEW)[2]
+
+
+def test_an_app_that_does_not_import_says_so_once(project: Project) -> None:
+    ran = app(project, "raise RuntimeError('no key')").run("-k", "a")
+
+    assert ran.status == 1
+    assert "RuntimeError: no key" in ran.said
