@@ -18,6 +18,7 @@ __all__ = (
     "format_duration",
     "format_rate",
     "format_share",
+    "is_loopback",
     "parse_duration_ns",
     "parse_share",
     "parse_size_bytes",
@@ -166,3 +167,13 @@ def exit_text(returncode: int) -> str:
         return f"signal {signal.Signals(-returncode).name}"
     except ValueError:
         return f"signal {-returncode}"
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether the host is this machine by its name or number alone: no other name is looked up."""
+    import ipaddress  # plain pytest runs import this module too
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -23,7 +23,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.remote import Ended, RemoteGenerator, Said
 from pytest_fileperf.drive.whereabouts import Whereabouts
 from pytest_fileperf.errors import FilePerfError, PlanError
-from pytest_fileperf.plan.network import is_loopback
+from pytest_fileperf.units import is_loopback
 
 if TYPE_CHECKING:
     from distributed import Future

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pytest_fileperf.plan.hidden import without_queries
+from pytest_fileperf.units import is_loopback
 
-__all__ = ("LOCAL", "LOOPBACK", "Network", "Reach", "host_in_url", "is_loopback", "refusal", "url_problem")
+__all__ = ("LOCAL", "LOOPBACK", "Network", "Reach", "host_in_url", "refusal", "url_problem")
 
 LOOPBACK = "127.0.0.1"
 
@@ -61,14 +62,6 @@ class Network:
 
 LOCAL = Network()
 """Servers listen on the loopback interface, and load goes nowhere else."""
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether the host is this machine by its name or number alone: no other name is looked up."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def refusal(host: str) -> str:

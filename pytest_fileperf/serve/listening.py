@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import psutil
 
-from pytest_fileperf.plan.network import is_loopback
+from pytest_fileperf.units import is_loopback
 
 __all__ = ("Endpoint", "endpoints_of", "is_reached", "listeners")
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.plan.network import Reach, is_loopback
+from pytest_fileperf.plan.network import Reach
+from pytest_fileperf.units import is_loopback
 
 
 @pytest.mark.parametrize(
