@@ -11,7 +11,7 @@ from pytest_fileperf.measure.memory import Course, memory_after
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 
-__all__ = ("Pair", "PairSide", "alike", "pair_side", "requests_alike", "sides_by_boot", "sides_of")
+__all__ = ("Pair", "PairSide", "pair_side", "pairs_alike", "requests_alike", "sides_by_boot", "sides_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class PairSide:
     variances: Mapping[str, float] = field(default_factory=dict)
     """What is uncertain about the logarithms of some of `runs`."""
     memory: Course = ()
-    """How the boot's peak of memory grew with its requests; `alike` makes `rss` of it."""
+    """How the boot's peak of memory grew with its requests; `pairs_alike` makes `rss` of it."""
 
     def rate(self, name: str) -> float | None:
         """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
@@ -57,7 +57,7 @@ def sides_of(pairs: Iterable[Pair]) -> tuple[list[PairSide], list[PairSide]]:
     return [base for base, _ in both], [now for _, now in both]
 
 
-def alike(pairs: Iterable[Pair]) -> list[Pair]:
+def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     """Returns the pairs with the memory (`rss`) of all boots after equally many requests: as many as all reached.
 
     A faster boot answers more in its turns, and what it keeps of each request would count against it.
@@ -74,7 +74,7 @@ def _after(side: PairSide, requests: int) -> PairSide:
 
 
 def requests_alike(pairs: Iterable[Pair]) -> int | None:
-    """Returns after how many requests `alike` takes the memory of all boots; None where that is not known."""
+    """Returns after how many requests `pairs_alike` takes the memory of all boots; None where that is not known."""
     courses = [side.memory for pair in pairs for side in (pair.base, pair.now)]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.judge.groups import Asked, RankedGroup, SessionRecord
-from pytest_fileperf.judge.pair import Pair, alike, sides_by_boot
+from pytest_fileperf.judge.pair import Pair, pairs_alike, sides_by_boot
 from pytest_fileperf.judge.ranking import Ranking
 from pytest_fileperf.judge.result import FailedTest, Result
 from pytest_fileperf.measure.measurement import with_histograms
@@ -195,7 +195,7 @@ def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
     """Returns the pairs that the boots of both recordings make."""
     sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
     return tuple(
-        alike(
+        pairs_alike(
             Pair(base=base, now=now, stabilised=each.stabilised, base_boots_anew=each.base_boots_anew)
             for base, now, each in zip(*sides, paired, strict=False)
         )

@@ -21,7 +21,7 @@ from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
 from pytest_fileperf.judge.answers import answers_of, differing
 from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
-from pytest_fileperf.judge.pair import Pair, PairSide, alike, pair_side
+from pytest_fileperf.judge.pair import Pair, PairSide, pair_side, pairs_alike
 from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.result import Explanation, Result
 from pytest_fileperf.judge.sequence import Sequential
@@ -151,7 +151,7 @@ class Comparison:
         # The next pair may take longer. What limits the code here is found out after the last one.
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
-        self._pairs = alike(self._pairs)
+        self._pairs = pairs_alike(self._pairs)
         pairs = {"": self._pairs, **self._part_pairs}
         return self._gates.look(pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
 
