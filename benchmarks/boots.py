@@ -33,11 +33,11 @@ from gate import read
 from servers import uvicorn
 from watched import SERVER_CORES, client_cores, on_cores
 
+from pytest_fileperf.host.cpu import cpu_times_ns
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.launch import prepare
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.watch.cpu import cpu_times_ns
 
 HERE = Path(__file__).parent
 KIB, MIB = 1 << 10, 1 << 20

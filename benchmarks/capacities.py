@@ -31,22 +31,20 @@ from statistics import median
 from gate import read
 
 from pytest_fileperf.errors import LimitExceededError
-from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.measure.busy import Busy, busy_of
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.capacity import Capacity
-from pytest_fileperf.plan.capacity import CapacityPlan
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.measure.usage import Busy, busy_of
+from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.capacity import RateSearch
-from pytest_fileperf.session.loading import Cores, Loader, Run, Tell, recording_of
+from pytest_fileperf.session.loads import Cores, Loader, Run, Tell, recording_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.capacity import for_capacity
-from pytest_fileperf.settings.resolve import DEFAULT_OPEN_CONNECTIONS, Settings
+from pytest_fileperf.settings.settings import DEFAULT_OPEN_CONNECTIONS, Settings, for_capacity
 
 HERE = Path(__file__).parent
 LIMIT_S, SERVICE_S = 0.1, 0.005

@@ -46,8 +46,8 @@ def python_client(name: str, *, cores: int = 1) -> Callable[[Case, str, int], Fi
 
 def load_with_replay(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figures:
     """Loads with so many of our generators, as the `fileperf` fixture does for one boot of a server."""
-    from pytest_fileperf.plan.operation import Operation
     from pytest_fileperf.plan.payload import payload
+    from pytest_fileperf.plan.request import Operation
 
     operation = Operation(
         method=case.method, url=case.path, arguments={"content": payload(Path(case.body))} if case.body else {}

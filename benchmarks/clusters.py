@@ -32,14 +32,14 @@ import psutil
 
 from pytest_fileperf.drive import remote
 from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.generator import Begin, LoadOrder, Ready
 from pytest_fileperf.drive.group import Generators
-from pytest_fileperf.drive.messages import Begin, LoadOrder, Ready
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase, Round
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 
 HERE_IS = Path(__file__).parent
 TESTS = HERE_IS.parent / "tests"

@@ -29,7 +29,7 @@ from statistics import median
 from peers import table
 from servers import uvicorn
 
-from pytest_fileperf.settings.resolve import DEFAULT_WARMUP_NS
+from pytest_fileperf.settings.settings import DEFAULT_WARMUP_NS
 
 APP = """
 import os, time

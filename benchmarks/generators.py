@@ -29,10 +29,9 @@ from servers import nginx, uvicorn
 from watched import client_cores
 
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.split import split
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.load import LoadPlan, split
+from pytest_fileperf.plan.request import Operation
 
 CONNECTIONS = 32
 COST_S = "0.0002"

@@ -19,14 +19,14 @@ from pathlib import Path
 import httpx
 
 from pytest_fileperf.errors import FilePerfError
-from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.limiting import Limit, LimitKind
-from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 ROUNDS = 4

@@ -21,7 +21,7 @@ from clients import ours, replayed
 from programs import k6_run, vegeta_attack
 from watched import TIMEOUT_S, WARM_UP_S, Figures, finished
 
-from pytest_fileperf.plan.mix import turns
+from pytest_fileperf.plan.work import turns
 
 if TYPE_CHECKING:
     from pytest_fileperf.plan.work import Work
@@ -126,8 +126,8 @@ def fileperf(load: Load, url: str, seconds: int) -> tuple[dict[str, Any], float]
 def work_of(load: Load) -> Work:
     """Returns what the verb makes of its arguments."""
     from pytest_fileperf import part, payload
-    from pytest_fileperf.plugin.parts import mix_from
-    from pytest_fileperf.plugin.targets import many_from
+    from pytest_fileperf.settings.keywords import mix_from
+    from pytest_fileperf.settings.targets import many_from
 
     files = Path(load.files)
     match load.kind:
@@ -165,7 +165,7 @@ def main() -> None:
     """Loads in this process, and prints the figures."""
     job = json.loads(sys.argv[1])
     load = Load(**job["load"])
-    import pytest_fileperf.plugin.parts  # noqa: F401 - pytest has imported it before a test begins
+    import pytest_fileperf.settings.keywords  # noqa: F401 - pytest has imported it before a test begins
 
     asked_s = time.monotonic()
     work = work_of(load)

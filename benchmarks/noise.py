@@ -17,9 +17,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.evidence import Pair, PairSide
 from pytest_fileperf.measure.histogram import Histogram, middle_of
-from pytest_fileperf.session.planning import USUAL_PACE
+from pytest_fileperf.settings.plans import USUAL_PACE
 
 FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
 FIRSTS, LATERS = 200, 300

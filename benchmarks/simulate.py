@@ -31,14 +31,13 @@ import numpy as np
 from noise import Drawn, Real, Stretch, Truth, deviation_of, pool_of, runs_of, scaled
 
 from pytest_fileperf.judge import paired, ranks, unit
-from pytest_fileperf.judge.level import excess_of
-from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.evidence import Pair, excess_of
+from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.unit import PairValue, unit_of
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric
-from pytest_fileperf.settings.resolve import DEFAULT_MAX_DURATION_NS
+from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 
 TESTS = 5
 """Of a session; each has two gates."""

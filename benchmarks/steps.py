@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 
-from pytest_fileperf.drive.user import Client
-from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.plan.operation import Journey
-from pytest_fileperf.serve.cores import split_cores
-from pytest_fileperf.serve.spec import Url
+from pytest_fileperf.drive.journey import Client
+from pytest_fileperf.judge.record import TestId
+from pytest_fileperf.plan.request import Journey
+from pytest_fileperf.serve.spec import Url, split_cores
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 TAKES_S = {"login": 0.030, "download": 0.005}
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -14,13 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.stream import Stream
+from pytest_fileperf.judge.record import TestId
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Stream
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 COMING_PER_S = 50
 

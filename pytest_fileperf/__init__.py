@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_fileperf.drive.user import Client
+    from pytest_fileperf.drive.journey import Client
     from pytest_fileperf.errors import (
         AppLoadError,
         AppMissingError,
@@ -37,22 +37,23 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
     from pytest_fileperf.measure.limiting import LimitKind
     from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.plan.pause import Pause, exponential, uniform
     from pytest_fileperf.plan.payload import Payload, payload
-    from pytest_fileperf.plugin.keywords import (
+    from pytest_fileperf.plan.work import Pause, exponential, uniform
+    from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
+    from pytest_fileperf.serve.running import RunningServer
+    from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
+    from pytest_fileperf.settings.keywords import (
         JourneyPartKeywords,
         MarkerKeys,
         PartKeywords,
+        PartOfLoad,
         RequestKeywords,
         RequestsKeywords,
         RunKeywords,
         StepKeywords,
         StreamKeywords,
+        part,
     )
-    from pytest_fileperf.plugin.parts import PartOfLoad, part
-    from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
-    from pytest_fileperf.serve.running import RunningServer
-    from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
     from pytest_fileperf.wire.asgi import StreamingASGITransport
     from pytest_fileperf.wire.transport import LoadTransport
 
@@ -118,33 +119,33 @@ _HOMES = {
     "AsyncFilePerf": "plugin.verbs",
     "Capacity": "measure.capacity",
     "CapacityEnd": "measure.capacity",
-    "Client": "drive.user",
+    "Client": "drive.journey",
     "Command": "serve.spec",
     "FilePerf": "plugin.verbs",
     "Gunicorn": "serve.spec",
     "InProcess": "serve.spec",
-    "JourneyPartKeywords": "plugin.keywords",
+    "JourneyPartKeywords": "settings.keywords",
     "LimitKind": "measure.limiting",
     "LoadTransport": "wire.transport",
-    "MarkerKeys": "plugin.keywords",
+    "MarkerKeys": "settings.keywords",
     "Measurement": "measure.measurement",
-    "Pause": "plan.pause",
-    "PartKeywords": "plugin.keywords",
-    "PartOfLoad": "plugin.parts",
+    "Pause": "plan.work",
+    "PartKeywords": "settings.keywords",
+    "PartOfLoad": "settings.keywords",
     "Payload": "plan.payload",
-    "RequestKeywords": "plugin.keywords",
-    "RequestsKeywords": "plugin.keywords",
-    "RunKeywords": "plugin.keywords",
+    "RequestKeywords": "settings.keywords",
+    "RequestsKeywords": "settings.keywords",
+    "RunKeywords": "settings.keywords",
     "RunningServer": "serve.running",
-    "StepKeywords": "plugin.keywords",
-    "StreamKeywords": "plugin.keywords",
+    "StepKeywords": "settings.keywords",
+    "StreamKeywords": "settings.keywords",
     "StreamingASGITransport": "wire.asgi",
     "Url": "serve.spec",
     "Uvicorn": "serve.spec",
-    "exponential": "plan.pause",
-    "part": "plugin.parts",
+    "exponential": "plan.work",
+    "part": "settings.keywords",
     "payload": "plan.payload",
-    "uniform": "plan.pause",
+    "uniform": "plan.work",
 }
 """The modules the names come from; errors come from `errors`."""
 

@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(given: argparse.Namespace) -> None:
-    from pytest_fileperf.files import write_text
-    from pytest_fileperf.report.record import read_record
+    from pytest_fileperf.host.files import write_text
+    from pytest_fileperf.report.record_file import read_record
 
     record = read_record(given.run)
     written: list[tuple[Path | None, Callable[[SessionRecord], str]]] = [
@@ -86,8 +86,8 @@ def _markdown(record: SessionRecord) -> str:
 
 
 def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
-    from pytest_fileperf.report.encoding import show_what_it_can
-    from pytest_fileperf.report.session_text import session_text
+    from pytest_fileperf.report.terminal import session_text
+    from pytest_fileperf.report.text import show_what_it_can
 
     show_what_it_can(stream)
     width = shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve.processes import Boot, busy, launch
 
+from pytest_fileperf.host.profiler import Profiler
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
-from pytest_fileperf.watch.profiler import Profiler
 
 pytest_plugins = ["pytester", "marking"]
 

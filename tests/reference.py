@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.plugin.options import add_options
-from pytest_fileperf.plugin.steps import STEP_KEYS
+from pytest_fileperf.settings.arguments import STEP_KEYS
 from pytest_fileperf.settings.keys import KEYS, LIMITS
 from pytest_fileperf.units import format_count
 
@@ -72,7 +72,7 @@ class _Options:
 
 def reference_text() -> str:
     """Returns the page."""
-    keywords = PACKAGE / "plugin" / "keywords.py"
+    keywords = PACKAGE / "settings" / "keywords.py"
     marker = documented(keywords, "StepKeywords") | documented(keywords, "_Judged") | documented(keywords, "MarkerKeys")
     request: dict[str, str] = {}
     for name in ("_Recipe", "FeedKeywords", "_Ordering"):
@@ -161,7 +161,7 @@ def _least(metric: Metric) -> str:
 
 
 def _outcomes() -> Iterator[tuple[str, ...]]:
-    values = documented(PACKAGE / "judge" / "result.py", "Standing")
+    values = documented(PACKAGE / "judge" / "record.py", "Standing")
     for name, text in values.items():
         if name.isupper():
             yield f"`{'-' if name == 'UNGATED' else name}`", text

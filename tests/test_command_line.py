@@ -12,10 +12,10 @@ from report.variants import stacks
 
 from pytest_fileperf.__main__ import main
 from pytest_fileperf.judge.groups import SessionRecord, session_record
-from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.session_text import session_text
+from pytest_fileperf.report.record_file import results_json
+from pytest_fileperf.report.terminal import session_text
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf import files
 from pytest_fileperf.errors import FilePerfError
-from pytest_fileperf.files import put_text, write_text
+from pytest_fileperf.host import files
+from pytest_fileperf.host.files import put_text, write_text
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
@@ -121,7 +121,7 @@ def test_a_pipe_that_nobody_reads_is_an_error_and_no_hang(tmp_path: Path, monkey
 @pytest.mark.once
 def test_standard_output_that_is_a_file_keeps_what_was_printed(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from pytest_fileperf.files import write_text\n"
+        "import sys; from pathlib import Path; from pytest_fileperf.host.files import write_text\n"
         "print('before', flush=True); write_text(Path('/dev/fd/1'), '{}\\n'); print('after')"
     )
     with (tmp_path / "out").open("w") as out:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
-from pytest_fileperf.measure.blame import FunctionGrowth
-from pytest_fileperf.measure.stacks import Profile
+from pytest_fileperf.measure.blame import FunctionGrowth, Profile
+from pytest_fileperf.report.message import regressed_head, verdict_text
 from pytest_fileperf.report.profiled import growth_text
-from pytest_fileperf.report.verdict_text import regressed_head, verdict_text
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

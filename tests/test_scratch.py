@@ -14,16 +14,16 @@ import psutil
 import pytest
 from serve.processes import posix
 
-from pytest_fileperf import scratch, supervisor
-from pytest_fileperf.files import put_text
-from pytest_fileperf.locks import take
+from pytest_fileperf.host import scratch, supervisor
+from pytest_fileperf.host.files import put_text
+from pytest_fileperf.host.scratch import take
 
 pytestmark = pytest.mark.once
 
 KILLED = """
 import os, signal
 from pathlib import Path
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 (scratch.make("base") / "app.py").write_text("x")
 with scratch.beside(Path({beside!r})) as directory:
     (directory / "new").write_text("x")
@@ -31,7 +31,7 @@ with scratch.beside(Path({beside!r})) as directory:
 """
 HOLDING = """
 import time
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 print(scratch.make("base"), flush=True)
 time.sleep(60)
 """
@@ -39,7 +39,7 @@ time.sleep(60)
 
 INTERRUPTED = """
 import os, signal, subprocess, sys, tempfile
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 make = tempfile.mkdtemp
 def interrupted(**given):
     path = make(**given)
@@ -65,7 +65,7 @@ except KeyboardInterrupt:
 """
 TWO_PLACES = """
 import shutil, sys, tempfile
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 for tempfile.tempdir in sys.argv[1:]:
     directory = scratch.make("base")
     if tempfile.tempdir == sys.argv[1]:
@@ -73,7 +73,7 @@ for tempfile.tempdir in sys.argv[1:]:
 """
 STUCK = """
 import shutil
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 (scratch.make("base") / "busy").touch()
 shutil.rmtree = lambda path, **_: None  # as where a program goes on writing
 """
@@ -175,7 +175,7 @@ def test_the_directory_of_a_run_that_lives_stays(temporary: Path) -> None:
 def test_the_next_run_ends_a_server_that_was_stopped_with_its_supervisor(temporary: Path) -> None:
     code = """
 import subprocess, sys, time
-from pytest_fileperf import scratch
+from pytest_fileperf.host import scratch
 subprocess.Popen(scratch.supervised(("/bin/sleep", "60"), scratch.make("server")), start_new_session=True)
 time.sleep(60)
 """

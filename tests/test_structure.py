@@ -25,16 +25,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 STAGES = (
     "errors",
-    "supervisor",
-    "locks",
-    "scratch",
-    "files",
     "units",
+    "host",  # all that the operating system gives
     "plan",
     "wire",  # before serve, which hands out clients over our transport
     "versions",
     "serve",
-    "watch",
     "measure",  # before drive, which writes into the recorder it is handed
     "drive",
     "judge",
@@ -133,6 +129,25 @@ def test_no_stage_reaches_back() -> None:
         and STAGES.index(other) > STAGES.index(own)
     ]
     assert back == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {dotted(module) for module in MODULES}
+    left = {
+        dotted(module): {
+            imported
+            for node in tree_of(module).body
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+            for imported in (node.module, f"{node.module}.{alias.name}")
+            if imported in names - {dotted(module), "pytest_fileperf"}
+        }
+        for module in MODULES
+    }
+    while free := [name for name, imported in left.items() if not imported & left.keys()]:
+        for name in free:
+            del left[name]
+    assert left == {}
 
 
 def test_only_the_plugin_imports_pytest_and_nobody_its_private_names() -> None:

@@ -3,9 +3,11 @@
 Nothing else is imported before that, so that the supervisor is small. The arguments are those of `supervisor`.
 """
 
+from __future__ import annotations
+
 import sys
 
-from pytest_fileperf.supervisor import supervise
+from pytest_fileperf.host.supervisor import supervise
 
 if __name__ == "__main__":
     supervise(int(sys.argv[1]), sys.argv[2])

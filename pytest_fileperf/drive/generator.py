@@ -15,24 +15,105 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns, sleep
-from typing import BinaryIO, NoReturn
+from typing import IO, BinaryIO, NoReturn
 
 import httpx
 
-from pytest_fileperf.drive.alternating import run_alternating
-from pytest_fileperf.drive.messages import Alive, Begin, Late, LoadOrder, Ready, Setup, read_message, write_message
-from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_load
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_alternating, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
-from pytest_fileperf.plan.alternation import Alternation
-from pytest_fileperf.plan.work import Work
-from pytest_fileperf.watch.tree_cpu import TreeCpu
+from pytest_fileperf.host.cpu import TreeCpu
+from pytest_fileperf.plan.load import Alternation, LoadPlan
+from pytest_fileperf.plan.request import Journey
+from pytest_fileperf.plan.work import Mix, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("main",)
+__all__ = ("Alive", "Begin", "Late", "LoadOrder", "Ready", "Setup", "main", "packed", "read_message", "write_message")
+
+
+# --- What the test process and the generator process say to each other: pickles over two pipes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The first message to a generator."""
+
+    path: tuple[str, ...]
+    """`sys.path` of the test process, so that journeys import what they use."""
+    scratch: str
+    """Directory for large payloads; the test process removes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise.
+
+    Where it is to begin together with others, it says `Ready` before, and waits for `Begin`.
+    """
+
+    works: bytes
+    """The pickled `Work` of each target, as a tuple: unpacked after `Setup`, where a failure to import can be told."""
+    plan: LoadPlan | Alternation
+    targets: tuple[Target, ...]
+    """Base and now for an alternation, else the only one; as many results come back."""
+    pids: tuple[tuple[int, ...], ...]
+    """The topmost processes of each target's server: at the edges of rounds the CPU time of these trees is read."""
+    cores: frozenset[int] | None
+    """Cores to run on; None for any."""
+    together: bool = False
+    """Whether it waits until it is told when to begin."""
+    most_late_ns: int | None = None
+    """It does not begin where it is told so much too late, and says so; None for at any time."""
+    lease_s: float | None = None
+    """It ends where it hears nothing for so long in a run, as from a machine that hangs; None for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A generator that is to begin together with others could begin its run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """All generators could begin, and are to do so together."""
+
+    origin_ns: int
+    """When, on the monotonic clock of the one that gets it; all processes of a machine share one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A generator was told too late when to begin, and has not begun."""
+
+    by_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """Whoever has ordered a run is still there."""
+
+
+def write_message(stream: IO[bytes], message: object) -> None:
+    """Writes one message; raises OSError when nobody reads any more."""
+    pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def read_message(stream: IO[bytes]) -> object | None:
+    """Returns the next message, or None where the stream ends, also in the middle of a message."""
+    try:
+        message: object = pickle.load(stream)  # noqa: S301 - from our own process
+    except (EOFError, pickle.UnpicklingError):
+        return None
+    return message
+
+
+# --- generator
 
 _SPARE_FILES = 128
 """Open files a generator needs besides its connections."""
@@ -215,3 +296,59 @@ def _allow_files(connections: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise FileLimitError(connections=connections, limit=hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+# --- Makes a pickle of what a load is made of: journeys of test modules travel by value to a generator process
+
+
+def packed(works: tuple[Work, ...]) -> bytes:
+    """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
+    import cloudpickle
+
+    with _test_modules_by_value(works):
+        for journey in (journey for journey in _journeys(works) if journey.has_value):
+            try:
+                cloudpickle.dumps(journey.value)
+            except Exception as error:  # an object's own `__reduce__` may raise anything
+                raise PlanError(
+                    f"what the setup returned cannot be carried to the generator process, for {journey.name} "
+                    f"({type(error).__name__}: {error}): return plain data, such as ids, texts and numbers"
+                ) from error
+        try:
+            raw: bytes = cloudpickle.dumps(works)
+        except Exception as error:  # as above
+            raise PlanError(
+                f"{works[0].name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
+                "a journey and a request's arguments must not hold open files, sockets, locks, or fixtures with them"
+            ) from error
+    return raw
+
+
+def _journeys(works: tuple[Work, ...]) -> list[Journey]:
+    """Returns the journeys in the works, those in mixes too."""
+    each = [part.work for work in works if isinstance(work, Mix) for part in work.parts]
+    return [work for work in (*works, *each) if isinstance(work, Journey)]
+
+
+@contextmanager
+def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
+    """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
+    import cloudpickle
+
+    journeys = _journeys(works)
+    owners = [owner for journey in journeys for owner in (journey.function, type(journey.value))]
+    names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
+    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_test_module(name: str) -> bool:
+    """Returns whether another process may be unable to import the module: test modules and conftest files."""
+    last = name.rpartition(".")[2]
+    return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"

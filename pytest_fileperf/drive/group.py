@@ -10,35 +10,452 @@ They are processes of this machine, or on the workers of a Dask cluster.
 
 from __future__ import annotations
 
+import os
 import queue
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import httpx
 
-from pytest_fileperf.drive.clock import ClockOffset
-from pytest_fileperf.drive.merging import merged_progress, merged_result
-from pytest_fileperf.drive.messages import Begin, Late, LoadOrder, Ready
-from pytest_fileperf.drive.packing import packed
+from pytest_fileperf.drive.generator import Begin, Late, LoadOrder, Ready, Setup, packed, read_message, write_message
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.process import CHECK_S, Generator, longest_s
-from pytest_fileperf.drive.run import RunProgress, RunResult
-from pytest_fileperf.errors import GeneratorError, LoadError
-from pytest_fileperf.measure.generators import GeneratorProcess
-from pytest_fileperf.plan.alternation import Alternation
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.split import generators_used, split
+from pytest_fileperf.drive.run import RunProgress, RunResult, answers_a_pace
+from pytest_fileperf.errors import GeneratorError, LoadError, log_block
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import LogFile, kill_group
+from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
+from pytest_fileperf.measure.recording import GeneratorProcess, Round, merged_warm_up, without_samples
+from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used, split
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.units import format_duration
+from pytest_fileperf.serve.stability import tracer_in, untraced
+from pytest_fileperf.units import exit_text, format_duration
 
 if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
 
-__all__ = ("Generators", "MadeLoad", "Member", "own_cores")
+__all__ = (
+    "CHECK_S",
+    "SAME_CLOCK",
+    "ClockOffset",
+    "Generator",
+    "Generators",
+    "MadeLoad",
+    "Member",
+    "Reading",
+    "longest_s",
+    "merged_progress",
+    "merged_result",
+    "offset_of",
+    "on_this_clock",
+    "own_cores",
+)
+
+
+# --- How far the clock of a generator on another machine is ahead of the one here, by questions and answers; pure
+#
+#     here    asked ──────────────────────────── heard
+#     there               ╰── told ──╯
+#
+# As NTP does (RFC 5905, section 8): the clock there is taken to have been read half way. It was read some time between
+# question and answer, so the error is at most half of the round trip. The quickest of some answers tells most.
+
+_DRIFT = 1e-4
+"""Two clocks may drift apart by this share of the time since they were read: what NTP allows for is five times less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One question for the time there, in ns of both monotonic clocks."""
+
+    asked_ns: int
+    told_ns: int
+    """On the clock there."""
+    heard_ns: int
+
+    @property
+    def round_trip_ns(self) -> int:
+        """From the question to its answer."""
+        return self.heard_ns - self.asked_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockOffset:
+    """How two clocks differ."""
+
+    ahead_ns: int = 0
+    """What the clock there shows more."""
+    error_ns: int = 0
+    """It is off by this at most; 0 for one clock."""
+    distance_ns: int = 0
+    """The shortest round trip of a question; 0 where none was asked."""
+
+
+SAME_CLOCK = ClockOffset()
+"""That of two processes which read one clock."""
+
+
+def offset_of(readings: Iterable[Reading], *, now_ns: int) -> ClockOffset:
+    """Returns how the clocks differ, by the reading that leaves the least error now. Raises ValueError for none."""
+
+    def error_ns(reading: Reading) -> int:
+        return reading.round_trip_ns // 2 + round((now_ns - reading.heard_ns) * _DRIFT)
+
+    each = list(readings)
+    if not each:
+        raise ValueError("no reading of the clock")
+    best = min(each, key=error_ns)
+    return ClockOffset(
+        ahead_ns=best.told_ns - (best.asked_ns + best.heard_ns) // 2,
+        error_ns=error_ns(best),
+        distance_ns=min(reading.round_trip_ns for reading in each),
+    )
+
+
+def on_this_clock(result: RunResult, clock: ClockOffset) -> RunResult:
+    """Returns what a run found there, with its instants on the clock here."""
+    ahead_ns = clock.ahead_ns
+    if not ahead_ns:
+        return result
+
+    def shifted(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+        return tuple(
+            replace(round_, started_ns=round_.started_ns - ahead_ns, ended_ns=round_.ended_ns - ahead_ns)
+            for round_ in rounds
+        )
+
+    return replace(
+        result,
+        rounds=shifted(result.rounds),
+        parts=tuple((name, shifted(rounds)) for name, rounds in result.parts),
+        steps=tuple((part, name, shifted(rounds)) for part, name, rounds in result.steps),
+        attack=None if result.attack is None else (result.attack[0] - ahead_ns, result.attack[1] - ahead_ns),
+        last_end_ns=result.last_end_ns - ahead_ns if result.last_end_ns else 0,
+        ends=tuple(
+            tuple(type(ended)("q", (at_ns - ahead_ns for at_ns in ended)) for ended in in_round)
+            for in_round in result.ends
+        ),
+    )
+
+
+# --- Makes one result of those of several generators that made a load together; pure
+
+
+def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult]) -> RunResult:
+    """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
+    results = list(shares.values())
+    first = results[0]
+    rounds = {name: _merged(plan, shares, name) for name in ("", *dict(first.parts))}
+    dues = [result.due for result in results if result.due is not None]
+    attacks = [result.attack for result in results if result.attack is not None]
+    attack = (min(start for start, _ in attacks), max(end for _, end in attacks)) if attacks else None
+    last_end_ns = max(result.last_end_ns for result in results)
+    span_ns = 0 if isinstance(plan, Alternation) or plan.counted else plan.rounds * plan.round_ns
+    return replace(
+        first,
+        rounds=rounds.pop(""),
+        attack_ns=first.attack_ns if attack is None else attack[1] - attack[0],
+        wait_ns=max(result.wait_ns for result in results) if attack is None else max(0, last_end_ns - attack[1]),
+        due=sum(dues) if dues else None,
+        leads=merged_leads([result.leads for result in results if result.leads is not None], span_ns=span_ns),
+        uncounted_ns=sum(result.uncounted_ns for result in results),
+        parts=tuple((name, tuple(replace(own, generators=()) for own in of)) for name, of in rounds.items()),
+        warm_ups=tuple(
+            (name, merged_warm_up(dict(result.warm_ups)[name] for result in results)) for name, _ in first.warm_ups
+        ),
+        attack=attack,
+        last_end_ns=last_end_ns,
+        ends=(),
+        steps=_steps(results),
+    )
+
+
+def _steps(results: Sequence[RunResult]) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
+    """Returns the rounds of each step that any generator has come to; without typical rates, which are no sums."""
+    each = [{(part, step): rounds for part, step, rounds in own.steps} for own in results]
+    return tuple((*key, _step(key, results, each)) for key in dict.fromkeys(key for own in each for key in own))
+
+
+def _step(
+    key: tuple[str, str], results: Sequence[RunResult], each: Sequence[Mapping[tuple[str, str], Sequence[Round]]]
+) -> tuple[Round, ...]:
+    found = merged_rounds(
+        {
+            number: steps[key] if key in steps else tuple(map(without_samples, own.rounds))
+            for number, (own, steps) in enumerate(zip(results, each, strict=True), 1)
+        }
+    )
+    return tuple(replace(own, generators=(), typical_rps=None) for own in found)
+
+
+def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name: str) -> tuple[Round, ...]:
+    """Returns the rounds of the part with this name, or with no name of all."""
+    rounds = merged_rounds({number: dict(own.parts)[name] if name else own.rounds for number, own in shares.items()})
+    if not isinstance(plan, Alternation) or generators_used(plan) == 1:
+        return rounds
+    names = list(dict(next(iter(shares.values())).parts))
+    of_name = slice(names.index(name), names.index(name) + 1) if name else slice(None)
+    ends = [[in_round[of_name] for in_round in own.ends] for own in shares.values()]
+    return paced(rounds, ends, over=answers_a_pace(plan.connections), together=plan.connections)
+
+
+def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
+    """Returns how far a load has come, by what each of its generators has said last."""
+    newest = max(shares.values(), key=lambda own: own.elapsed_ns)
+    known = [own.p99_ns for own in shares.values() if own.p99_ns is not None]
+    return replace(
+        newest,
+        requests=sum(own.requests for own in shares.values()),
+        rps=sum(own.rps for own in shares.values()),
+        p99_ns=max(known, default=None),
+        failed=sum(own.failed for own in shares.values()),
+    )
+
+
+# --- The test process's side of a generator: starts it, hands it runs, listens to it, ends it
+
+CHECK_S = 0.25
+"""How often the server is looked after while waiting for a generator."""
+_GRACE_S = 30.0
+"""A generator is ended when it says nothing for this long after the end of its run and every time limit."""
+_END_S = 5.0
+
+
+def longest_s(plan: LoadPlan | Alternation) -> float:
+    """Returns how long a run may take before its generator is given up, in seconds."""
+    return (plan.longest_ns + plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long as an answer
+
+
+@dataclass(slots=True)
+class _Mailbox:
+    """Takes the messages of one process."""
+
+    put: Callable[[object], None]
+    pid: int | None = None
+    """The process; None until it has said so."""
+
+
+class Generator:
+    """A generator process. It starts with the first run and serves any number of them."""
+
+    is_elsewhere = False
+    worker = ""
+    """It is a process of this machine, on its clock, and a message to it takes no time."""
+    clock = SAME_CLOCK
+    head_start_ns = 0
+
+    def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
+        """With `coverage`, what traces the test run may trace it too. `path` takes the place of this `sys.path`."""
+        self._coverage = coverage
+        self._path = path
+        self.tracer = ""
+        """What traces it, such as `coverage`; empty for nothing."""
+        self._process: subprocess.Popen[bytes] | None = None
+        """The generator, or the supervisor above it."""
+        self._mailbox = _Mailbox(put=lambda _: None)
+        self._directory: Path | None = None
+        self._log: LogFile | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it is not running."""
+        return None if self._process is None or self._process.poll() is not None else self._mailbox.pid
+
+    def run(
+        self,
+        works: tuple[Work, ...],
+        plan: LoadPlan | Alternation,
+        targets: tuple[Target, ...],
+        *,
+        pids: tuple[tuple[int, ...], ...],
+        cores: frozenset[int] | None,
+        progress: Callable[[RunProgress], None],
+        check: Callable[[], None],
+    ) -> tuple[RunResult, ...]:
+        """Loads one target, or by an alternation base and now in turn, and returns what each of them has shown.
+
+        There is a work for each target.
+
+        `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
+        LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
+        process is ended, and the next run starts a new one.
+        """
+        answers: queue.SimpleQueue[object] = queue.SimpleQueue()
+        try:
+            job = LoadOrder(works=packed(works), plan=plan, targets=targets, pids=pids, cores=cores)
+            self.order(job, answers.put)
+            answer = self._await_answer(answers, plan, progress, check)
+        except BrokenPipeError as error:
+            message = self.death()
+            self.close()
+            raise GeneratorError(message) from error
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
+        """Starts a run, and the process where it does not run; `put` is called with each of its messages.
+
+        The last message is None, once it has ended. Another thread calls it. Raises GeneratorError, and BrokenPipeError
+        where it has just ended.
+        """
+        self._start()
+        self._mailbox.put = put
+        self.send(job)
+
+    def send(self, message: object) -> None:
+        """Sends it a message; raises BrokenPipeError where it has ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        write_message(self._process.stdin, message)
+
+    def hang_up(self) -> None:
+        """Tells it to end, and does not wait for that."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends it at once, whatever it does or does not do; the next run starts a new one."""
+        if self._process is not None:
+            _kill(self._process)
+            self._process.wait()  # until then it would be taken for one that runs
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        self.hang_up()
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdout is not None
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                process.wait()
+            process.stdout.close()
+        self._log = None
+        if self._directory is not None:
+            scratch.remove(self._directory)
+            self._directory = None
+
+    def _start(self) -> None:
+        """Starts the process if it does not run."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        try:
+            self._directory = scratch.make("generator")
+            self._log = LogFile(self._directory / "generator.log")
+            output = self._log.open()
+        except OSError as error:
+            raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
+        env = _environment(coverage=self._coverage)
+        self.tracer = tracer_in(env)
+        with output:
+            process = subprocess.Popen(
+                # -P: the directory that the tests run in may hold modules named as those of the standard library.
+                [sys.executable, "-P", "-m", "pytest_fileperf.drive", *scratch.supervising(self._directory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=env,
+                start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
+            )
+        self._process = process
+        self._mailbox = _Mailbox(put=lambda _: None)
+        threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
+        self.send(Setup(path=tuple(sys.path) if self._path is None else self._path, scratch=str(self._directory)))
+
+    def _await_answer(
+        self,
+        answers: queue.SimpleQueue[object],
+        plan: LoadPlan | Alternation,
+        progress: Callable[[RunProgress], None],
+        check: Callable[[], None],
+    ) -> tuple[RunResult, ...] | Exception:
+        """Waits for the end of a run; raises GeneratorError where none comes."""
+        patience_s = longest_s(plan)
+        deadline = monotonic() + patience_s
+        while True:
+            try:
+                message = answers.get(timeout=CHECK_S)
+            except queue.Empty:
+                check()
+                if monotonic() > deadline:
+                    raise GeneratorError(
+                        f"the load generator did not end within {patience_s:.0f} s{self.log_tail()}"
+                    ) from None
+                continue
+            finally:
+                self.shorten_log()
+            if isinstance(message, RunProgress):
+                progress(message)
+                check()
+            elif isinstance(message, tuple | Exception):
+                return message
+            else:
+                raise GeneratorError(self.death())
+
+    def death(self) -> str:
+        """Returns how it ended, with the last lines of its log."""
+        return f"the load generator{self.ended()}{self.log_tail()}"
+
+    def ended(self) -> str:
+        """Returns `'s process ended with exit code 7`, to stand behind its name."""
+        process = self._process
+        try:
+            code = process.wait(_END_S) if process is not None else None
+        except subprocess.TimeoutExpired:
+            return " sent something that is no message"
+        return "'s process is gone" if code is None else f"'s process ended with {exit_text(code)}"
+
+    def log_tail(self) -> str:
+        """Returns the last lines of its log, as the end of a message; empty where there are none."""
+        return "" if self._log is None else log_block(self._log.lines())
+
+    def shorten_log(self) -> None:
+        """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
+        if self._log is not None:
+            self._log.shorten()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    kill_group(process.pid)
+    process.kill()
+
+
+def _environment(*, coverage: bool) -> dict[str, str]:
+    """Returns the environment of the generator: this one, with this package importable, and untraced as servers are."""
+    root = str(Path(__file__).parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return {**untraced(os.environ, coverage=coverage), "PYTHONPATH": (path + os.pathsep if path else "") + root}
+
+
+def _listen(stdout: IO[bytes] | None, mailbox: _Mailbox) -> None:
+    """Passes messages on, then one None when no more can be read."""
+    assert stdout is not None
+    with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
+        while (message := read_message(stdout)) is not None:
+            if isinstance(message, int):
+                mailbox.pid = message
+            else:
+                mailbox.put(message)
+    mailbox.put(None)
+
+
+# --- group
 
 _HEAD_START_NS = 20_000_000
 """All generators have been told when to begin before that instant comes, also where they share a core."""

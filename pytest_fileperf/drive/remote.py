@@ -13,19 +13,103 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import platform
+import socket
 import sys
 import threading
+import uuid
 import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future as Started
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import monotonic_ns
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic, monotonic_ns
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 
-from pytest_fileperf.drive.messages import Alive, LoadOrder
-from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.whereabouts import Whereabouts
-from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.drive.generator import Alive, Begin, Late, LoadOrder
+from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
+from pytest_fileperf.units import is_loopback
 
-__all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "Said")
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from pytest_fileperf.drive.cluster import Cluster
+
+__all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "RemoteHandle", "Said", "Whereabouts")
+
+
+# --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACES = Path("/proc/self/ns")
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Where a process runs. Two of them compare; alone they mean nothing.
+
+    On Linux containers may share a machine and nothing else: network, processes and clock are those of the namespace.
+    """
+
+    host: str
+    """The machine's name."""
+    python: str
+    """`3.11.7`."""
+    machine: str
+    network: str
+    processes: str
+    clock: str
+    code: str
+    """A digest of this package's source files."""
+
+    @classmethod
+    def here(cls) -> Self:
+        """Returns where this process runs."""
+        machine = _boot_id()
+        return cls(
+            host=socket.gethostname(),
+            python=platform.python_version(),
+            machine=machine,
+            network=f"{machine} {_namespace('net')}",
+            processes=f"{machine} {_namespace('pid')}",
+            clock=f"{machine} {_namespace('time')}",
+            code=_code(),
+        )
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:  # other systems
+        return f"{socket.gethostname()} {uuid.getnode():x}"
+
+
+def _namespace(kind: str) -> str:
+    try:
+        return str((_NAMESPACES / kind).readlink())
+    except OSError:  # other systems, and Linux before it had this kind
+        return ""
+
+
+@cache
+def _code() -> str:
+    """Returns a digest of the names and contents of this package's source files, read once: some milliseconds."""
+    digest = blake2b(digest_size=16)
+    for name, path in sorted((path.relative_to(_PACKAGE).as_posix(), path) for path in _PACKAGE.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+# --- remote
 
 FORSAKEN_S = 5.0
 """A run ends where its test process has asked for nothing for so long: it, or this worker, hangs or is gone."""
@@ -140,3 +224,248 @@ class RemoteGenerator:
 def _close_apart(generator: Generator) -> None:
     """Ends a generator without keeping the worker waiting."""
     threading.Thread(target=generator.close, daemon=True).start()
+
+
+# --- The test process's side of a generator on a Dask worker: takes orders as `process.Generator` does
+#
+# What goes on is on the event loop of Dask's client. The test's thread only starts it, and reads what it has left.
+
+_WAIT_S = 1.0
+"""How long a question for messages waits for one."""
+_SILENT_S = 4.0
+"""A worker that does not answer for so much longer is taken for lost: its machine hangs, or the network is cut."""
+_START_S = 15.0
+_END_S = 1.0
+_READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
+"""How often the clock is read before a load: until it took so long, or often enough. Some milliseconds go by on one
+network, half a second where questions take 40 ms."""
+_KEPT_READINGS = 64
+_SPARE_NS = 100_000_000
+"""Time for a worker that is busy to pass a message on."""
+_MOST_LATE_NS = 50_000_000
+_Answer = TypeVar("_Answer")
+
+
+class RemoteHandle:
+    """A generator on a worker of its own."""
+
+    tracer = ""
+    is_elsewhere = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.worker = ""
+        """The Dask worker's address, or that of the last one it had; empty before its first load."""
+        self.clock: ClockOffset = SAME_CLOCK
+        self._there: Whereabouts | None = None
+        self._pid: int | None = None
+        self._actor: Any = None
+        self._future: Future[Any] | None = None
+        self._readings: deque[Reading] = deque(maxlen=_KEPT_READINGS)
+        self._carrying: asyncio.Task[None] | None = None
+        self._endings: list[Started[None]] = []
+        self._how = ""
+        """How it ended."""
+        self._log = ""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, where it runs among the processes that are seen here; else None."""
+        is_seen = self._there is not None and self._there.processes == Whereabouts.here().processes
+        return self._pid if is_seen else None
+
+    @property
+    def head_start_ns(self) -> int:
+        """How long a message may take to it."""
+        return _SPARE_NS + 2 * self.clock.distance_ns
+
+    def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
+        """Starts a run; `put` is called with each of its messages, from another thread.
+
+        The last one is None where it is lost.
+        """
+        self._cluster.spawn(self._carry_out(job, put))
+
+    def send(self, message: object) -> None:
+        """Sends it a message; when to begin is told on the clock there."""
+        if isinstance(message, Begin):
+            message = Begin(origin_ns=message.origin_ns + self.clock.ahead_ns)
+        self._cluster.spawn(self._sent(message))
+
+    def hang_up(self) -> None:
+        """Tells it to end, and does not wait for that."""
+        going = [ending for ending in self._endings if not ending.done()]
+        self._endings = [*going, self._cluster.spawn(self.ended_there())]
+
+    kill = hang_up
+
+    def close(self) -> None:
+        """Ends its process there; gives that up after a moment."""
+        self.hang_up()
+        endings, self._endings = self._endings, []
+        patience = monotonic() + 2 * _END_S
+        for ending in endings:
+            with suppress(TimeoutError):
+                ending.result(max(0.0, patience - monotonic()))
+
+    def ended(self) -> str:
+        """Returns `'s process ended with exit code 7`, to stand behind its name."""
+        return self._how or " is gone"
+
+    def log_tail(self) -> str:
+        """Returns the last lines of its log, as the end of a message; empty where there are none."""
+        return self._log
+
+    def shorten_log(self) -> None:
+        """Does nothing: the worker does."""
+
+    # --- on the client's event loop
+
+    async def ended_there(self) -> None:
+        """Ends the run and the generator's process, and gives the worker back."""
+        carrying, self._carrying = self._carrying, None
+        if carrying is not None:
+            carrying.cancel()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Ends the generator's process, and gives the worker back."""
+        actor, worker, self._actor, self._pid = self._actor, self.worker, None, None
+        future, self._future = self._future, None
+        if actor is not None:
+            with suppress(Exception):  # the worker may be gone, with its generator
+                await _within(_END_S, actor.end())
+        if future is not None:
+            with suppress(Exception):
+                future.release()
+        self._cluster.release(worker, self)
+
+    async def _carry_out(self, job: LoadOrder, put: Callable[[object], None]) -> None:
+        self._carrying = asyncio.current_task()
+        self._how = self._log = ""
+        try:
+            await self._begin(job)
+            await self._listen(put)
+        except FilePerfError as error:
+            put(error)
+        except Exception as error:  # Dask has many ways to say that a worker is gone
+            self._how, lost = f" is gone ({_said(error)})", self._cluster.lost()
+            await self._let_go()
+            if lost is not None:
+                self.worker = ""  # it is not to blame
+            put(lost)
+
+    async def _begin(self, job: LoadOrder) -> None:
+        """Has the run begin, on another worker where the one before has gone meanwhile."""
+        if self._actor is not None:
+            try:
+                await self._order(job)
+            except FilePerfError:
+                raise
+            except Exception:
+                await self._let_go()
+            else:
+                return
+        await self._bind()
+        await self._order(job)
+
+    async def _order(self, job: LoadOrder) -> None:
+        assert self._there is not None
+        there, here = self._there, Whereabouts.here()
+        targets = job.targets
+        if there.network != here.network:
+            if far := [target.url for target in targets if is_loopback(urlsplit(target.url).hostname or "")]:
+                raise PlanError(
+                    f"worker {self.worker} is on another machine ({there.host}), and the server is at {far[0]}: say at "
+                    "which address it is reached from there, with --fileperf-host=ADDRESS and "
+                    "--fileperf-allow-host=ADDRESS"
+                )
+            targets = tuple(map(_from_elsewhere, targets))
+        await self._read_clock(same=there.clock == here.clock)
+        own = replace(
+            job,
+            targets=targets,
+            cores=job.cores if there.machine == here.machine else None,
+            pids=tuple(() for _ in job.pids),
+            together=True,
+            most_late_ns=_MOST_LATE_NS,
+        )
+        await _within(_START_S, self._actor.order(pickle.dumps(own)))
+
+    async def _listen(self, put: Callable[[object], None]) -> None:
+        """Passes on what the generator says, until its last word."""
+        while True:
+            packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
+            said: Said = pickle.loads(packed)  # noqa: S301 - from our own generator
+            self._pid = said.pid
+            for message in said.messages:
+                if isinstance(message, Ended):
+                    self._how, self._log = message.how, message.log
+                    put(None)
+                    return
+                if isinstance(message, tuple):
+                    put(tuple(on_this_clock(each, self.clock) for each in message))
+                    return
+                put(message)
+                if isinstance(message, Late | Exception):
+                    return
+
+    async def _bind(self) -> None:
+        """Takes a worker, and starts the actor there."""
+        self.worker = ""
+        client = await self._cluster.client()
+        self.worker = await self._cluster.worker_for(self)
+        self._readings.clear()
+        self._future = client.submit(
+            RemoteGenerator,
+            tuple(sys.path),
+            key=self._cluster.key(),
+            workers=[self.worker],
+            allow_other_workers=False,
+            actor=True,
+            retries=0,
+        )
+        with client.as_current():
+            self._actor = await _within(_START_S, self._future, f"; {_BUSY}")
+        self._there = await _within(_SILENT_S, self._actor.whereabouts())
+
+    async def _read_clock(self, *, same: bool) -> None:
+        """Reads the clock there, some times; where it is the one here, once is enough to know how far away it is."""
+        if same and self._readings:
+            return
+        begun_s = monotonic()
+        for number in range(_READINGS):
+            if number >= _LEAST_READINGS and (same or monotonic() - begun_s > _READING_S):
+                break
+            asked_ns = monotonic_ns()
+            told_ns = await _within(_SILENT_S, self._actor.now_ns())
+            self._readings.append(Reading(asked_ns=asked_ns, told_ns=told_ns, heard_ns=monotonic_ns()))
+        found = offset_of(self._readings, now_ns=monotonic_ns())
+        self.clock = replace(SAME_CLOCK, distance_ns=found.distance_ns) if same else found
+
+    async def _sent(self, message: object) -> None:
+        if self._actor is not None:
+            with suppress(Exception):  # that it is gone shows where it is asked for messages
+                await _within(_SILENT_S, self._actor.send(pickle.dumps(message)))
+
+
+_BUSY = "is it busy with other tasks? Give the load workers of its own"
+
+
+async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> _Answer:
+    """Returns the answer; raises TimeoutError where it takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError:
+        raise TimeoutError(f"it did not answer within {seconds:g} s{why}") from None
+
+
+def _from_elsewhere(target: Target) -> Target:
+    """Returns the target for a machine on another network, whose own addresses nobody has named."""
+    return replace(target, reach=replace(target.reach, loopback=False))
+
+
+def _said(error: Exception) -> str:
+    """Returns what happened in a few words: the first line, without what Dask adds for developers."""
+    return (str(error).splitlines() or [type(error).__name__])[0].strip() or type(error).__name__

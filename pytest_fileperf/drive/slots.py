@@ -4,24 +4,283 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from time import monotonic_ns
+from types import TracebackType
 from typing import TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.failures import EXCERPT_BYTES, kind_of, problem_of, shown
 from pytest_fileperf.drive.loop import Turns
-from pytest_fileperf.drive.opening import Connect, Idle
 from pytest_fileperf.measure.tally import Tally
-from pytest_fileperf.plan.operation import Expectation
+from pytest_fileperf.plan.request import Expectation, without_queries
+from pytest_fileperf.versions.tree import is_of_the_interpreter
 from pytest_fileperf.wire.connection import Connection
-from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.exchange import Breach
+from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
 from pytest_fileperf.wire.request import WireRequest
 from pytest_fileperf.wire.templates import Row
 
-__all__ = ("RECONNECT_PAUSE_S", "Aim", "Draw", "ReplaySlot", "VaryingSlot")
+__all__ = (
+    "EXCERPT_BYTES",
+    "KEPT_IDLE_NS",
+    "OPENED_AT_ONCE",
+    "RECONNECT_PAUSE_S",
+    "Aim",
+    "Connect",
+    "Draw",
+    "Idle",
+    "Openings",
+    "ReplaySlot",
+    "VaryingSlot",
+    "kind_of",
+    "open_all",
+    "problem_of",
+    "shown",
+    "waiting_to_be_accepted",
+)
+
+
+# --- What is told of a failed request: its kind, and an example in words, with the line of the user's own code
+
+EXCERPT_BYTES = 300
+"""How much of a bad answer's body is kept to be shown."""
+_LONGEST = 2_000
+"""Characters kept of an exception's message: it may hold a whole answer."""
+_PACKAGE = Path(__file__).parents[1]
+
+
+def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
+    """Returns kind and description of what is wrong with an answer; the digest is empty where none is expected."""
+    if not expect.allows_status(status):
+        return f"status {status}", f"answer {status}"
+    if expect.size_bytes is not None and body_bytes != expect.size_bytes:
+        return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
+    if digest and digest != expect.sha256:
+        return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
+    return None
+
+
+def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
+    """Returns the start of a body for a message; empty where a body of this size was thrown away unseen.
+
+    Of a body that is packed (`gzip`) it says that: its bytes tell nothing, but how many they are.
+    """
+    if encoding and encoding != "identity" and size_bytes:
+        compared = kind in ("size", "digest")
+        advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
+        return f", with a body packed by {encoding}{advice}"
+    if not excerpt:
+        return "" if size_bytes else ", without a body"
+    text = excerpt.decode("utf-8", "replace")
+    return ", body begins: " + "".join(char if char.isprintable() else "·" for char in text)[:EXCERPT_BYTES]
+
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (httpx.ConnectTimeout, "connect"),
+    (httpx.TimeoutException, "timeout"),
+    (httpx.ConnectError, "connect"),
+    (httpx.NetworkError, "disconnected"),
+    (DisconnectedError, "disconnected"),
+    (httpx.RemoteProtocolError, "protocol"),
+    (AssertionError, "assertion"),
+)
+"""The kind of failure that an exception is, by the first class that fits."""
+_CUT_OFF = ("peer closed connection", "Server disconnected")
+"""How texts of httpx's own transport begin where an answer ended early: it has one class for this and for nonsense."""
+
+
+def kind_of(error: Exception) -> tuple[str, str]:
+    """Returns the kind of a failure, and its message behind the line of the user's code that it came from."""
+    if isinstance(error, httpx.HTTPStatusError):
+        kind = f"status {error.response.status_code}"
+    elif type(error) is httpx.RemoteProtocolError and str(error).startswith(_CUT_OFF):
+        kind = "disconnected"
+    else:
+        kind = next((kind for kind_class, kind in _KINDS if isinstance(error, kind_class)), type(error).__name__)
+    return kind, _place_of(error) + without_queries(_message(error))
+
+
+def _message(error: Exception) -> str:
+    """Returns the exception's message, or its class where it has none; `__str__` of user code may raise, too."""
+    try:
+        text = str(error) or type(error).__name__
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    except Exception:  # its own `__str__` raised
+        return type(error).__name__
+
+
+def _place_of(error: BaseException) -> str:
+    """Returns `tests/test_app.py:12: `, the innermost line of the user's own code; empty where there is none."""
+    found = ""
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        file = _shown_file(traceback.tb_frame.f_code.co_filename)
+        if file:
+            found = f"{file}:{traceback.tb_lineno}: "
+        traceback = traceback.tb_next
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _shown_file(name: str) -> str:
+    """Returns a file of the user's code, as short as it can be; empty for files of this package and of Python."""
+    file = Path(name)
+    if not file.is_absolute() or file.is_relative_to(_PACKAGE) or is_of_the_interpreter(file):
+        return ""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+# --- Opens connections without overflowing the server's listen queue, and keeps those that are free for the next
+# request
+#
+# A connection that a load does not need changes the server: a sync worker waits for a request on it, and a server that
+# limits its connections counts it.
+
+Connect: TypeAlias = Callable[[], Awaitable[Connection]]
+"""Opens a connection; raises httpx.ConnectError or httpx.ConnectTimeout."""
+
+OPENED_AT_ONCE = 64
+"""Well below the listen backlog of any server that expects load (asyncio's own default is 100)."""
+KEPT_IDLE_NS = 1_000_000_000
+"""A connection that has rested for this long is closed. httpx keeps them for 5 s, but servers close idle connections
+(gunicorn after 2 s, uvicorn after 5 s), and a busy server may close one although the next request is there already."""
+_LOOK_AGAIN_S = 0.001
+_PATIENCE_S = 1.0
+"""A connection beyond the backlog is tried again by the kernel after this time anyway."""
+_FIRST_BYTES = 16_384
+"""Listening sockets come first in the kernel's table: some hundred lines of it, however many connections follow."""
+_LISTEN = "0A"
+
+
+class Idle:
+    """The free connections of a load whose slots rest. The one that was used last goes first; others are closed."""
+
+    def __init__(self, breach: Callable[[Breach], None], *, kept_ns: int = KEPT_IDLE_NS) -> None:
+        """`breach` hears what the server did to free connections."""
+        self._breach = breach
+        self._kept_ns = kept_ns
+        self._free: deque[Connection] = deque()
+        """By when they were used last."""
+        self._closing: asyncio.TimerHandle | None = None
+
+    def put(self, connection: Connection) -> None:
+        """Takes a connection whose answer has ended."""
+        self._free.append(connection)
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().call_later(self._kept_ns / 1e9, self._close_rested)
+
+    def take(self) -> Connection | None:
+        """Returns the connection that was used last; None where none is open."""
+        while self._free:
+            connection = self._free.pop()
+            if connection.closed:
+                self._note(connection)
+            elif monotonic_ns() - connection.ended_ns > self._kept_ns:
+                connection.close()
+            else:
+                return connection
+        return None
+
+    def close(self) -> None:
+        """Closes all of them."""
+        if self._closing is not None:
+            self._closing.cancel()
+        for connection in self._free:
+            connection.close()
+
+    def _close_rested(self) -> None:
+        """Closes what has rested for long enough, and looks again when the next one has."""
+        before_ns = monotonic_ns() - self._kept_ns
+        while self._free and (self._free[0].closed or self._free[0].ended_ns <= before_ns):
+            connection = self._free.popleft()
+            self._note(connection)
+            connection.close()
+        self._closing = None
+        if self._free:
+            rest_s = (self._free[0].ended_ns - before_ns) / 1e9
+            self._closing = asyncio.get_running_loop().call_later(rest_s, self._close_rested)
+
+    def _note(self, connection: Connection) -> None:
+        breach, connection.breach = connection.breach, None
+        if breach is not None:
+            self._breach(breach)
+
+
+class Openings:
+    """Lets connections to a port of this machine be opened no faster than its server takes them."""
+
+    def __init__(self, port: int, *, openers: int = 1) -> None:
+        """So many `openers` open connections to it at the same time."""
+        self._port = port
+        self._at_once = self._left = max(1, OPENED_AT_ONCE // openers)
+        self._turn = asyncio.Lock()
+
+    async def may_open(self) -> bool:
+        """Returns when one more connection can be opened, but does not wait for ever; whether it has waited."""
+        if self._left and not self._turn.locked():
+            self._left -= 1
+            return False
+        async with self._turn:
+            if not self._left:
+                await self._let_accept()
+                self._left = self._at_once
+            self._left -= 1
+            return True
+
+    async def _let_accept(self) -> None:
+        """Waits until the server has accepted most of what was opened."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it tells if asked
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Runs all openings, some at a time; raises what the first raises, and none goes on then."""
+    for first in range(0, len(openings), OPENED_AT_ONCE):
+        tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+
+def waiting_to_be_accepted(port: int) -> int:
+    """Returns how many connections to a listening TCP port wait to be accepted; 0 where the system does not tell."""
+    if sys.platform != "linux":
+        return 0
+    return max(_queue(Path("/proc/net/tcp"), port), _queue(Path("/proc/net/tcp6"), port))
+
+
+def _queue(table: Path, port: int) -> int:
+    try:
+        with table.open(encoding="ascii") as file:
+            lines = file.read(_FIRST_BYTES).splitlines()[1:]
+    except OSError:
+        return 0
+    longest = 0
+    for line in lines:
+        # "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 …": number, local, remote, state, queues
+        fields = line.split()
+        if len(fields) < 5 or fields[3] != _LISTEN:
+            break
+        if int(fields[1].rpartition(":")[2], 16) == port:
+            longest = max(longest, int(fields[4].partition(":")[2], 16))
+    return longest
+
+
+# --- slots
 
 RECONNECT_PAUSE_S = 0.05
 """Time before a server that refused a connection is asked again: not in a busy loop."""

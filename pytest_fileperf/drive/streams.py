@@ -9,16 +9,13 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.drive.calls import body_of, sending
-from pytest_fileperf.drive.client_slot import Sent
-from pytest_fileperf.drive.failures import EXCERPT_BYTES, problem_of, shown
+from pytest_fileperf.drive.journey import Sent, body_of, sending
 from pytest_fileperf.drive.loop import Turns
-from pytest_fileperf.drive.opening import Connect, Idle
-from pytest_fileperf.drive.slots import ReplaySlot
+from pytest_fileperf.drive.slots import EXCERPT_BYTES, Connect, Idle, ReplaySlot, problem_of, shown
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
-from pytest_fileperf.plan.operation import Expectation
-from pytest_fileperf.plan.stream import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
+from pytest_fileperf.plan.request import Expectation
+from pytest_fileperf.plan.work import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.pieces import piece_counter

@@ -26,25 +26,394 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.files import put_bytes, put_text
-from pytest_fileperf.judge.entry import FLAT, Entry, entry_from_json, entry_to_json, tree_in
-from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.layout import laid_out
-from pytest_fileperf.judge.long_file import LongFile
-from pytest_fileperf.judge.sealed import SALT, new_salt, of_earlier_schema, sealed
-from pytest_fileperf.judge.stored import mapping_in, text_in, whole_in
-from pytest_fileperf.locks import locked
+from pytest_fileperf.host.files import put_bytes, put_text
+from pytest_fileperf.host.scratch import locked
+from pytest_fileperf.judge.environment import Environment, flat, shown
+from pytest_fileperf.judge.evidence import Evidence, level_of
+from pytest_fileperf.measure.codec import mapping_in, number_in, optional_text_in, text_in, value_in, whole_in
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
-__all__ = ("LOCAL", "SCHEMA", "BaselineStore", "Entry", "Found", "keep_local")
+__all__ = (
+    "FLAT",
+    "LOCAL",
+    "SALT",
+    "SCHEMA",
+    "BaselineStore",
+    "Entry",
+    "Found",
+    "LongFile",
+    "Seen",
+    "Stale",
+    "Why",
+    "entry_from_json",
+    "entry_to_json",
+    "is_digest",
+    "keep_local",
+    "laid_out",
+    "new_salt",
+    "of_earlier_schema",
+    "sealed",
+    "stale_among",
+    "tree_in",
+    "work_differences",
+)
+
+
+# --- The baseline of one test: figures, and the code, packages and moment that they are of. `baseline` keeps the files
+
+FLAT = ("busy", "commit", "conditions", "loaded", "packages", "precision")
+"""What has one line each in a file."""
+SUMMARY_DIGITS = 5
+"""Significant digits of an entry's summary, as many as the evidence has."""
+PRECISION_DIGITS = 2
+"""Significant digits of a standard error."""
+_READABLE: Mapping[Unit, tuple[str, float]] = {
+    Unit.PER_SECOND: ("", 1.0),
+    Unit.SECONDS: (" ms", 1e3),
+    Unit.BYTES: (" MiB", 1 / (1 << 20)),
+    Unit.BYTES_PER_SECOND: (" MiB/s", 1 / (1 << 20)),
+    Unit.SHARE: (" %", 100.0),
+}
+"""How a summary shows a unit: always alike, so that two values compare at a glance."""
+_TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The baseline of one test."""
+
+    identity: Mapping[str, object]
+    """Work, server and load as JSON values: only figures with an equal identity compare."""
+    evidence: Evidence
+    captured: str
+    """When, in ISO 8601 with its offset."""
+    tree: str | None = None
+    """Git's hash of the source's tree, without the baselines' directory; None where it is not known."""
+    commit: Mapping[str, object] | None = None
+    """What version control said about the code."""
+    reason: str | None = None
+    """Why it was stored, on one line, where the user said so."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of all packages installed then, by name."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else it ran under, as `Environment.conditions`; empty where that is not known."""
+    precision: Mapping[str, float] = field(default_factory=dict)
+    """How exactly its levels are known: the standard error of each one's logarithm, by metric."""
+    busy: Busy | None = None
+    """What others did on the machine then; None where it is not known."""
+    loaded: Mapping[str, str] | None = None
+    """Digests of what its server loaded and the tree does not have, by name; None where that is not known."""
+
+    @property
+    def captured_at(self) -> datetime:
+        """When it was captured, with its offset; the beginning of time where the text does not tell."""
+        try:
+            at = datetime.fromisoformat(self.captured)
+        except ValueError:
+            return datetime.min.replace(tzinfo=UTC)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def entry_from_json(stored: object, where: str) -> Entry:
+    """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place."""
+    if not isinstance(stored, dict):
+        raise ValueError(f"{where} is not an object")
+    commit = value_in(stored, "commit", where)
+    packages = mapping_in(stored, "packages", where)
+    precision = mapping_in(stored, "precision", where) if "precision" in stored else {}
+    return Entry(
+        identity=mapping_in(stored, "identity", where),
+        evidence=Evidence.from_json(mapping_in(stored, "evidence", where), f"{where}.evidence"),
+        captured=text_in(stored, "captured", where),
+        tree=tree_in(stored, where),
+        commit=None if commit is None else mapping_in(stored, "commit", where),
+        reason=optional_text_in(stored, "reason", where),
+        packages={name: text_in(packages, name, f"{where}.packages") for name in packages},
+        conditions=_texts_in(stored, "conditions", where) or {},
+        precision={name: number_in(precision, name, f"{where}.precision") for name in precision},
+        busy=_busy_in(stored, where),
+        loaded=_texts_in(stored, "loaded", where),
+    )
+
+
+def tree_in(stored: object, where: str) -> str | None:
+    """Returns the tree of an entry, None where it has none; raises ValueError for one that is no hash."""
+    if not isinstance(stored, dict):
+        raise ValueError(f"{where} is not an object")
+    tree = optional_text_in(stored, "tree", where)
+    if tree is not None and not _TREE.fullmatch(tree):  # it becomes an argument of Git
+        raise ValueError(f"{where}.tree is {tree[:80]!r}, not a hash of Git")
+    return tree
+
+
+def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
+    """Returns the entry as JSON values, in the order in which a reviewer reads it."""
+    busy = entry.busy
+    return {
+        "captured": entry.captured,
+        "tree": entry.tree,
+        "commit": None if entry.commit is None else dict(entry.commit),
+        "reason": entry.reason,
+        "summary": _summary(entry.evidence, summary_of),
+        "precision": {name: _short(error, PRECISION_DIGITS) for name, error in sorted(entry.precision.items())},
+        "busy": None if busy is None else {name: _short(getattr(busy, name), PRECISION_DIGITS) for name in _BUSY},
+        "packages": dict(sorted(entry.packages.items())),
+        **({"conditions": dict(sorted(entry.conditions.items()))} if entry.conditions else {}),
+        **({} if entry.loaded is None else {"loaded": dict(sorted(entry.loaded.items()))}),
+        "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
+        "evidence": entry.evidence.to_json(),
+    }
+
+
+def _texts_in(stored: Mapping[str, object], key: str, where: str) -> dict[str, str] | None:
+    if stored.get(key) is None:
+        return None
+    texts = mapping_in(stored, key, where)
+    return {name: text_in(texts, name, f"{where}.{key}") for name in texts}
+
+
+_BUSY = ("server", "generator", "host")
+
+
+def _busy_in(stored: Mapping[str, object], where: str) -> Busy | None:
+    if stored.get("busy") is None:
+        return None
+    shares = mapping_in(stored, "busy", where)
+    server, generator, host = (number_in(shares, name, f"{where}.busy") for name in _BUSY)
+    return Busy(server=server, generator=generator, host=host)
+
+
+def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
+    """Returns the levels that comparisons show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    summary = {}
+    for metric in (METRICS[name] for name in names):
+        unit, factor = _READABLE[metric.unit]
+        level = level_of(metric, evidence)
+        summary[metric.name + unit] = None if level is None else _short(level.value * factor, SUMMARY_DIGITS)
+    return summary
+
+
+def _short(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+# --- Lays out JSON for diffs: a line for each fact that a person reviews, few lines for the rest
+
+
+def laid_out(value: object, *, flat: Collection[str] = (), indent: str = "") -> str:
+    """Returns the value as JSON text, keys in the order they have; raises ValueError for numbers that JSON lacks.
+
+    An object has a line for each key. Objects under a key in `flat`, objects in a list, and lists of plain values are
+    one line each. Laying out what was read back gives an equal text. Lines after the first begin with `indent`.
+    """
+    return _spread(value, indent, flat)
+
+
+def _spread(value: object, indent: str, flat: Collection[str]) -> str:
+    inner = f"{indent} "
+    if isinstance(value, Mapping) and value:
+        items = [
+            f"{_line(key)}: {_line(item) if key in flat else _spread(item, inner, flat)}" for key, item in value.items()
+        ]
+        return _block("{", items, "}", indent)
+    if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
+        return _block("[", [_line(item) for item in value], "]", indent)
+    return _line(value)
+
+
+def _block(opened: str, items: list[str], closed: str, indent: str) -> str:
+    lines = f",\n{indent} ".join(items)
+    return f"{opened}\n{indent} {lines}\n{indent}{closed}"
+
+
+def _line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+# --- The entries of a long file of baselines: one is found and read when it is asked for, and all others stay as they
+# are
+#
+# The bytes of hundreds of megabytes are searched in tenths of a second. To read them as JSON would take a minute.
+
+_OPENED, _CLOSED = b'\n "tests": {\n', b"\n }\n}\n"
+_ENTRY = b'\n  "'
+"""How the line of an entry begins: no other one has just two spaces."""
+_BETWEEN = b",\n"
+
+
+class LongFile(Mapping[str, object]):
+    """Entries by their keys, in a file that `laid_out` made."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ValueError for what is laid out otherwise, or damaged around its entries."""
+        at = data.find(_OPENED)
+        if at < 0 or not data.endswith(_CLOSED):
+            raise ValueError("it is laid out otherwise")
+        self.content: object = json.loads(data[: at + len(_OPENED)] + b"}}")
+        """All but the entries."""
+        self._data = data
+        self._begins = at + len(_OPENED) - 1
+        self._ends = len(data) - len(_CLOSED)
+
+    def __getitem__(self, key: str) -> object:
+        """Reads an entry; raises ValueError where it is damaged."""
+        start = self._find(key, self._begins)
+        if start < 0:
+            raise KeyError(key)
+        (found,) = json.loads(b"{%b}" % self._data[start + 1 : self._end_of(start)]).values()
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._find(key, self._begins) >= 0
+
+    def __iter__(self) -> Iterator[str]:
+        at = self._begins
+        while (at := self._data.find(_ENTRY, at)) >= 0:
+            yield self._key_at(at)
+            at += len(_ENTRY)
+
+    def __len__(self) -> int:
+        return self._data.count(_ENTRY, self._begins)
+
+    def has_twice(self, key: str) -> bool:
+        """Returns whether there are two entries of a key."""
+        start = self._find(key, self._begins)
+        return start >= 0 and self._find(key, start + 1) >= 0
+
+    def with_entry(self, key: str, entry: object, *, flat: Collection[str]) -> bytes:
+        """Returns the file with an entry, in place of one of its key or in its place among the sorted ones."""
+        new = b"  %b: %b" % (
+            _long_line(key),
+            laid_out(entry, flat=flat, indent="  ").encode("utf-8", "backslashreplace"),
+        )
+        data, start = self._data, self._find(key, self._begins)
+        if start >= 0:
+            return b"".join((data[: start + 1], new, data[self._end_of(start) :]))
+        start = self._first_after(key)
+        if start < 0:
+            return b"".join((data[: self._ends], _BETWEEN, new, data[self._ends :]))
+        return b"".join((data[: start + 1], new, _BETWEEN, data[start + 1 :]))
+
+    def _find(self, key: str, at: int) -> int:
+        """Returns where the line end before an entry is; -1 where there is none."""
+        return self._data.find(b"\n  %b: {\n" % _long_line(key), at)
+
+    def _end_of(self, start: int) -> int:
+        following = self._data.find(_ENTRY, start + 1)
+        return self._ends if following < 0 else following + 1 - len(_BETWEEN)
+
+    def _key_at(self, start: int) -> str:
+        line = self._data[start + 1 : self._data.index(b"\n", start + 1)]
+        return str(json.loads(line[: line.rindex(b":")]))
+
+    def _first_after(self, key: str) -> int:
+        """Returns where the first entry of a greater key is; -1 for none. They are sorted."""
+        low, high = self._begins, self._ends
+        while low < high:
+            middle = (low + high) // 2
+            start = self._data.find(_ENTRY, middle, self._ends)
+            if start < 0 or self._key_at(start) > key:
+                high = middle
+            else:
+                low = start + 1
+        return self._data.find(_ENTRY, low)
+
+
+def _long_line(key: str) -> bytes:
+    return json.dumps(key, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# --- Digests that can be committed: of a value's digest (`plan.hidden`) a slow one, with the salt of the file it goes
+# to
+#
+# Whoever has the file can compare equal values in it, and test a guess at the cost of some 50 ms and 16 MiB: a password
+# from a short list can still be found so, a random token cannot. Other files have other salts, so nothing can be worked
+# out for many of them at once.
+
+SALT = re.compile(r"[0-9a-f]{32}")
+_SEALED = "scrypt:"
+_DIGEST = re.compile(rf"(?:{_SEALED}[0-9a-f]{{16}}|{PLAIN}[0-9a-f]{{64}})")
+
+
+def new_salt() -> str:
+    """Returns a salt that no other file has."""
+    return secrets.token_hex(16)
+
+
+def sealed(value: object, salt: str) -> object:
+    """Returns JSON values with a slow digest in place of each plain one."""
+    if isinstance(value, Mapping):
+        return {key: sealed(item, salt) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sealed(item, salt) for item in value]
+    is_plain = isinstance(value, str) and value.startswith(PLAIN) and is_digest(value)
+    return _slow(str(value), salt) if is_plain else value
+
+
+@lru_cache(maxsize=4096)
+def _slow(plain: str, salt: str) -> str:
+    return _SEALED + hashlib.scrypt(plain.encode(), salt=bytes.fromhex(salt), n=1 << 14, r=8, p=1, dklen=8).hex()
+
+
+def is_digest(value: object) -> bool:
+    """Returns whether a JSON value is a digest, or a list of them."""
+    if isinstance(value, list):
+        return bool(value) and all(map(is_digest, value))
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
+    """Returns an identity as schemas 1 and 2 have it, with values in clear, as it would be made now.
+
+    Raises ValueError where it is not as they have it.
+    """
+    found = dict(identity)
+    if isinstance(work := found.get("work"), dict):
+        try:
+            found["work"] = _work(work)
+        except (AttributeError, TypeError, ValueError) as error:  # what a value that does not fit leads to
+            raise ValueError(f"identity.work is not as an earlier version has stored it: {error}") from error
+    if isinstance(server := found.get("server"), dict) and isinstance(command := server.get("command"), str):
+        found["server"] = {**server, "command": digest(command)}
+    return found
+
+
+def _work(work: Mapping[str, object]) -> dict[str, object]:
+    found = dict(work)
+    if isinstance(parts := work.get("mix"), list):
+        found["mix"] = [_named(_work(part)) if isinstance(part, dict) else part for part in parts]
+    if isinstance(recipes := work.get("requests"), list) and all(isinstance(recipe, dict) for recipe in recipes):
+        found["requests"] = described_recipes([_work(recipe) for recipe in recipes])
+    if isinstance(names := work.get("names"), list):
+        found["names"] = [shown_url(str(name)) for name in names]
+    if isinstance(rows := work.get("rows"), dict) and "sha256" in rows:
+        found["rows"] = {"count": rows.get("count"), "digest": f"{PLAIN}{rows['sha256']}"}
+    if isinstance(url := work.get("url"), str) and isinstance(given := work.get("arguments"), dict):
+        described = {key: described_argument(key, value, is_stored=True) for key, value in given.items()}
+        found.update(described_url(url), arguments=described)
+    return found
+
+
+def _named(part: dict[str, object]) -> dict[str, object]:
+    return {**part, "name": shown_url(str(part.get("name")))}
+
+
+# --- baseline
 
 SCHEMA = 3
 _DIGESTS_SINCE = 3
@@ -378,3 +747,112 @@ def _damaged(path: Path, reason: str) -> BaselineError:
         f"a baseline is damaged: {reason} ({path})\n"  # the path may be long, and the line may be cut
         "restore it from version control, or delete it and store a new one with --fileperf-update"
     )
+
+
+# --- How what was measured differs from what a baseline is of, in words: of hidden values that they changed
+
+_PLACE = re.compile(
+    r"work\.(?:(?:mix|requests)\.(?P<part>.+?)\.)?"
+    r"(?:arguments\.(?P<argument>[a-z]+)|(?P<query>query))(?:\.(?P<name>.*))?"
+)
+_WORDS: Mapping[str, str] = {
+    "content": "content",
+    "data": "form field",
+    "extensions": "extension",
+    "files": "file",
+    "headers": "header",
+    "json": "JSON field",
+    "params": "parameter",
+    "query": "parameter",
+}
+
+
+def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns what differs between two identities: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
+
+    A header, a parameter or another part of a request that only one of them has is `new` or `gone`.
+    """
+    before, after = dict(flat(was)), dict(flat(now))
+    return tuple(
+        _difference(key, before, after)
+        for key in sorted(before.keys() | after.keys())
+        if key not in before or key not in after or before[key] != after[key]
+    )
+
+
+def _difference(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    if not any(is_digest(values.get(key)) for values in (before, after)):
+        return f"{key} was {shown(before, key)}, is {shown(after, key)}"
+    what = "gone" if key not in after else "new" if key not in before else ""
+    return f"{_name_of(key)} {f'is {what}' if what else 'changed'}"
+
+
+def _name_of(key: str) -> str:
+    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; others as they are."""
+    place = _PLACE.fullmatch(key)
+    if place is None or (kind := place["argument"] or place["query"]) not in _WORDS:
+        return "the server's command" if key == "server.command" else key
+    part = place["part"] or ""
+    of_part = f" of {f'request {part}' if part.isdecimal() else part}" if part else ""
+    if place["name"]:
+        return f"{_WORDS[kind]} {place['name']!r}{of_part}"
+    return f"{'content' if kind == 'content' else f'{_WORDS[kind]}s'}{of_part}"  # a text, or many values
+
+
+# --- Finds stored baselines that belong to no test any more, from what a session collected. Reads and removes nothing
+#
+# A baseline is stale
+#     NO_MODULE  when its module is no longer there,
+#     NO_TEST    when its module was collected whole and its test was not in it,
+#     FEWER      when its module was collected whole, and its test passed without making this measurement: a second one
+#                (`#2`) that is no longer made, or any where the test no longer measures.
+#
+# In doubt a baseline is kept: a module that was collected in part or with an error tells nothing, and neither does a
+# test that was skipped, failed or not run. The machine profile of an entry does not matter.
+
+
+class Why(StrEnum):
+    """Why a baseline is stale, as a report says it."""
+
+    NO_MODULE = "no such file"
+    NO_TEST = "no such test"
+    FEWER = "its test passed without this measurement"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a session saw of the tests there are, as node ids."""
+
+    whole: frozenset[str] = frozenset()
+    """Modules whose tests were all collected."""
+    tests: frozenset[str] = frozenset()
+    """Every test collected, deselected ones too."""
+    passed: frozenset[str] = frozenset()
+    measured: frozenset[str] = frozenset()
+    """Measurements made, with `#2` and so on for further ones of a test, and `#upload` for parts of a load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """A baseline that belongs to no test any more."""
+
+    key: str
+    why: Why
+
+
+def stale_among(keys: Iterable[str], seen: Seen, *, is_gone: Callable[[str], bool]) -> tuple[Stale, ...]:
+    """Returns the stale ones of the stored keys, sorted; `is_gone` tells whether a module is no longer there."""
+    found = ((key, _why(key, seen, is_gone)) for key in sorted(keys))
+    return tuple(Stale(key=key, why=why) for key, why in found if why is not None)
+
+
+def _why(key: str, seen: Seen, is_gone: Callable[[str], bool]) -> Why | None:
+    module = key.partition("::")[0]
+    if module not in seen.whole:
+        return Why.NO_MODULE if is_gone(module) else None
+    test = key
+    while test not in seen.tests and "#" in test:
+        test = test.rpartition("#")[0]
+    if test not in seen.tests:
+        return Why.NO_TEST
+    return Why.FEWER if test in seen.passed and key not in seen.measured else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from pytest_fileperf.judge.stored import text_in, whole_in
+from pytest_fileperf.measure.codec import text_in, whole_in
 from pytest_fileperf.versions.packages import installed_packages
 
 __all__ = (

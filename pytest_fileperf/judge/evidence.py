@@ -2,17 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
+from operator import mul
+from statistics import fmean, median, variance
 
-from pytest_fileperf.judge.answers import Answers, answers_of
-from pytest_fileperf.judge.stored import list_in, mapping_in, number_in, text_in, texts_in, whole_in
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.memory import Course, memory_after, thinned
-from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Recording, Round
+import numpy as np
 
-__all__ = ("BootEvidence", "Evidence", "alike", "evidence_of")
+from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.measure.codec import list_in, mapping_in, number_in, text_in, texts_in, whole_in
+from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
+from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.usage import Course, memory_after, thinned
+
+__all__ = (
+    "HODGES_LEHMANN_COST",
+    "Answers",
+    "BootEvidence",
+    "Evidence",
+    "Level",
+    "OtherAnswers",
+    "Pair",
+    "PairSide",
+    "alike",
+    "answers_of",
+    "biweight",
+    "clustering_of",
+    "differing",
+    "evidence_of",
+    "excess_of",
+    "hodges_lehmann",
+    "level_of",
+    "measured_of",
+    "pair_side",
+    "pairs_alike",
+    "precision_of",
+    "quantile_variance",
+    "requests_alike",
+    "sides_by_boot",
+    "sides_of",
+    "spread_of",
+    "tail_factor",
+    "variance_of_boots",
+    "variance_of_location",
+)
+
+
+# --- Whether two sides give the same answers, by their statuses and sizes: other answers are other work
+#
+# An error page of 28 bytes in place of a table of 12 KB is fast, and no improvement. Nobody reads the bodies here, so
+# equal sizes prove nothing.
+#
+# Statuses  The shares of a status differ by more than 2 %, and by more than chance.
+# Sizes     The means of a good answer differ by more than 2 % and some bytes, as counters in an answer get longer by a
+#           digit. Where sizes vary they differ by more than chance, and their rounds lie further apart than sizes grow
+#           within a boot: a list that grows with each request is longer on a faster side.
+
+_SHARE = 0.02
+"""What may differ of statuses and sizes."""
+_SPARE_BYTES = 64
+"""What sizes that vary may differ by: some numbers and dates have other lengths."""
+_SPARE_BYTES_CONSTANT = 4
+"""What sizes may differ by that are constant on both sides."""
+_ERRORS = 4.0
+"""Standard errors that are more than chance; rounds hang together, so they are rather many."""
+_LEAST_ROUNDS = 4
+"""Of each side, where sizes vary: fewer do not tell how much."""
+_CONSTANT = 1e-4
+"""Stored sizes are rounded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one side answered."""
+
+    sizes: tuple[tuple[float, ...], ...] = ()
+    """Bytes of the body of a good answer, as the mean of each round of each boot."""
+    statuses: Mapping[int, int]
+    """How often each status was answered, of failed requests too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherAnswers:
+    """How the answers of two sides differ; what does not differ is empty."""
+
+    of: str = ""
+    """The part of the load, or the step; empty for all of it."""
+    sizes: tuple[float, ...] = ()
+    """Bytes of a good answer, of base and now."""
+    base_statuses: Mapping[int, float]
+    """The share of each status among all answers."""
+    now_statuses: Mapping[int, float]
+
+
+def answers_of(recording: Recording) -> Answers:
+    """Returns what was answered in a recording."""
+    statuses: Counter[int] = Counter()
+    for round_ in recording.rounds:
+        statuses.update({status: count for status, count in round_.statuses if status})
+    rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
+    sizes = (
+        tuple(round_.bytes_received / round_.requests for round_ in rounds if round_.boot == index and round_.requests)
+        for index in dict.fromkeys(round_.boot for round_ in rounds)
+    )
+    return Answers(sizes=tuple(filter(None, sizes)), statuses=dict(sorted(statuses.items())))
+
+
+def differing(base: Answers, now: Answers, *, of: str = "") -> tuple[OtherAnswers, ...]:
+    """Returns how the answers of two sides differ, as one item; nothing where they do not, or too little is known."""
+    sizes = _other_sizes(base.sizes, now.sizes)
+    shares = (_shares(base.statuses), _shares(now.statuses)) if _other_statuses(base, now) else ({}, {})
+    if not sizes and not any(shares):
+        return ()
+    return (OtherAnswers(of=of, sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
+
+
+def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Returns the mean sizes of both sides; nothing where they do not differ, or too little is known."""
+    base, now = ([size for boot in side for size in boot] for side in sides)
+    if not base or not now:
+        return ()
+    means = fmean(base), fmean(now)
+    apart = abs(means[0] - means[1]) - _SHARE * max(means)
+    if all(max(own) - min(own) <= _CONSTANT * max(own) for own in (base, now)):
+        return means if apart > _SPARE_BYTES_CONSTANT else ()
+    gap = max(min(base), min(now)) - min(max(base), max(now))
+    if min(len(base), len(now)) < _LEAST_ROUNDS or gap <= 2 * max(map(_growth, sides)):
+        return ()
+    error = math.sqrt(sum(variance(own) / len(own) for own in (base, now)))
+    return means if apart > _SPARE_BYTES + _ERRORS * error else ()
+
+
+def _growth(boots: Sequence[Sequence[float]]) -> float:
+    """Returns by how much sizes grow from the first half of a boot to the second, on average."""
+    halves = [(boot[: len(boot) // 2], boot[len(boot) // 2 :]) for boot in boots if len(boot) > 1]
+    return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
+
+
+def _other_statuses(base: Answers, now: Answers) -> bool:
+    made = sum(base.statuses.values()), sum(now.statuses.values())
+    if not all(made):
+        return False
+    both = _shares(base.statuses), _shares(now.statuses)
+    for status in base.statuses.keys() | now.statuses.keys():
+        shares = [own.get(status, 0.0) for own in both]
+        pooled = (base.statuses.get(status, 0) + now.statuses.get(status, 0)) / sum(made)
+        error = math.sqrt(pooled * (1 - pooled) * (1 / made[0] + 1 / made[1]))
+        if abs(shares[0] - shares[1]) > _SHARE + _ERRORS * error:
+            return True
+    return False
+
+
+def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
+    made = sum(statuses.values())
+    return {status: count / made for status, count in statuses.items()}
+
+
+# --- evidence
 
 STORED_DIGITS = 5
 """Significant digits of a stored value: finer than any noise here, and a diff stays readable."""
@@ -211,3 +361,371 @@ def _rounds_from(columns: Mapping[str, object], where: str) -> tuple[Mapping[str
                 place = f"{name}[{index}]"
                 rounds[index][name] = number_in({place: value}, place, where)
     return tuple(rounds)
+
+
+# --- A side's level of one metric on the log scale: one value a boot, and how exactly each boot's value is known
+#
+# On the log scale a change is a ratio, whatever the unit, and noise that grows with the level is even.
+
+HODGES_LEHMANN_COST = math.pi / 3
+"""Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
+_NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)
+"""The median absolute difference of two values of a normal distribution, in standard deviations."""
+_RANK_ERRORS = 2.0
+"""Standard errors of a rank, on either side, at whose values a percentile's interval ends."""
+_BIWEIGHT_STEPS, _BIWEIGHT_EXACT = 50, 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One side's level of a metric, in natural logarithms of its SI value."""
+
+    boots: tuple[float, ...]
+    """One value a boot; never empty."""
+    rounds: tuple[tuple[float, ...], ...]
+    """The round values of each of these boots, where a round could tell."""
+    sampling: float | None
+    """Mean over the boots of the variance that a boot's percentile has from the finite number of its requests, or its
+    capacity from that of its loads."""
+
+    @property
+    def mean(self) -> float:
+        """The side's level: the mean of its boots."""
+        return fmean(self.boots)
+
+    @property
+    def value(self) -> float:
+        """The side's level in the metric's unit."""
+        return math.exp(self.mean)
+
+
+def level_of(metric: Metric, evidence: Evidence) -> Level | None:
+    """Returns the level of the metric on one side; None where no boot has a value above 0.
+
+    A percentile comes from the boot's pooled latencies, as single rounds have few requests; a metric of rounds is the
+    Hodges–Lehmann estimate of the boot's rounds, as a few rounds are far off; a metric of runs is the boot's own.
+    """
+    values, rounds, sampling = [], [], []
+    for boot in evidence.boots:
+        logs = tuple(math.log(of[metric.name]) for of in boot.rounds if of.get(metric.name, 0.0) > 0)
+        value = _boot_value(metric, boot, logs)
+        if value is None:
+            continue
+        values.append(value)
+        rounds.append(logs)
+        if metric.name in boot.variances:
+            sampling.append(boot.variances[metric.name])
+        elif metric.percentile is not None:
+            sampling.append(quantile_variance(boot.latency, metric.percentile))
+    if not values:
+        return None
+    return Level(boots=tuple(values), rounds=tuple(rounds), sampling=fmean(sampling) if sampling else None)
+
+
+def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> float | None:
+    if metric.percentile is not None:
+        value_ns = boot.latency.percentile_ns(metric.percentile)
+        return math.log(value_ns / 1e9) if value_ns > 0 else None
+    if not logs:
+        value = boot.runs.get(metric.name, 0.0)
+        return math.log(value) if value > 0 else None
+    known = [values[metric.name] for values in boot.rounds if metric.name in values]
+    # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
+    return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
+
+
+def measured_of(metric: Metric, evidence: Evidence) -> float | None:
+    """Returns what was measured of the metric in all, as a report shows it; None where nothing was."""
+    if metric.percentile is not None:
+        latency = Histogram.merged(boot.latency for boot in evidence.boots)
+        return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
+    found = []
+    for boot in evidence.boots:
+        rounds = [values.get(metric.name, 0.0) for values in boot.rounds]
+        found.append(fmean(rounds) if any(rounds) else boot.runs.get(metric.name))
+    known = [value for value in found if value is not None]
+    return fmean(known) if known else None
+
+
+def hodges_lehmann(values: Sequence[float]) -> float:
+    """Returns the median of the means of all pairs, each value with itself among them.
+
+    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
+    exact as the mean for normal values, and not moved far by up to 29 % of values that are far off.
+    """
+    ordered = sorted(values)
+    return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
+
+
+def biweight(values: Sequence[float]) -> float:
+    """Returns Tukey's biweight: a mean that a value counts for the less in, the farther off it is, and at last nothing.
+
+    Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median absolute deviations, repeated to
+    its fixed point. Nearly as exact as the mean for normal values, and hardly moved by up to half of the values, where
+    those far off lie on both sides.
+    """
+    location = centre = median(values)
+    reach = 6 * median(abs(value - centre) for value in values)
+    if reach <= 0:
+        return centre
+    for _ in range(_BIWEIGHT_STEPS):
+        weights = [max(0.0, 1 - ((value - location) / reach) ** 2) ** 2 for value in values]
+        before, location = location, _mean(values, weights)
+        if abs(location - before) < _BIWEIGHT_EXACT * reach:
+            break
+    return location
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(map(mul, values, weights)) / math.fsum(weights)
+
+
+def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
+    """Returns the variance of one round within its boot and its degrees of freedom; None where no boot has two rounds.
+
+    From the median of the absolute differences of all pairs within a boot: far-off rounds hardly move it, and
+    it needs no centre, which few rounds would make too good.
+    """
+    boots = [rounds for level in levels for rounds in level.rounds]
+    gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
+    if not gaps:
+        return None
+    return (median(gaps) / _NORMAL_PAIR) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
+
+
+def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
+    """Returns the mean variance that the boots' values have from the finite number of their rounds."""
+    return fmean(
+        HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
+    )
+
+
+def quantile_variance(latency: Histogram, percent: float, *, clustering: float = 1.0) -> float:
+    """Returns the variance of the logarithm of a sample percentile, from the binomial interval of its rank.
+
+    The number of samples below the true percentile is binomial, so ranks n·q ± 2 sqrt(n·q·(1-q)) hold it with 95 %
+    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2), and a quarter of the distance of their values is the
+    deviation. Those of 68 % end before a cliff that chance may well put the percentile on.
+    `clustering` is how many requests go together, as those that wait for the same pause do (`clustering_of`); with 1
+    they are taken for independent.
+    """
+    count, share = latency.count, percent / 100
+    half = _RANK_ERRORS * math.sqrt(clustering * count * share * (1 - share))
+    low, high = (
+        latency.percentile_ns(100 * min(max(rank, 1.0), count) / count)
+        for rank in (count * share - half, count * share + half)
+    )
+    return (math.log(max(high, 1) / max(low, 1)) / (2 * _RANK_ERRORS)) ** 2
+
+
+def excess_of(
+    stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
+) -> tuple[float, float]:
+    """Returns how much the number of requests beyond a percentile varies between stretches of time: sums of squares.
+
+    The one found, and the one expected if every request were slow by chance of its own. For `clustering_of`. With
+    `most`, given the requests of a stretch, no more than so many of them count as slow.
+    """
+    if not stretches:
+        return 0.0, 0.0
+    counts = np.array([stretch.count for stretch in stretches], dtype=np.float64)
+    (slow,) = step_of(np.array([Histogram.merged(stretches).percentile_ns(percent)]))
+    which = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
+    beyond = np.concatenate([stretch.counts * (stretch.steps > slow) for stretch in stretches])
+    above = np.bincount(which, weights=beyond, minlength=len(stretches))
+    if most is not None:
+        above = np.minimum(above, [most(stretch.count) for stretch in stretches])
+    share = float(above.sum() / max(1.0, counts.sum()))
+    return float(((above - share * counts) ** 2).sum()), share * (1 - share) * float(counts.sum())
+
+
+def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
+    """Returns how many requests beyond a percentile go together, by their excesses on some sides; at least 1.
+
+    The design effect of a share in cluster samples (Woodruff, "Confidence intervals for medians and other position
+    measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an interval of the share on the percentile).
+    """
+    found, expected = (math.fsum(parts) for parts in zip((0.0, 0.0), *excesses, strict=True))
+    return max(1.0, found / expected) if expected > 0 else 1.0
+
+
+def tail_factor(metric: Metric) -> float:
+    """Returns how much more a percentile varies than a rate does: its number of nines squared, at least 1.
+
+    p90 and below 1, p95 1.7, p99 4, p99.9 9. A rule of thumb: where p50 varied by 2 to 10 %, p99 did by 12 to 39 %.
+    """
+    if metric.percentile is None:
+        return 1.0
+    return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
+
+
+# --- How exactly a level is known from the boots that it is the mean of
+#
+# A boot's log value is   level + boot's own offset + what its rounds or requests leave uncertain.
+#
+# Its variance s² is the one observed, pooled over the sides (d degrees of freedom), moderated by the one expected (d₀
+# degrees of freedom): (d₀ s₀² + d s²) / (d₀ + d). Three boots alone know their spread to a factor of two; without this
+# a lucky one would make any change "significant". s₀² is the usual offset of a boot plus what is uncertain within a
+# boot, as measured from the rounds of all sides, and s² is never less than the latter. Source: Smyth, "Linear models
+# and empirical Bayes methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol.
+# Biol. 3 (2004) article 3; the prior is a constant here.
+
+
+def precision_of(metric: Metric, evidence: Evidence, rules: Rules = RULES) -> float:
+    """Returns how exactly the metric's level is known: the standard error of its logarithm; infinite without a level.
+
+    It is that of this session. How sessions differ is not in it.
+    """
+    level = level_of(metric, evidence)
+    if level is None:
+        return math.inf
+    variance, _ = variance_of_boots(metric, [level], evidence.stabilised, rules)
+    return math.sqrt(variance / len(level.boots))
+
+
+def variance_of_boots(
+    metric: Metric, levels: Sequence[Level], held: Collection[str], rules: Rules = RULES
+) -> tuple[float, float]:
+    """Returns the variance of a boot's log value and its degrees of freedom, from one side or both.
+
+    `held` is what was held equal between all of these boots.
+    """
+    boot_sd = rules.boot_sd.given(held) * tail_factor(metric)
+    within = _within(levels, rules.round_sd.given(held), rules)
+    squares = math.fsum((value - level.mean) ** 2 for level in levels for value in level.boots)
+    df = rules.boot_prior_df + sum(len(level.boots) - 1 for level in levels)
+    return max((rules.boot_prior_df * (boot_sd**2 + within) + squares) / df, within), df
+
+
+def _within(levels: Sequence[Level], usual_sd: float, rules: Rules) -> float:
+    """Returns the variance that a boot's value has from what happened within the boot."""
+    sampling = [level.sampling for level in levels if level.sampling is not None]
+    spread = spread_of(levels)
+    if sampling:
+        # Requests hang together in time, so rounds differ by more than independent ones would: the greater one holds.
+        rounds = variance_of_location(spread[0], levels) if spread else 0.0
+        return max(fmean(sampling), rounds)
+    if not any(rounds for level in levels for rounds in level.rounds):
+        return 0.0  # a metric of whole runs: its uncertainty is the boots' alone
+    variance, df = spread or (0.0, 0)
+    prior = rules.round_prior_df
+    return variance_of_location((prior * usual_sd**2 + df * variance) / (prior + df), levels)
+
+
+# --- A pair of boots that were loaded in turn, and what each of them has shown: the unit that `paired` compares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSide:
+    """One side of a pair."""
+
+    turns: tuple[Mapping[str, float], ...]
+    """For each turn the metrics that are known of it, by name, in SI units. Turn i of both sides make cycle i."""
+    latency: Histogram
+    """Nanoseconds of all successful requests of the boot."""
+    stretches: tuple[Histogram, ...] = ()
+    """`latency` by turns: each with the handover before it, the last one with what was in flight when it ended."""
+    typical: tuple[Mapping[str, float], ...] = ()
+    """The rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
+    runs: Mapping[str, float]
+    """Metrics that are known only of the whole boot, such as `rss`."""
+    variances: Mapping[str, float] = field(default_factory=dict)
+    """What is uncertain about the logarithms of some of `runs`."""
+    memory: Course = ()
+    """How the boot's peak of memory grew with its requests; `pairs_alike` makes `rss` of it."""
+
+    def rate(self, name: str) -> float | None:
+        """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
+        counted = [turn[name] for turn in self.turns if name in turn]
+        return fmean(counted) if counted else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A boot of each side, loaded in turn."""
+
+    base: PairSide
+    now: PairSide
+    stabilised: tuple[str, ...] = ()
+    """What was held equal between boots."""
+    base_boots_anew: bool = True
+    """Whether base is a boot of its own, and not the same one in every pair."""
+
+
+def sides_of(pairs: Iterable[Pair]) -> tuple[list[PairSide], list[PairSide]]:
+    """Returns base and now, each of all pairs."""
+    both = [(pair.base, pair.now) for pair in pairs]
+    return [base for base, _ in both], [now for _, now in both]
+
+
+def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
+    """Returns the pairs with the memory (`rss`) of all boots after equally many requests: as many as all reached.
+
+    A faster boot answers more in its turns, and what it keeps of each request would count against it.
+    """
+    pairs = list(pairs)
+    requests = requests_alike(pairs)
+    if requests is None:
+        return pairs
+    return [replace(pair, base=_after(pair.base, requests), now=_after(pair.now, requests)) for pair in pairs]
+
+
+def _after(side: PairSide, requests: int) -> PairSide:
+    return replace(side, runs={**side.runs, "rss": memory_after(side.memory, requests)})
+
+
+def requests_alike(pairs: Iterable[Pair]) -> int | None:
+    """Returns after how many requests `pairs_alike` takes the memory of all boots; None where that is not known."""
+    courses = [side.memory for pair in pairs for side in (pair.base, pair.now)]
+    return min(course[-1][0] for course in courses) if courses and all(courses) else None
+
+
+def pair_side(rounds: Iterable[Round], memory: Course = ()) -> PairSide:
+    """Returns a side of a pair from the rounds of a boot, and the course of its memory if that is known."""
+    rounds = tuple(rounds)
+    turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
+    return PairSide(
+        turns=tuple(map(_turn_values, turns)),
+        typical=tuple(map(_typical_rates, turns)),
+        latency=Histogram.merged(round_.latency for round_ in rounds),
+        stretches=_stretches(rounds),
+        runs={},
+        memory=memory,
+    )
+
+
+def sides_by_boot(recording: Recording) -> tuple[PairSide, ...]:
+    """Returns what each boot has shown, in order."""
+    return tuple(
+        pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), boot.memory)
+        for boot in recording.boots
+    )
+
+
+def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
+    found: list[Histogram] = []
+    handover = EMPTY
+    for round_ in rounds:
+        if round_.phase is Phase.HANDOVER:
+            handover = Histogram.merged((handover, round_.latency))
+            continue
+        if round_.phase is Phase.ROUND:
+            found.append(Histogram.merged((handover, round_.latency)))
+        elif found:
+            found[-1] = Histogram.merged((found[-1], handover, round_.latency))
+        handover = EMPTY
+    return tuple(found)
+
+
+def _typical_rates(turn: Round) -> dict[str, float]:
+    if turn.typical_rps is None:
+        return {}
+    return {
+        "rps": turn.typical_rps,
+        "throughput": turn.typical_rps * (turn.bytes_sent + turn.bytes_received) / turn.requests,
+    }
+
+
+def _turn_values(round_: Round) -> dict[str, float]:
+    values = {name: metric.of_round(round_) for name, metric in METRICS.items() if metric.percentile is None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -3,14 +3,161 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
+from pytest_fileperf.judge.evidence import BootEvidence, Evidence, Level, evidence_of, level_of, tail_factor
+from pytest_fileperf.judge.gate import Spread, difference_of
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
-from pytest_fileperf.judge.ranking import Place, Ranking, rank_runs
-from pytest_fileperf.judge.result import FailedTest, Result
+from pytest_fileperf.judge.record import FailedTest, Result
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Asked", "RankedGroup", "SessionRecord", "session_record")
+__all__ = ("Asked", "Place", "RankedGroup", "Ranking", "SessionRecord", "rank", "rank_runs", "session_record")
+
+
+# --- Ranks the variants of a group, best first; those that the evidence cannot tell apart share a rank
+#
+# By what
+#     Requests per second, as the gate knows them: the robust location of the rounds, over the boots. In an open loop,
+#     and in a burst, what was due hangs together over all of its time, so the whole run is a single round: its
+#     successful requests over attack and wait. That is the order in which the work was done. So it is where rounds are
+#     hardly longer than latencies: answers to many connections come in waves, and a short round shows which it caught.
+#     Where every variant is an open loop that got what it asked for, rates say nothing, and the least p50 is the best.
+#
+# Which are told apart
+#     Every two variants are compared as the gate compares a run with its baseline, with the same spread of boots and
+#     rounds, and with how a level drifts from one test to the next (`Rules.drift_sd`) in place of how sessions differ;
+#     one boot cannot tell the spread of boots, and gets the gate's usual one. Each pair gets Bonferroni's
+#     share of `Rules.ranking_alpha`, not only those with the best, as which one looks best is chance too: with 95 %
+#     confidence, no two variants of a group that are alike are told apart, and all intervals hold.
+#
+# The rank of a variant is 1 + the number of those that are better beyond doubt: the lower end of a simultaneous
+# confidence interval for its true rank.
+#     Source: Al Mohamad, Goeman and van Zwet, "Simultaneous confidence intervals for ranks with application to ranking
+#     institutions", Biometrics 78 (2022) 238–247, with Bonferroni's bounds in place of Tukey's, as variances differ.
+# So ranks may have gaps, and need not: what is second in the table has rank 1 where it may as well be the best.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one member of a group stands."""
+
+    member: int
+    """Its position among those that were ranked."""
+    rank: int | None
+    """1 + the number of members that are better beyond doubt; None where it has no value."""
+    shared: bool = False
+    """Another member has the same rank."""
+    value: float | None = None
+    """Its level of the metric, in SI units."""
+    ratio: float | None = None
+    """Its value over the best one's: at most 1 for a rate, at least 1 for a duration."""
+    low: float | None = None
+    high: float | None = None
+    """Interval of the ratio at the ranking's confidence; None for the best itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The members of a group in order."""
+
+    metric: str
+    """A name in `measure.metrics.METRICS`."""
+    places: tuple[Place, ...]
+    """One for each member, best first; those without a value come last."""
+    confidence: float = 1 - RULES.ranking_alpha
+    """With which all ranks and intervals hold together."""
+
+
+def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> Ranking:
+    """Returns the ranking of some runs by the metric that the module's text says; `limits` are what limited each."""
+    rate, median = METRICS["rps"], METRICS["p50"]
+    sides = [evidence_of(recording) for recording in recordings]
+    if all(limit.kind is LimitKind.RATE for limit in limits) and all(
+        side.requests >= median.least_requests for side in sides
+    ):
+        return rank(median, sides)
+    return rank(rate, [_rate_evidence(rate, *pair) for pair in zip(recordings, sides, strict=True)])
+
+
+def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
+    """Returns the ranking of some sides by one metric."""
+    known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
+    order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
+    margins = _margins(metric, sides, known, order)
+    ranks = {
+        at: 1 + sum(abs(known[at].mean - known[other].mean) > margins[other, at] for other in order[:place])
+        for place, at in enumerate(order)
+    }
+    bearers = Counter(ranks.values())
+    places = [
+        _place(at, known[at], known[order[0]], margins.get((order[0], at)), ranks[at], shared=bearers[ranks[at]] > 1)
+        for at in order
+    ]
+    unknown = [Place(member=at, rank=None) for at in range(len(sides)) if at not in known]
+    return Ranking(metric=metric.name, places=(*places, *unknown))
+
+
+def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
+    """Returns the evidence for a rate, with all of the run on a boot as one round where rounds would say nothing."""
+    if not recording.open_loop and not _comes_in_waves(recording):
+        return side
+    boots = []
+    for boot, known in zip(recording.boots, side.boots, strict=True):
+        rounds = tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
+        value = metric.of_run(replace(recording, boots=(boot,), rounds=rounds))
+        boots.append(_as_one_round(metric, known, value))
+    return replace(side, boots=tuple(boots))
+
+
+def _comes_in_waves(recording: Recording) -> bool:
+    shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
+    return shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
+
+
+def _as_one_round(metric: Metric, boot: BootEvidence, value: float | None) -> BootEvidence:
+    return replace(boot, rounds=() if value is None else ({metric.name: value},), runs={})
+
+
+def _margins(
+    metric: Metric, sides: Sequence[Evidence], levels: Mapping[int, Level], order: Sequence[int]
+) -> dict[tuple[int, int], float]:
+    """Returns for each pair, the better one first, how far apart their logarithms must be to tell them apart."""
+    pairs = list(combinations(order, 2))
+    error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
+    drift = Spread(sd=RULES.drift_sd * math.sqrt(2) * tail_factor(metric), df=RULES.drift_df)
+    margins = {}
+    for better, other in pairs:
+        both = levels[better], levels[other]
+        difference = difference_of(metric, sides[better], sides[other], both, drift)
+        margins[better, other] = difference.margin(error)
+    return margins
+
+
+def _place(at: int, level: Level, best: Level, margin: float | None, rank: int, *, shared: bool) -> Place:
+    ratio = level.mean - best.mean
+    return Place(
+        member=at,
+        rank=rank,
+        shared=shared,
+        value=level.value,
+        ratio=_exp(ratio),
+        low=None if margin is None else _exp(ratio - margin),
+        high=None if margin is None else _exp(ratio + margin),
+    )
+
+
+def _exp(logarithm: float) -> float:
+    """Returns e to this power; what no float holds is cut off."""
+    return math.exp(min(logarithm, 700.0))
+
+
+# --- groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
 
 Evidence
-    Of a rate the mean (`unit_mean`) of what pairs show (`unit`), of a percentile the share of requests that take longer
+    Of a rate the mean of what pairs show (`unit`), of a percentile the share of requests that take longer
     (`ranks`): either is how much worse now is, with bounds at any probability of error. Blocks that hang together
     inside (rounds in a boot, requests in a round) need no model of how: only the spread between pairs counts, and
     pairs are drawn independently.
@@ -31,27 +31,31 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean, median
 from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
-from pytest_fileperf.judge.level import tail_factor
-from pytest_fileperf.judge.pair import Pair, PairSide, requests_alike, sides_of
+from pytest_fileperf.judge.evidence import Pair, PairSide, requests_alike, sides_of, tail_factor
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.judge.unit import clustering, unit_of
-from pytest_fileperf.judge.unit_mean import mean_difference
-from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind
+from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
+from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, unless_far_worse
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import Metric
+from pytest_fileperf.measure.metrics import METRICS, Metric
 
 __all__ = (
+    "ASKED",
+    "MORE_S",
+    "MOST_TIMES",
+    "NoiseFloor",
     "PairedEvidence",
+    "Sequential",
     "compare_pairs",
     "is_hopeless",
+    "noise_floor",
     "paired_difference",
     "paired_evidence",
     "share_of_looks",
@@ -360,3 +364,113 @@ def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
         (at, latency.percentile_ns(at) / 1e9) for at in (metric.percentile - beside, metric.percentile + beside)
     )
     return (before, after) if before[1] > 0 and after[1] / before[1] >= _JUMP else None
+
+
+# --- What a comparison could see on this machine, from one of the same code with itself
+
+ASKED = (0.05, 0.02)
+"""Changes of interest, as shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """How small a worsening of one metric shows, in 8 of 10 comparisons."""
+
+    metric: str
+    seconds: float
+    """The time that the comparison had."""
+    smallest: float | None
+    """The smallest worsening, as a share, that would have shown; None where there was too little."""
+    seconds_for: Mapping[float, float]
+    """For each change in `ASKED` the time that it needs, by the square root law."""
+
+
+def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
+    """Returns what a gate of this tolerance and level sees in so many seconds.
+
+    Where the tolerance itself is too great for a change to show, its time is that of half the change as a tolerance.
+    """
+    evidence = paired_evidence(metric, pairs)
+    if evidence is None:
+        return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
+    times = {
+        change: seconds
+        * time_to_see(evidence, math.log1p(change), min(tolerance, math.expm1(math.log1p(change) / 2)), alpha)
+        for change in ASKED
+    }
+    smallest = math.expm1(smallest_seen(evidence, tolerance, alpha))
+    return NoiseFloor(metric=metric.name, seconds=seconds, smallest=smallest, seconds_for=times)
+
+
+# --- Looks at the evidence of a comparison as it comes in, and says when it is enough. Pure: the time is an argument
+
+MOST_TIMES, MORE_S = 1.2, 4.0
+"""So many times the limit, and so much more, are not exceeded, though there are too few pairs to tell anything."""
+_SETTLED = (Outcome.PASS, Outcome.IMPROVED)
+
+
+class Sequential:
+    """The gates of one test, over all looks at them."""
+
+    def __init__(
+        self,
+        tolerances: Mapping[str, float],
+        *,
+        alpha: float,
+        limit_s: float,
+        to_the_end: bool = False,
+        rules: Rules = RULES,
+    ) -> None:
+        """`tolerances` has every gated metric by name; `alpha` is each gate's level, `limit_s` the time there is.
+
+        With `to_the_end` all of the time is used, whatever is seen.
+        """
+        self._tolerances = tolerances
+        self._alpha = alpha
+        self._limit_s = limit_s
+        self._to_the_end = to_the_end
+        self._rules = rules
+        self._looked_at = 0.0
+
+    def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
+        """Returns the verdict where it is time for one: all is decided, or the time does not do for another pair.
+
+        `next_s` is what the next pair will take. None: go on.
+        """
+        if len(pairs) < self._rules.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
+            return None
+        last = elapsed_s + next_s > self._limit_s
+        at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)
+        share = share_of_looks(self._looked_at, at, self._rules)
+        if share <= 0:
+            return None
+        self._looked_at = at
+        found = tuple(
+            compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share, rules=self._rules)
+            for name, tolerance in self._tolerances.items()
+        )
+        if not last and (self._to_the_end or not self._is_over(found, pairs, at)):
+            return None
+        return tuple(map(unless_far_worse, found))
+
+    def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
+        """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.
+
+        Without a regression it takes a few more pairs.
+        """
+        if any(item.outcome is Outcome.REGRESSED for item in found):
+            return True
+        if len(pairs) < self._rules.settled_pairs:
+            return False
+        return all(
+            is_hopeless(
+                METRICS[item.metric],
+                pairs,
+                tolerance=item.tolerance,
+                alpha=self._alpha,
+                at=at,
+                rules=self._rules,
+            )
+            for item in found
+            if item.outcome not in _SETTLED
+        )

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import Difference, standard_errors
-from pytest_fileperf.judge.pair import Pair, sides_of
+from pytest_fileperf.judge.evidence import Pair, sides_of
 from pytest_fileperf.judge.rules import RULES, Rules
 from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.measure.histogram import Histogram, middle_of

@@ -154,7 +154,7 @@ class Rules:
     """Between stalls, so many deviations of a Poisson number above the usual one, and 1 more, are the most slow
     requests that chance has in a stretch of time."""
 
-    # --- groups of variants (`ranking`)
+    # --- groups of variants (`groups`)
 
     ranking_alpha: float = 0.05
     """Highest probability that variants which are alike are told apart anywhere in a group."""

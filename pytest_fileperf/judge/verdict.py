@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 
-from pytest_fileperf.measure.busy import Busy
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.usage import Busy
 
 __all__ = (
     "LimitCheck",
@@ -17,6 +19,9 @@ __all__ = (
     "Reason",
     "ReasonKind",
     "Verdict",
+    "agreeing",
+    "as_the_run_shows",
+    "check_limits",
     "unless_far_worse",
 )
 
@@ -151,7 +156,7 @@ class MetricComparison:
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. The judge's own estimate compares moments that follow each other: see `agreement`."""
+    """now / base - 1. The judge's own estimate compares moments that follow each other."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""
@@ -237,3 +242,83 @@ class Verdict:
         found = {comparison.outcome for comparison in self.comparisons}
         order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NEW, Outcome.PASS, Outcome.IMPROVED)
         return next((outcome for outcome in order if outcome in found), None)
+
+
+# --- Makes what is shown of a comparison agree: before, after and the change between them, and after with the run
+# itself
+#
+# One rule for every report: *now* is the figure of the run, which its row, its limits and the test's own asserts show
+# too. *Base* is the same figure of the other side, measured alternately with it, or what is stored. The change is that
+# of these two. The interval is the judge's: that of typical moments, or where the figures lie beyond it that of the
+# counts, in which the stalls are. The judge's own estimate is kept then, as `typical`.
+
+
+def as_the_run_shows(
+    comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it."""
+    found = []
+    for item in comparisons:
+        metric = METRICS[item.metric]
+        measured = metric.of_run(base) if base is not None and item.pairs is not None else None
+        found.append(agreeing(item, metric.of_run(now), item.base if measured is None else measured))
+    return tuple(found)
+
+
+def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
+    """Returns the comparison with the measured figures of both sides, and their change where one is known.
+
+    It stays as it is where `now` is not known, and for memory: the run's own is that after other numbers of requests.
+    """
+    if comparison.now is None or now is None or comparison.after_requests is not None:
+        return comparison
+    shown = replace(comparison, base=base, now=now)
+    if comparison.change is None or base is None or base <= 0 or now <= 0:
+        return shown
+    change = now / base - 1
+    low, high = comparison.low, comparison.high
+    if low is None or high is None or not math.isfinite(comparison.change) or low <= change <= high:
+        return replace(shown, change=change)
+    if comparison.total is not None:
+        low, high = comparison.total
+    return replace(shown, change=change, low=min(low, change), high=max(high, change), typical=comparison.change)
+
+
+# --- Checks absolute limits such as `min_rps` and `max_p99`: the plain figures of one run, no statistics
+
+
+def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[LimitCheck, ...]:
+    """Returns one check a limit, in the order given: `min_` or `max_` and a metric's name, in the metric's SI unit.
+
+    A value equal to its limit holds; one that was not measured does not. Raises KeyError for an unknown metric: names
+    are checked where settings are read.
+    """
+    return tuple(_check(name, limit, recording) for name, limit in limits.items())
+
+
+def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
+    metric = METRICS[name.partition("_")[2]]
+    value = metric.of_run(recording)
+    holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
+    return LimitCheck(
+        name=name,
+        metric=metric.name,
+        limit=limit,
+        value=value,
+        holds=holds,
+        reason=_reason(metric, value, recording),
+    )
+
+
+def _reason(metric: Metric, value: float | None, recording: Recording) -> Reason | None:
+    if value is None:
+        why = recording.processes_changed if metric.of_processes else ""
+        return Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side="now", text=why)
+    if metric.events is not None:
+        kind, count, needed = ReasonKind.FEW_EVENTS, metric.events(recording), metric.least_events
+    elif metric.percentile is not None:
+        requests = sum(round_.requests for round_ in recording.rounds)
+        kind, count, needed = ReasonKind.FEW_FOR_PERCENTILE, requests, metric.least_requests
+    else:
+        return None
+    return Reason(kind=kind, metric=metric.name, count=count, needed=needed) if count < needed else None

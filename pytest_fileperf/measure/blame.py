@@ -9,21 +9,443 @@ does it itself, or whose calls share it out widely. What only `moved` did not gr
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from enum import Enum, auto
+from itertools import zip_longest
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from pytest_fileperf.measure.moved import Calls, Work, aligned, costs_by_calls
-from pytest_fileperf.measure.stacks import CodePlace, Frame, Profile
+__all__ = (
+    "GREW",
+    "Calls",
+    "CodePlace",
+    "Frame",
+    "FunctionCost",
+    "FunctionGrowth",
+    "Profile",
+    "Stack",
+    "Threads",
+    "Work",
+    "aligned",
+    "costs",
+    "costs_by_calls",
+    "growth",
+    "place_of",
+    "profile_of",
+    "stack_of",
+    "threads_of",
+)
 
-__all__ = ("GREW", "FunctionGrowth", "growth")
+
+# --- What a sampling profiler saw of a server: stacks with their number of samples, and what each function costs
+#
+# Which functions made a side slower than another one is for `blame`.
+
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
+_LIBRARIES = (
+    _INSTALLED,
+    re.compile(r".*/lib/python3[^/]*/(.*)"),
+    re.compile(r"[A-Za-z]:/.*/Lib/(.*)"),
+    re.compile(r"(<.*)"),
+    re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
+)
+"""Where files lie that are not the project's; the group is the file's name in there."""
+_THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
+"""How a stack begins."""
+_FEW_SAMPLES = 10
+"""Fewer of one kind of thread do not tell its functions. A look pauses the main thread first: where what the others do
+is shorter than a pause takes, they are hardly ever seen at it, however much of the time that is."""
+_POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
+"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
+waits for the core or for Python's lock."""
+_SMALL_SHARE = 0.05
+"""Threads that have less of the CPU time need not be seen."""
+_WAITING = re.compile(
+    r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
+    r"|_worker .*/concurrent/futures/thread\.py"
+    r"|(?:.*\.)?select .*/selectors\.py"
+    r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
+    r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/serve/orphan_guard\.py"
+)
+"""Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
+was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One function on a stack."""
+
+    function: str
+    """With its class and the functions around it, as in `Cart.total`; py-spy before 0.4.3 knows only `total`."""
+    file: str
+    line: int
+    """Where it begins; 0 where that is not known."""
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Outermost function first."""
+
+
+class Threads(Enum):
+    """The threads beside the main one, on all sides of a comparison."""
+
+    IDLE = auto()
+    """They have next to none of the CPU time."""
+    SEEN = auto()
+    """Their samples have the weight of their CPU time."""
+    UNSEEN = auto()
+    """They are one function with all their CPU time: too few of their samples tell what it goes to."""
+
+
+_OTHER_THREADS: Stack = (Frame(function="other threads, whose calls are too short to be seen", file="", line=0),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What was seen of the worker processes of one side, under load."""
+
+    stacks: Mapping[Stack, float]
+    """How many samples had each stack; threads are summed up, and those that did not run are not in it. Those of a main
+    thread, and of all others, have the weight of their CPU time."""
+    samples: int
+    seconds: float
+    """CPU time that the samples stand for: their number over their rate."""
+    requests: int
+    """Answered while it was looked."""
+    cpu_per_request: float | None
+    """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
+    torn: bool = False
+    """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+    notes: tuple[str, ...] = ()
+    """What kept single processes from being looked at, a line each."""
+
+    @property
+    def cost(self) -> float:
+        """CPU seconds per request."""
+        if self.cpu_per_request is not None:
+            return self.cpu_per_request
+        return self.seconds / self.requests if self.requests else 0.0
+
+    @property
+    def per_sample_s(self) -> float:
+        """CPU seconds per request that one sample stands for."""
+        return self.cost / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodePlace:
+    """What a function is known by on both sides of a comparison: lines move, and directories differ."""
+
+    function: str
+    file: str
+    """As seen from the project, or from the packages, where it lies in either."""
+    own_code: bool
+    """Whether the project has it, and not a package or the standard library."""
+    package: str = ""
+    """The installed package that has it; empty for the project's and the standard library's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCost:
+    """What a function costs, in CPU seconds per request."""
+
+    function: str
+    file: str
+    """As in `CodePlace`."""
+    line: int
+    own_code: bool
+    cost_s: float
+    """With all it calls."""
+    self_s: float
+    """Without the Python functions it calls."""
+
+
+def profile_of(
+    collapsed: Iterable[str],
+    *,
+    rate_hz: float,
+    requests: int,
+    cpu_per_request: float | None = None,
+    main_shares: Sequence[float | None] = (),
+    threads: Threads = Threads.SEEN,
+    torn: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Profile:
+    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function --threads`.
+
+    Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
+    that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
+    `threads` is that of `threads_of`. Raises ValueError for a line that is not of that form.
+    """
+    stacks: dict[Stack, float] = defaultdict(float)
+    known: dict[str, Frame] = {}
+    samples = 0
+    for text, share in zip_longest(collapsed, main_shares):
+        main, others = _seen(text, known, threads)
+        counts = main.total(), others.total()
+        samples += sum(counts)
+        weights = (1.0, 1.0)
+        if share is not None and threads is Threads.UNSEEN and counts[0]:
+            others = Counter({_OTHER_THREADS: 1})
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
+        elif share is not None and min(counts) >= _FEW_SAMPLES:
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
+        for own, weight in zip((main, others), weights, strict=True):
+            for stack, number in own.items():
+                stacks[stack] += number * weight
+    return Profile(
+        stacks=dict(stacks),
+        samples=samples,
+        seconds=samples / rate_hz,
+        requests=requests,
+        cpu_per_request=cpu_per_request,
+        torn=torn,
+        notes=notes,
+    )
+
+
+def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) -> Threads:
+    """Returns what is known of the threads beside the main ones; arguments are as in `profile_of`, of all sides."""
+    working = [
+        text
+        for text, share in zip(collapsed, main_shares, strict=True)
+        if share is not None and 1 - share >= _SMALL_SHARE
+    ]
+    if not working:
+        return Threads.IDLE
+    seen = all(_seen(text, {}, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
+    return Threads.SEEN if seen else Threads.UNSEEN
+
+
+def _seen(text: str, known: dict[str, Frame], threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
+    """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
+    seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
+    for line in text.splitlines():
+        words, _, count = line.rpartition(" ")
+        if not count.isdecimal():
+            raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+        thread = _THREAD.match(words)
+        words = words[thread.end() :] if thread else words
+        if not words:
+            continue  # it ran, and nothing was on its stack: a sample that was torn
+        stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
+        if not _waits(stack[-1], threads):
+            seen[thread is not None and "MainThread" not in thread[0]][stack] += int(count)
+    return seen
+
+
+def stack_of(words: str) -> Stack:
+    """Returns the stack of a line of py-spy, without its count."""
+    return tuple(map(_frame, words.split(";")))
+
+
+def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
+    """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
+    places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
+    lines = {place: frame.line for frame, place in places.items()}
+    whole: dict[CodePlace, float] = defaultdict(float)
+    inner: dict[CodePlace, float] = defaultdict(float)
+    for stack, count in profile.stacks.items():
+        inner[places[stack[-1]]] += count
+        for place in {places[frame] for frame in stack}:
+            whole[place] += count
+    found = (
+        FunctionCost(
+            function=place.function,
+            file=place.file,
+            line=lines[place],
+            own_code=place.own_code,
+            cost_s=count * profile.per_sample_s,
+            self_s=inner[place] * profile.per_sample_s,
+        )
+        for place, count in whole.items()
+    )
+    return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.file, cost.function)))
+
+
+def place_of(frame: Frame, root: Path | None) -> CodePlace:
+    """Returns what the function is known by; `root` is where the project's own code lies.
+
+    None takes everything for the project's that is neither installed nor part of Python.
+    """
+    file = _with_slashes(frame.file)
+    for library in _LIBRARIES:
+        match = library.fullmatch(file)
+        if match is not None:
+            package = match[1].partition("/")[0] if library is _INSTALLED else ""
+            return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
+    if root is None:
+        return CodePlace(function=frame.function, file=file, own_code=bool(file))
+    inner = _inside(file, str(root))
+    if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
+        inner = _inside(os.path.realpath(file), os.path.realpath(root))
+    if inner is None:
+        return CodePlace(function=frame.function, file=file, own_code=False)
+    return CodePlace(function=frame.function, file=inner, own_code=True)
+
+
+def _inside(file: str, root: str) -> str | None:
+    """Returns a file as seen from the root; None where it is elsewhere."""
+    try:
+        return PurePath(_with_slashes(file)).relative_to(_with_slashes(root)).as_posix()
+    except ValueError:
+        return None
+
+
+def _frame(word: str) -> Frame:
+    match = _FRAME.fullmatch(word)
+    if match is None:
+        return Frame(function=word, file="", line=0)
+    return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
+
+
+def _waits(frame: Frame, threads: Threads) -> bool:
+    place = f"{frame.function} {_with_slashes(frame.file)}"
+    return _WAITING.fullmatch(place) is not None or (
+        threads is not Threads.IDLE and _POLLING.fullmatch(place) is not None
+    )
+
+
+def _with_slashes(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+# --- The work of two sides, stack by stack: what is done beneath other callers now is put beneath them before, too
+#
+# New middleware around a whole app, another thread or a new function that takes a part over then change nothing, and
+# what is left of the difference is growth.
+
+_CLEAR = 4.0
+"""Standard deviations from which a function clearly does less itself."""
+
+Calls: TypeAlias = tuple[CodePlace, ...]
+"""As a `Stack`, by what functions are known by on both sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Samples that have the same stack, as CPU seconds per request on both sides."""
+
+    path: Calls
+    before_s: float
+    after_s: float
+
+
+def costs_by_calls(side: Profile, root: Path | None, lines: dict[CodePlace, int], *, torn: bool) -> dict[Calls, float]:
+    """Returns what each stack costs, from the project's outermost function on; notes where functions begin.
+
+    What is around that function serves it, and is another one for each thread. Of a torn stack the project's innermost
+    function is left, and nothing of one without any.
+    """
+    costs_s: dict[Calls, float] = defaultdict(float)
+    places: dict[Frame, CodePlace] = {}
+    for stack, count in side.stacks.items():
+        for frame in stack:
+            if frame not in places:
+                places[frame] = place_of(frame, root)
+                lines[places[frame]] = frame.line
+        path = _without_inner(tuple(places[frame] for frame in stack))
+        own = [at for at, place in enumerate(path) if place.own_code and place.function != "<module>"]
+        if torn:
+            path = path[own[-1] : own[-1] + 1] if own else ()
+        elif own:
+            path = path[own[0] :]
+        costs_s[path] += count * side.per_sample_s
+    return costs_s
+
+
+def _without_inner(path: Calls) -> Calls:
+    """Returns a stack where each part of the standard library is the function of it that was called."""
+    return tuple(place for above, place in zip((None, *path), path, strict=False) if not _is_inner(place, above))
+
+
+def _is_inner(place: CodePlace, above: CodePlace | None) -> bool:
+    if above is None or place.own_code or above.own_code or place.package or above.package:
+        return False
+    return place.file.partition("/")[0] == above.file.partition("/")[0]
+
+
+def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, sample_s: float) -> tuple[Work, ...]:
+    """Returns the work of both sides. What is done beneath other callers now is put beneath them before, too.
+
+    Work is known by its innermost function. Of all its new stacks, those that end most like the old one take it over.
+    """
+    moved: dict[Calls, float] = dict(before)
+    by_leaf: dict[CodePlace, list[Calls]] = defaultdict(list)
+    for path in dict.fromkeys((*before, *after)):
+        if path:
+            by_leaf[path[-1]].append(path)
+    for paths in by_leaf.values():
+        fresh = [path for path in paths if path not in before]
+        for gone in (path for path in paths if path not in after and fresh):
+            alike = [_common_end(gone, path) for path in fresh]
+            takers = [path for path, end in zip(fresh, alike, strict=True) if end == max(alike)]
+            all_s = sum(after[path] for path in takers)
+            cost_s = moved.pop(gone)
+            for path in takers:
+                moved[path] = moved.get(path, 0.0) + cost_s * after[path] / all_s
+        _settle(paths, moved, after)
+    _give_out(moved, after, known={place for path in before for place in path}, sample_s=sample_s)
+    return tuple(
+        Work(path=path, before_s=moved.get(path, 0.0), after_s=after.get(path, 0.0))
+        for path in dict.fromkeys((*moved, *after))
+    )
+
+
+def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Calls, float]) -> None:
+    """Moves what is done less beneath some callers to where the same is done more, the most alike first."""
+    more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
+    less = [path for path in paths if more[path] < 0]
+    pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
+    for _, one, other in sorted(pairs, key=lambda pair: -pair[0]):
+        part_s = min(-more[one], more[other])
+        if part_s > 0:
+            moved[one] -= part_s
+            moved[other] = moved.get(other, 0.0) + part_s
+            more[one] += part_s
+            more[other] -= part_s
+
+
+def _give_out(
+    moved: dict[Calls, float], after: Mapping[Calls, float], *, known: Collection[CodePlace], sample_s: float
+) -> None:
+    """Moves what a function of the project does less itself to the project's new functions that it calls for it."""
+    for path in [path for path in moved if path and path[-1].own_code]:
+        less_s = moved[path] - after.get(path, 0.0)
+        if less_s < _CLEAR * math.sqrt((moved[path] + after.get(path, 0.0)) * sample_s):
+            continue
+        deep = len(path)
+        takers = [
+            other
+            for other in after
+            if other[:deep] == path and len(other) > deep and other[deep].own_code and other[deep] not in known
+        ]
+        all_s = sum(after[other] - moved.get(other, 0.0) for other in takers)
+        if all_s > 0:
+            for other in takers:
+                part_s = min(less_s, all_s) * (after[other] - moved.get(other, 0.0)) / all_s
+                moved[other] = moved.get(other, 0.0) + part_s
+                moved[path] -= part_s
+
+
+def _common_end(one: Calls, other: Calls) -> int:
+    same = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        same += 1
+    return same
+
+
+# --- blame
 
 GREW = 0.01
 """Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
-_CLEAR = 4.0
-"""Standard deviations from which a function has clearly grown."""
 _UNSTEADY = 0.2
 """Standard deviation of what servers and frameworks cost around the same code, as a share: how many requests a server
 reads at once goes up and down with all that it does."""

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.metrics import percent_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.measure.searched import percent_of
-from pytest_fileperf.measure.sharing import busiest_share
+from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.units import format_rate
 
 __all__ = ("Capacity", "CapacityEnd", "RateTried", "tried_of")

@@ -2,33 +2,286 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeVar, overload
 
-from pytest_fileperf.measure.carried import NOTHING_CARRIED, PARTS, Carried
-from pytest_fileperf.measure.generators import GeneratorProcess, GeneratorRound
-from pytest_fileperf.measure.growth import Growth, joined
+import numpy as np
+
+from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
-from pytest_fileperf.watch.sample import Sample, ThreadUse
 
 __all__ = (
+    "HELD",
     "LATE_NS",
+    "NOTHING_CARRIED",
+    "PARTS",
     "Boot",
     "BootCapacity",
+    "Carried",
     "Failure",
+    "GeneratorProcess",
+    "GeneratorRound",
+    "Growth",
     "LeadTimes",
+    "Packed",
     "Phase",
     "Recording",
     "Round",
+    "Served",
     "WarmUp",
+    "growth_of",
+    "histograms_in",
+    "joined",
+    "kept_small",
     "merge_failures",
     "merged_round",
     "merged_warm_up",
+    "pack_histograms",
     "warm_up_of",
     "without_samples",
 )
+
+
+# --- What rounds gain and lose by requests that began before the round in which they ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a round gains and loses by requests that began before the round in which they ended (closed loops).
+
+    Such a request counts in each round with the share of its time that lies there. So slow requests, which end in
+    bunches, have the right rate wherever rounds begin and end. Each figure is to be added to that of the round itself.
+    """
+
+    parts: int = 0
+    """Billionths of requests: whole numbers add up to the same, whichever generator has counted them."""
+    sent: int = 0
+    received: int = 0
+    """Billionths of bytes."""
+    busy_ns: int = 0
+    """To the sum of the latencies: then it is how long requests were under way within the round, all together."""
+    early: int = 0
+    """How many requests of the round began in the warm-up."""
+    early_ns: int = 0
+    """How long these took, all together."""
+
+    def __add__(self, other: Carried) -> Carried:
+        return Carried(
+            parts=self.parts + other.parts,
+            sent=self.sent + other.sent,
+            received=self.received + other.received,
+            busy_ns=self.busy_ns + other.busy_ns,
+            early=self.early + other.early,
+            early_ns=self.early_ns + other.early_ns,
+        )
+
+
+PARTS = 1_000_000_000
+"""Those of a request."""
+NOTHING_CARRIED = Carried()
+
+
+# --- Generators that made one load together, or one on another machine: what each of them did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorRound:
+    """What one of several generators did in a round."""
+
+    number: int
+    """From 1 on."""
+    requests: int
+    """Successful ones."""
+    failed: int
+    cpu_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorProcess:
+    """One of several generators that loaded a boot."""
+
+    number: int
+    """From 1 on."""
+    of: int
+    """How many there were."""
+    connections: int = 0
+    pid: int | None = None
+    cores: frozenset[int] = frozenset()
+    """Those that it may run on; empty where that is not known."""
+    lost: str = ""
+    """Why its part of the load is missing; empty where it is there."""
+    worker: str = ""
+    """The Dask worker that it was beside, by its address; empty for a process of this machine."""
+    clock_error_ns: int = 0
+    """When it began is known to so much; 0 on the clock of this machine."""
+    distance_ns: int = 0
+    """The shortest time that a question to it and its answer took; 0 where it was not asked."""
+
+    @property
+    def title(self) -> str:
+        """`generator 2 of 4`, or `generator 2 of 4 on tcp://10.0.0.2:40331`."""
+        return f"generator {self.number} of {self.of}{f' on {self.worker}' if self.worker else ''}"
+
+
+# --- What a server holds more and more of, request by request: open files, threads, memory
+#
+#     memory │     ╭──────── a cache that is full          memory │        ╭─ to the end: it is told
+#            │  ╭──╯                                              │     ╭──╯
+#            └─────────────── requests                            └─────╯──────── requests
+#
+# Growth lasts if each quarter of the requests of a start-up has its part of it. The warm-up does not count.
+
+_LEAST_SAMPLES = 4
+_LEAST_REQUESTS = 20
+_QUARTERS = 4
+_LASTING_SHARE = 0.4
+"""Each quarter of the requests has at least this share of its part of the growth."""
+_SPARE = 8
+"""So many files or threads, and one for each connection, come and go in any server."""
+_LEAST_BYTES = 4 << 20
+_LEAST_OF_MEMORY = 0.05
+"""A heap may grow by so much, in bytes and as a share, as it is broken into pieces."""
+_LASTING_STARTS = 0.8
+"""Share of the start-ups in which growth lasts, where it is told."""
+_AT_LIMIT = 0.97
+"""A process with this share of the open files that it may have is at the limit: some are kept free, or just closed."""
+
+Served = Sequence[tuple[int, int, int]]
+"""When each round of a start-up began and ended, on the monotonic clock, and how many requests it answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How much more a server held for each request that it answered, well or not; None where that is not known."""
+
+    requests: int
+    """So many it is known of."""
+    open_files: float | None = None
+    threads: float | None = None
+    memory_bytes: float | None = None
+    lasting: frozenset[str] = frozenset()
+    """The names of those that grew all the time, and by more than servers usually do."""
+    files_limit: int | None = None
+    """The limit of open files that a process reached; None where none did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """Something that a process holds."""
+
+    name: str
+    of: Callable[[ProcessUse], int | None]
+
+    def least(self, start: float, connections: int) -> float:
+        """Returns the least growth of a start-up that is told."""
+        if self.name == "memory_bytes":
+            return max(_LEAST_BYTES, _LEAST_OF_MEMORY * start)
+        return _SPARE + connections
+
+
+HELD = (
+    _Held(name="open_files", of=lambda use: use.files),
+    _Held(name="threads", of=lambda use: use.threads),
+    _Held(name="memory_bytes", of=lambda use: use.rss_bytes),
+)
+
+
+def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, files_limit: int | None) -> Growth | None:
+    """Returns the growth over a start-up's rounds; None where too little was seen, or processes came and went."""
+    rounds = sorted(served)
+    reached = None if files_limit is None else _AT_LIMIT * files_limit
+    at_limit = [
+        sample.at_ns
+        for sample in samples
+        if reached is not None and any((use.files or 0) >= reached for use in sample.server)
+    ]
+    limit = files_limit if at_limit else None
+    if not rounds:
+        return None if limit is None else Growth(requests=0, files_limit=limit)
+    begin_ns, end_ns = rounds[0][0], max(ended_ns for _, ended_ns, _ in rounds)
+    seen = [sample for sample in samples if begin_ns <= sample.at_ns <= end_ns]
+    if len({tuple(use.pid for use in sample.server) for sample in seen}) != 1 or not seen[0].server:
+        return None if limit is None else Growth(requests=0, files_limit=limit)
+    times, totals = _course(rounds)
+    found: dict[str, float] = {}
+    lasting = set()
+    for held in HELD:
+        usable = [one for one in seen if not (held.name == "open_files" and at_limit and one.at_ns >= at_limit[0])]
+        values = [[held.of(use) for use in sample.server] for sample in usable]
+        if len(usable) < _LEAST_SAMPLES or any(value is None for own in values for value in own):
+            continue
+        requests = np.interp([sample.at_ns for sample in usable], times, totals)
+        if requests[-1] - requests[0] < _LEAST_REQUESTS:
+            continue
+        sums = [float(sum(value for value in own if value is not None)) for own in values]
+        found[held.name] = (sums[-1] - sums[0]) / float(requests[-1] - requests[0])
+        if _lasts(requests.tolist(), sums, held.least(sums[0], connections)):
+            lasting.add(held.name)
+    if not found and limit is None:
+        return None
+    return Growth(
+        requests=round(totals[-1]),
+        open_files=found.get("open_files"),
+        threads=found.get("threads"),
+        memory_bytes=found.get("memory_bytes"),
+        lasting=frozenset(lasting),
+        files_limit=limit,
+    )
+
+
+def joined(growths: Iterable[Growth | None]) -> Growth | None:
+    """Returns the growth of several start-ups: the mean by requests, and what lasted in nearly all of them."""
+    known = [growth for growth in growths if growth is not None]
+    if not known:
+        return None
+
+    def mean(name: str) -> float | None:
+        own = [(getattr(one, name), one.requests) for one in known if getattr(one, name) is not None]
+        weight = sum(requests for _, requests in own)
+        return sum(value * requests for value, requests in own) / weight if weight else None
+
+    def lasts(name: str) -> bool:
+        own = [name in one.lasting for one in known if getattr(one, name) is not None]
+        return bool(own) and sum(own) >= _LASTING_STARTS * len(own)
+
+    names = [held.name for held in HELD]
+    return Growth(
+        requests=sum(one.requests for one in known),
+        **{name: mean(name) for name in names},
+        lasting=frozenset(filter(lasts, names)),
+        files_limit=max((one.files_limit for one in known if one.files_limit is not None), default=None),
+    )
+
+
+def _course(rounds: Served) -> tuple[list[int], list[float]]:
+    """Returns instants, and how many requests had been answered by then."""
+    times: list[int] = []
+    totals: list[float] = []
+    total = 0.0
+    for began_ns, ended_ns, requests in rounds:
+        times += [began_ns, ended_ns]
+        totals += [total, total + requests]
+        total += requests
+    return times, totals
+
+
+def _lasts(requests: Sequence[float], sums: Sequence[float], least: float) -> bool:
+    """Returns whether it grew by this at the least, and in each quarter of the requests."""
+    if sums[-1] - sums[0] < least:
+        return False
+    knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums)
+    part = _LASTING_SHARE * (sums[-1] - sums[0]) / _QUARTERS
+    return all(later - earlier >= part for earlier, later in pairwise(knots.tolist()))
+
+
+# --- recording
 
 LATE_NS = 1_000_000
 """A request of an open loop that is sent this long after it was due is late."""
@@ -459,3 +712,77 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 
 def _by_frequency(failure: Failure) -> tuple[int, bool, str]:
     return -failure.count, not failure.kind.startswith("status "), failure.kind
+
+
+# --- Makes small what a session keeps of each measurement until its end: nobody reads most of it before the reports
+
+T = TypeVar("T")
+
+
+def kept_small(recording: Recording) -> Recording:
+    """Returns an equal recording whose samples take much less memory."""
+    boots = (replace(boot, samples=Packed(boot.samples)) if boot.samples else boot for boot in recording.boots)
+    return replace(recording, boots=tuple(boots))
+
+
+def pack_histograms(values: Iterable[object]) -> None:
+    """Packs all histograms in frozen values. They stay what they are, and equal ones share memory."""
+    known: dict[bytes, bytes] = {}
+    for histogram in histograms_in(tuple(values)):
+        histogram.held.pack(known)
+
+
+def histograms_in(value: object) -> Iterator[Histogram]:
+    """Yields the histograms in dataclasses, tuples and mappings, however deep."""
+    if isinstance(value, Histogram):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from histograms_in(item)
+    elif isinstance(value, Mapping):
+        yield from histograms_in(tuple(value.values()))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from histograms_in(getattr(value, field.name))
+
+
+class Packed(Sequence[T]):
+    """A tuple of frozen values, kept as few bytes; equal to the tuple."""
+
+    __slots__ = ("_count", "_raw")
+
+    def __init__(self, items: Iterable[T]) -> None:
+        held = tuple(items)
+        self._count = len(held)
+        self._raw = zlib.compress(pickle.dumps(held, protocol=pickle.HIGHEST_PROTOCOL), level=1)
+
+    def _items(self) -> tuple[T, ...]:
+        return _unpacked(self._raw)  # type: ignore[return-value]  # as it was packed
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._items()[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return self._items() == tuple(other) if isinstance(other, (Packed, tuple)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._items())
+
+
+@lru_cache(maxsize=2)
+def _unpacked(raw: bytes) -> tuple[object, ...]:
+    """Returns what was packed; who reads one measurement reads it several times."""
+    found: tuple[object, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
+    return found

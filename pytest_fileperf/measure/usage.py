@@ -2,19 +2,139 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
 
-from pytest_fileperf.measure.recording import Boot, Recording, Round
-from pytest_fileperf.measure.sharing import busiest_share
-from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample, SocketQueues
+from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues
+from pytest_fileperf.measure.metrics import Metric, Unit
+from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording, Round
 
-__all__ = ("CHILDREN_WORK", "CoreUse", "Span", "ThreadShares", "Usage", "spans_of", "usage_of")
+__all__ = (
+    "BUSY",
+    "CHILDREN_WORK",
+    "Busy",
+    "CoreUse",
+    "Course",
+    "GeneratorUse",
+    "Span",
+    "ThreadShares",
+    "Usage",
+    "busiest_share",
+    "busiest_title",
+    "busy_of",
+    "course_after",
+    "course_of",
+    "generator_uses",
+    "memory_after",
+    "spans_of",
+    "thinned",
+    "usage_of",
+)
+
+
+# --- How several generators shared a load: what each of them did over the rounds that count, and how busy it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorUse:
+    """What one of several generators did."""
+
+    number: int
+    """From 1 on."""
+    cores: tuple[int, ...]
+    """Those that it ran on; empty where that is not known."""
+    connections: int
+    rps: float
+    """Its successful requests per second of the rounds."""
+    errors: int
+    """Its failed requests."""
+    cpu_share: float
+    """CPU seconds per second of the rounds: 1.0 is its whole core."""
+    lost: str = ""
+    """Why its part of the load is missing on some boot, as in `'s process ended with exit code 7`; else empty."""
+    worker: str = ""
+    """The Dask worker that it was beside, by its address; empty for a process of this machine."""
+    clock_error: float = 0.0
+    """Seconds to which it is known when it began, at worst; 0.0 on the clock of this machine."""
+    distance: float = 0.0
+    """Seconds that a question to it and its answer took at least; 0.0 where it was not asked."""
+
+
+def busiest_share(rounds: Sequence[Round]) -> float:
+    """Returns CPU seconds per second of the generator, or of the busiest of several; 0.0 without rounds."""
+    duration_ns = sum(round_.duration_ns for round_ in rounds)
+    if not duration_ns:
+        return 0.0
+    shares = _shares_of_cores(rounds)
+    return max(shares.values()) if shares else sum(round_.client_cpu_ns for round_ in rounds) / duration_ns
+
+
+def busiest_title(recording: Recording) -> str:
+    """Returns `generator 2 of 4` for the busiest of several; empty for one generator."""
+    shares = _shares_of_cores(recording.counted())
+    if len(shares) < 2:
+        return ""
+    of = max((own.of for boot in recording.boots for own in boot.generators), default=len(shares))
+    return f"generator {max(shares, key=lambda number: shares[number])} of {of}"
+
+
+def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
+    """Returns what each of several generators did, in order; nothing for one generator."""
+    rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
+    seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+    known: dict[int, GeneratorProcess] = {}
+    boots: dict[int, list[GeneratorProcess]] = {}
+    for boot in recording.boots:
+        for own in boot.generators:
+            boots.setdefault(own.number, []).append(own)
+            if own.number not in known or own.lost:
+                known[own.number] = own
+    requests = dict.fromkeys(known, 0)
+    errors = dict(requests)
+    for round_ in rounds:
+        for done in round_.generators:
+            requests[done.number] = requests.get(done.number, 0) + done.requests
+    for round_ in recording.rounds:
+        for done in round_.generators:
+            errors[done.number] = errors.get(done.number, 0) + done.failed
+    return tuple(
+        GeneratorUse(
+            number=number,
+            cores=tuple(sorted(own.cores)),
+            connections=own.connections,
+            rps=requests[number] / seconds if seconds else 0.0,
+            errors=errors[number],
+            cpu_share=shares.get(number, 0.0),
+            lost=own.lost,
+            worker=own.worker,
+            clock_error=max(boot.clock_error_ns for boot in boots[number]) / 1e9,
+            distance=min(boot.distance_ns for boot in boots[number]) / 1e9,
+        )
+        for number, own in sorted(known.items())
+    )
+
+
+def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
+    """Returns CPU seconds per second of each of several generators, over the rounds that it was in."""
+    cpu_ns: dict[int, int] = {}
+    duration_ns: dict[int, int] = {}
+    for round_ in rounds:
+        for own in round_.generators:
+            cpu_ns[own.number] = cpu_ns.get(own.number, 0) + own.cpu_ns
+            duration_ns[own.number] = duration_ns.get(own.number, 0) + round_.duration_ns
+    return {number: cpu_ns[number] / length_ns for number, length_ns in duration_ns.items() if length_ns}
+
+
+# --- usage
 
 CHILDREN_WORK = 0.05
 """CPU seconds per second from which children are said to work for the server."""
@@ -323,3 +443,191 @@ def _storage_stalled(span: Span) -> float:
 def _mean(values: Sequence[float]) -> float:
     """Returns the mean; 0.0 of nothing."""
     return fmean(values) if values else 0.0
+
+
+# --- How much of the time others had the cores that server and generator wanted, and what that may explain
+#
+# Two things must agree before time counts as taken: something waited for a core, and others ran on it. Waiting alone is
+# no evidence, as the threads of a server wait for each other; nor is the work of others, who may have had a core while
+# the server had nothing to do. What the host of a virtual machine took counts too.
+#
+#     wanted   ├──────── ran ────────┤├── waited ──┤
+#     core     ├──────── ran ────────┤├─ others ─┤ idle
+#     taken                           ├──────────┤
+#
+# An app in the test process is its own generator, and there only the host can be seen.
+
+BUSY = 0.03
+"""Share of the time from which a machine is called busy. Alone on one, the test run and the kernel take less than 0.01;
+and from about here on others make a rate worse by more than its usual tolerance of 5 %."""
+_COLD = 2.0
+"""Where others come and go on a core, requests cost more CPU: in 28 runs of the same code in which others had 4 to 34 %
+of the time, rates lost up to twice that share."""
+_OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
+"""What gets worse with less time on a core: memory and error rates do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """Shares of the time in which others had a core that was wanted; 0.0 also where the system does not tell."""
+
+    server: float = 0.0
+    """Of the time on one core, or on as many as the server wanted on average."""
+    generator: float = 0.0
+    host: float = 0.0
+    """The part of the greater one that the host of a virtual machine had."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it was so much that it must be said."""
+        return max(self.server, self.generator) >= BUSY
+
+    def __str__(self) -> str:
+        """Returns `others had the server's core for 26 % of the time`; empty where it is not busy."""
+        if not self.is_busy:
+            return ""
+        shares = (("the server's core", self.server), ("the load generator's core", self.generator))
+        told = [f"{whose} for {share * 100:.0f} % of the time" for whose, share in shares if share >= BUSY]
+        host = f" (this virtual machine's host for {self.host * 100:.0f} %)" if self.host >= BUSY else ""
+        return f"others had {' and '.join(told)}{host}"
+
+    def explains(self, metric: Metric) -> float:
+        """Returns by how much, as a log ratio, the metric may have got worse for this reason alone; may be infinite.
+
+        Who stands still for a share t of the time loses that share of a rate. What it had in its caches goes with it,
+        which counts as `_COLD` times the loss. A percentile suffers from where in time this lies: requests that others
+        took a share s from are at most t / s of all (Markov), so where the percentile leaves a share r of the requests
+        above it, it may have become 1 / (1 - t / r) times as long.
+        """
+        if metric.unit not in _OF_TIME or not self.is_busy:
+            return 0.0
+        taken = min(1.0, self.server + self.generator)
+        above = 1.0 if metric.percentile is None else 1 - metric.percentile / 100
+        if taken >= above:
+            return math.inf
+        return -math.log1p(-taken / above) * (_COLD if metric.percentile is None else 1.0)
+
+
+def busy_of(recording: Recording) -> Busy:
+    """Returns how busy others kept the machine during the rounds that count, as the mean over the boots."""
+    boots = [_busy_in(span) for span in spans_of(recording)]
+    if not boots:
+        return Busy()
+    server, generator, host = (fmean(shares) for shares in zip(*boots, strict=True))
+    return Busy(server=server, generator=generator, host=host)
+
+
+def _busy_in(span: Span) -> tuple[float, float, float]:
+    """Returns what others took from the server and from the generator, and the host's part of the greater."""
+    boot = span.boot
+
+    def workers_of(sample: Sample) -> Iterable[ProcessUse]:
+        return (use for use in sample.server if not boot.worker_pids or use.pid in boot.worker_pids)
+
+    server_ran, _ = _shares(span, lambda sample: sample.server)
+    _, server_waited = _shares(span, workers_of)
+    generator_ran, generator_waited = _shares(span, lambda sample: sample.generators)
+    beside = bool(boot.cores & boot.generator_cores)
+    server = _taken(span, boot.cores, server_ran, server_waited, generator_ran if beside else 0.0)
+    generator = _taken(span, boot.generator_cores, generator_ran, generator_waited, server_ran if beside else 0.0)
+    return server[0], generator[0], max(server, generator)[1]
+
+
+def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
+    """Returns what others took from one side on its cores, as a share of the time, and the host's part of that.
+
+    `ran` and `waited` are its own seconds per second, the last is what the other side ran on the same cores.
+    """
+
+    def of_cores(value: Callable[[CoreTime], int]) -> float:
+        return span.growth(lambda sample: _sum(value(core) for core in sample.cores if core.core in cores)) or 0.0
+
+    busy = of_cores(lambda core: core.busy_ns)
+    others = max(0.0, busy - ran - other_side_ran)
+    host = of_cores(lambda core: core.stolen_ns) * min(1.0, ran / busy) if busy else 0.0
+    taken = min(waited, others) + host
+    wanted = max(1.0, ran + taken)
+    return taken / wanted, host / wanted
+
+
+def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> tuple[float, float]:
+    """Returns how much some processes ran, and how much their main threads waited for a core, in seconds per second."""
+    return (
+        span.growth(lambda sample: _sum(use.cpu_ns for use in processes(sample))) or 0.0,
+        span.growth(lambda sample: _sum(use.waiting_ns for use in processes(sample))) or 0.0,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Returns the sum; None of nothing, and where one of them is not known."""
+    known = list(values)
+    return sum(value for value in known if value is not None) if known and None not in known else None
+
+
+# --- Peak memory after so many requests: two peaks compare only where both servers have answered equally many
+
+Course: TypeAlias = tuple[tuple[int, int], ...]
+"""How many requests a boot had answered, well or not, and its peak of memory up to then in bytes; both never fall."""
+
+_MOST_POINTS = 64
+
+
+def course_of(
+    readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
+) -> Course:
+    """Returns the course of a run: readings are instants with peaks, `warmed` the requests before the rounds.
+
+    `warm` is from when to when these were sent, in ns before the rounds begin. Requests are taken to end evenly there,
+    and within each round.
+    """
+    if not readings or not rounds:
+        return ()
+    zero_ns = rounds[0].started_ns
+    loaded_ns = [start - end for start, end in warm]
+    done = accumulate((warmed * each / max(1, sum(loaded_ns)) for each in loaded_ns), initial=0.0)
+    nodes: list[tuple[int, float]] = []
+    for (start, end), (before, after) in zip(warm, pairwise(done), strict=True):
+        nodes += ((zero_ns - start, before), (zero_ns - end, after))
+    ends = [zero_ns, *(round_.ended_ns for round_ in rounds)]
+    nodes += zip(ends, accumulate((own.requests + own.failed for own in rounds), initial=warmed), strict=True)
+    peaks = accumulate((size for _, size in readings), max)
+    return thinned(
+        [(round(_at(nodes, at_ns)), peak) for (at_ns, _), peak in zip(readings, peaks, strict=True)], _MOST_POINTS
+    )
+
+
+def course_after(earlier: Course, later: Course) -> Course:
+    """Returns the course of a boot over a run and the one after it."""
+    if not earlier or not later:
+        return later or earlier
+    served, peak = earlier[-1]
+    return thinned([*earlier, *((served + count, max(peak, size)) for count, size in later)], _MOST_POINTS)
+
+
+def memory_after(course: Course, requests: int) -> float:
+    """Returns the peak of memory, in bytes, that a boot had after so many requests; of no course it is an error."""
+    return _at(course, requests)
+
+
+def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
+    """Returns at most so many points: first and last of each stretch in which memory did not grow, or some of them."""
+    points = tuple(points)
+    sizes = [size for _, size in points]
+    kept = [
+        point
+        for at, point in enumerate(points)
+        if at in (0, len(points) - 1) or not sizes[at - 1] == sizes[at] == sizes[at + 1]
+    ]
+    step = (len(kept) - 1) / (most - 1)
+    return tuple(kept) if step <= 1 else tuple(kept[round(place * step)] for place in range(most))
+
+
+def _at(points: Sequence[tuple[int, float]], place: int) -> float:
+    """Returns the value at a place between points, whose places ascend; outside that of the nearest one."""
+    after = bisect_right(points, place, key=lambda point: point[0])
+    if after == 0:
+        return float(points[0][1])
+    if after == len(points):
+        return float(points[-1][1])
+    (start, low), (end, high) = points[after - 1], points[after]
+    return low + (high - low) * (place - start) / (end - start)

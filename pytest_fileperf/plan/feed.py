@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain, islice, repeat
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.request import PLAIN, UNIQUE, Operation, Place, described_recipes, fields_of, filled, url_text
 
-__all__ = ("MOST_DRAWN", "MOST_ROWS", "Columns", "Maker", "columns_of")
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ("MOST_DRAWN", "MOST_ROWS", "ORDERS", "Columns", "Maker", "Order", "Requests", "columns_of")
 
 MOST_DRAWN = 100_000
 """Rows that are drawn from a generator, which may have no end."""
@@ -88,3 +95,138 @@ def _value(row: object, name: str, place: int) -> object:
             "are, give the body as bytes: content=b'…'"
         )
     return row[name]
+
+
+# --- In which order the requests of a load are sent: the same at every run, by a seed
+
+ORDERS = ("cycle", "shuffle", "zipf")
+"""One after the other; in a random order, again and again; at random, with the first ones far more often."""
+_DRAWN_AT_ONCE = 1024
+"""Drawing so many takes some ten microseconds: the load does not notice it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Which request is the next one."""
+
+    kind: str = "cycle"
+    """One of `ORDERS`."""
+    seed: int = 0
+    each: bool = False
+    """Whether each connection goes through all of them by itself."""
+
+    def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
+        """Returns the places, from 0 to below `count`, without an end.
+
+        They begin with the place that is at `first` in the order, and those of `zipf` are drawn by the chance number
+        `own`.
+
+        `zipf` draws place i with a probability in proportion to 1 / (i + 1): Zipf's law, as the files of a web server
+        are asked for (Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999).
+        """
+        if self.kind == "zipf" and count > 1:
+            return chain.from_iterable(self._drawn(count, own))
+        if self.kind != "shuffle":
+            return chain(range(first, count), chain.from_iterable(repeat(range(count))))
+        shuffled = self._generator(0).permutation(count).tolist()
+        return chain(shuffled[first:], chain.from_iterable(repeat(shuffled)))
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
+        seed = {} if self.kind == "cycle" else {"seed": self.seed}
+        return {"order": self.kind, **seed, **({"each connection": True} if self.each else {})}
+
+    def _drawn(self, count: int, own: int) -> Iterator[list[int]]:
+        import numpy as np
+
+        generator = self._generator(own)
+        ends = np.array(list(accumulate(1 / (place + 1) for place in range(count))))
+        while True:
+            drawn = np.searchsorted(ends, generator.random(_DRAWN_AT_ONCE) * ends[-1], side="right")
+            yield np.minimum(drawn, count - 1).tolist()
+
+    def _generator(self, own: int) -> np.random.Generator:
+        import numpy as np
+
+        return np.random.default_rng((self.seed, own))
+
+
+# --- Many requests as one load: recipes with fields, the rows of values for them, and the order of the rows
+
+_IN_URL = (Place.PATH_START, Place.PATH_FIRST, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
+"""Texts that httpx takes as they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Many requests, each made of a recipe and a row."""
+
+    recipes: tuple[Operation, ...]
+    """With fields such as `{id}`."""
+    names: tuple[str, ...] = ()
+    """Of each recipe: requests of one name are counted together, beside all. Empty where none has one."""
+    order: Order = field(default_factory=Order)
+    columns: Columns = field(default_factory=dict)
+    """The values of the fields, one a row; empty where no field needs one."""
+    make: Maker | None = None
+    """Makes the rows of what the setup of a boot returned; there are none before."""
+    urls: tuple[str, ...] = ()
+    """The URL of each row, where recipes have none of their own."""
+    uses: tuple[int, ...] = ()
+    """The place of each row's recipe; empty where there is one recipe only."""
+
+    @property
+    def count(self) -> int:
+        """How many different requests there are; a field that is unique makes no more of them."""
+        return len(self.urls) or len(self.uses) or max(map(len, self.columns.values()), default=1)
+
+    @property
+    def name(self) -> str:
+        """`GET /files/{id}`, or `1,000 requests`."""
+        return self.recipes[0].name if len(self.recipes) == 1 and not self.urls else f"{self.count:,} requests"
+
+    def recipe_of(self, row: int) -> int:
+        """Returns the place of a row's recipe."""
+        return self.uses[row] if self.uses else 0
+
+    def operation(self, row: int, unique: str) -> Operation:
+        """Returns the request of a row; `unique` is put in where it is to be different from all others."""
+
+        def fill(place: Place, name: str) -> object:
+            value = unique if name == UNIQUE else self.columns[name][row] if name in self.columns else f"{{{name}}}"
+            if place is Place.JSON_VALUE:
+                return value
+            return url_text(place, value) if place in _IN_URL else str(value)
+
+        recipe = self.recipes[self.recipe_of(row)]
+        return filled(replace(recipe, url=self.urls[row]) if self.urls else recipe, fill)
+
+    def with_value(self, value: object) -> Requests:
+        """Returns the requests of a boot whose setup has returned this value. Raises PlanError."""
+        if self.make is None:
+            return self
+        needed = frozenset().union(*map(fields_of, self.recipes)) - {UNIQUE}
+        return replace(self, columns=columns_of(self.make(value), needed), make=None)
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
+        recipes = described_recipes([recipe.identity() for recipe in self.recipes])
+        rows: dict[str, object] = {"count": self.count, "digest": self._digest()} if self.make is None else {}
+        named = {"names": list(self.names)} if self.names else {}
+        return {"requests": recipes, **named, "rows": rows or "of the setup", **self.order.identity()}
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256()
+        for name, column in sorted(self.columns.items()):
+            digest.update(json.dumps([name, *map(_as_text, column)]).encode())
+        for part in (self.urls, self.uses):
+            digest.update(json.dumps(part).encode())
+        return PLAIN + digest.hexdigest()
+
+
+def _as_text(value: object) -> str:
+    """Returns what tells a value from others: as JSON, or where it is none, the text that is sent."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import ClassVar
 
 from pytest_fileperf.plan.pacing import (
+    WHOLE,
     Burst,
     ClosedLoop,
     ConnectionRamp,
@@ -13,12 +19,13 @@ from pytest_fileperf.plan.pacing import (
     Pacing,
     RandomArrivals,
     RateRamp,
+    Share,
     Stage,
+    spread_seed,
 )
-from pytest_fileperf.plan.pause import Pause
-from pytest_fileperf.plan.share import WHOLE, Share
+from pytest_fileperf.plan.work import Pause
 
-__all__ = ("LoadPlan", "Ramp")
+__all__ = ("Alternation", "CapacityPlan", "LoadPlan", "Ramp", "Side", "Turns", "generators_used", "split")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +131,198 @@ class LoadPlan:
     def _shared(self, pacing: Pacing) -> Pacing:
         """Returns what one of several generators sends of it."""
         return pacing if self.share.of == 1 else Interleaved(pacing=pacing, share=self.share)
+
+
+# --- The load of a comparison: two servers in turn, many short turns each, in an order made by chance; pure
+#
+# Disturbances of a machine come and go in tenths of seconds, and slow the server that has the turn. Two turns that
+# follow each other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting
+# Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. What comes and goes by a clock may
+# keep step with turns of one length, and slow the same side each time: so chance draws their lengths, too.
+
+
+class Side(IntEnum):
+    """A side of a comparison, and its place in a pair of both."""
+
+    BASE = 0
+    """What is compared with."""
+    NOW = 1
+    """The code here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """A closed loop on one of two servers: each connection sends again at once while it is this server's turn."""
+
+    open_loop: ClassVar[bool] = False
+    slots_rest: ClassVar[bool] = True
+    edges: tuple[int, ...]
+    """When turns begin and end, by turns, in ns since the load began; ascending."""
+
+    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
+        """Returns now within a turn, else when the next one begins, or None after the last."""
+        passed = bisect_right(self.edges, elapsed_ns)
+        if passed & 1:
+            return elapsed_ns
+        return self.edges[passed] if passed < len(self.edges) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternation:
+    """Cycles of one turn of each server; the first ones warm up.
+
+    | base | now | now | base | base | now | now | base | …
+     warm-up                   cycle 0      cycle 1
+
+    The first part of each turn is handover: the other server's last answers are still under way then.
+    """
+
+    connections: int
+    """To each server; only one of them is loaded at a time."""
+    warmup_ns: int
+    """Of each server, before the first cycle that counts."""
+    turns_ns: tuple[int, ...]
+    """For each cycle, how long each of its two turns takes."""
+    handover_ns: int
+    """The part of each turn that no rate counts."""
+    firsts: tuple[Side, ...]
+    """For each cycle, whose turn is first."""
+    timeout_ns: int
+    """A request that takes longer counts as failed."""
+    warm_firsts: tuple[Side, ...] = (Side.BASE,)
+    """For each cycle of the warm-up, whose turn is first; the cycles share its time. The first turn also warms up the
+    machine and the generator, so several cycles are fairer than one."""
+    generators: int = 1
+    """How many processes make it together, at most: their turns are the same."""
+    share: Share = WHOLE
+    """Which of them this plan is for: `connections` are its own."""
+
+    @property
+    def measured_from_ns(self) -> int:
+        """When the first cycle begins."""
+        return 2 * len(self.warm_firsts) * self._warm_turn_ns
+
+    @property
+    def duration_ns(self) -> int:
+        """Warm-up and cycles together, without the drain."""
+        return self.measured_from_ns + 2 * sum(self.turns_ns)
+
+    @property
+    def longest_ns(self) -> int:
+        """The time after which the load has ended even if a server never answers."""
+        return self.duration_ns + self.timeout_ns
+
+    def pacing(self, side: Side) -> Turns:
+        """Returns when one side sends."""
+        warm_ns, from_ns = [self._warm_turn_ns] * len(self.warm_firsts), self.measured_from_ns
+        warm = _turns(self.warm_firsts, warm_ns, side) if from_ns else []
+        edges = [at for turn in warm for at in turn]
+        return Turns(
+            edges=(*edges, *(from_ns + at for turn in _turns(self.firsts, self.turns_ns, side) for at in turn))
+        )
+
+    def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
+        """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
+        turns = _turns(self.firsts, self.turns_ns, side)
+        return tuple((start + self.handover_ns, end) for start, end in turns)
+
+    @property
+    def _warm_turn_ns(self) -> int:
+        return self.warmup_ns // len(self.warm_firsts)
+
+
+def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[tuple[int, int]]:
+    """Returns when the turns of a side begin and end, since the first cycle began."""
+    turns, begun_ns = [], 0
+    for first, turn_ns in zip(firsts, turns_ns, strict=True):
+        start_ns = begun_ns + (turn_ns if first != side else 0)
+        turns.append((start_ns, start_ns + turn_ns))
+        begun_ns += 2 * turn_ns
+    return turns
+
+
+# --- A search for the highest rate that holds some limits: which limits, how long, and what each of its loads is like
+
+_ROUNDS = 3
+"""Fewer do not show whether a backlog grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """How the highest rate is searched for that holds some limits."""
+
+    limits: Mapping[str, float]
+    """Those that a search can go by, by name."""
+    total_ns: int
+    """The time there is for one side, with boots."""
+    connections: int
+    """As many may be open as the loads need."""
+    timeout_ns: int
+    generators: int = 1
+    """How many processes make each load together, at most."""
+
+    def load(
+        self,
+        rate: float,
+        *,
+        warmup_s: float,
+        seconds: float,
+        chance: random.Random,
+        place: float,
+        busy_rate: float,
+    ) -> LoadPlan:
+        """Returns a load at this rate, whose instants are drawn by chance: at this place among draws by crowding.
+
+        `busy_rate` is about how many requests per second the server can answer.
+        """
+        warmup_ns, round_ns = round(warmup_s * 1e9), max(1, round(seconds * 1e9 / _ROUNDS))
+        duration_ns = warmup_ns + round_ns * _ROUNDS
+        seed = spread_seed(chance, place, rate=rate, duration_ns=duration_ns, from_ns=warmup_ns, busy_rate=busy_rate)
+        return LoadPlan(
+            connections=self.connections,
+            warmup_ns=warmup_ns,
+            round_ns=round_ns,
+            rounds=_ROUNDS,
+            timeout_ns=self.timeout_ns,
+            rate=rate,
+            seed=seed,
+            generators=self.generators,
+        )
+
+
+# --- Splits a load over several generators, so that all of them together make exactly what was asked for; pure
+#
+# connections, requests, burst   are divided, the first generators have one more where that leaves a rest
+# rate, ramp of a rate           generator k of n has every n-th due time, from the k-th on
+# ramp of connections            generator k of n has every n-th connection, from the k-th on
+# turns of two servers           are the same instants for all of them
+
+
+def generators_used(plan: LoadPlan | Alternation) -> int:
+    """Returns how many generators make the load: each one has a connection."""
+    return min(plan.generators, plan.connections)
+
+
+def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
+    """Returns what each generator makes of the load; the plan itself where it is one."""
+    count = generators_used(plan)
+    if count == 1:
+        return (plan,)
+    shares = [Share(place=place, of=count, connections=plan.connections) for place in range(count)]
+    if isinstance(plan, Alternation):
+        return tuple(replace(plan, connections=share.part_of(plan.connections), share=share) for share in shares)
+    return tuple(_part(plan, share) for share in shares)
+
+
+def _part(plan: LoadPlan, share: Share) -> LoadPlan:
+    made = plan.requests if plan.requests is not None else plan.burst
+    if made is not None:
+        before = sum(replace(share, place=place).part_of(made) for place in range(share.place))
+        share = replace(share, before=before)
+    return replace(
+        plan,
+        connections=share.part_of(plan.connections),
+        requests=None if plan.requests is None else share.part_of(plan.requests),
+        burst=None if plan.burst is None else share.part_of(plan.burst),
+        share=share,
+    )

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from pytest_fileperf.plan.hidden import without_queries
+from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.units import is_loopback
 
 __all__ = ("LOCAL", "LOOPBACK", "Network", "Reach", "host_in_url", "refusal", "url_problem")

@@ -7,18 +7,22 @@ asked less. *Open loop*: requests are due at given instants, however slow the se
 from __future__ import annotations
 
 import math
+import random
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import ClassVar, Protocol
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from pytest_fileperf.plan.arrivals import instants
-from pytest_fileperf.plan.share import Share
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = (
+    "WHOLE",
     "Burst",
     "ClosedLoop",
     "ConnectionRamp",
@@ -27,10 +31,111 @@ __all__ = (
     "Pacing",
     "RandomArrivals",
     "RateRamp",
+    "Share",
     "Stage",
+    "crowding",
+    "instants",
+    "place_of",
+    "spread_seed",
 )
 
+
+# --- Draws the instants of requests that come by chance, and sees to it that several draws are no odd lot together
+#
+# In one draw requests come in more crowds than in another, and a server that is nearly busy is slow in crowds. A few
+# draws can all be crowded ones by chance. `spread_seed` takes each from another part of what chance does, as stratified
+# sampling does: every draw alone is as likely as any, and all together are as crowded as draws are on average.
+
 _SECOND_NS = 1_000_000_000
+_SEEDS = 1 << 31
+_CANDIDATES = 40
+_MOST_INSTANTS = 1_000_000
+"""Of all candidates together, which takes about 0.1 s; the more requests a load has, the less draws differ."""
+_GOLDEN = (sqrt(5) - 1) / 2
+"""Places that are so far apart fill a range evenly, however many there are."""
+_NEARLY_BUSY = 1.05
+"""A queue can clear crowds only if it is faster than requests come."""
+
+
+def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
+    """Returns the instants of a Poisson process, in order, in nanoseconds; `rate` is requests per second."""
+    import numpy as np
+
+    chance = np.random.default_rng(seed)
+    count = chance.poisson(rate * duration_ns / _SECOND_NS)
+    # Given how many there are, they are anywhere, each for itself.
+    return np.sort(chance.integers(duration_ns, size=count))
+
+
+def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
+    """Returns the mean wait, in nanoseconds, in a queue that takes requests one after the other, equally long each.
+
+    Requests that are due before `from_ns` are in the queue, but not in the mean. 0.0 where there are none.
+    """
+    import numpy as np
+
+    before_ns = service_ns * np.arange(due_ns.size)
+    waits_ns = (np.maximum.accumulate(due_ns - before_ns) + before_ns - due_ns)[due_ns >= from_ns]
+    return float(waits_ns.mean()) if waits_ns.size else 0.0
+
+
+def place_of(number: int, begin: float) -> float:
+    """Returns where in all that chance does the draw with this number is, from 0 to 1; `begin` is that of the first."""
+    return (begin + number * _GOLDEN) % 1.0
+
+
+def spread_seed(
+    chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
+) -> int:
+    """Returns the seed of a draw that is at this place among draws in the order of their crowding.
+
+    `busy_rate` is about how many requests per second the server can answer; `from_ns` is when the warm-up ends.
+    """
+    expected = max(1.0, rate * duration_ns / _SECOND_NS)
+    seeds = [chance.randrange(_SEEDS) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
+    service_ns = _SECOND_NS / max(busy_rate, _NEARLY_BUSY * rate)
+    seeds.sort(key=lambda seed: crowding(instants(rate, duration_ns, seed), service_ns, from_ns=from_ns))
+    return seeds[min(int(place * len(seeds)), len(seeds) - 1)]
+
+
+# --- Which part of a load one of several generators makes; pure. A generator alone makes all of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A generator's place among those that make one load together."""
+
+    place: int = 0
+    """From 0 on."""
+    of: int = 1
+    """How many generators make the load."""
+    before: int | None = None
+    """How many requests the generators before it make, of a fixed number; None where their number is not fixed."""
+    connections: int = 0
+    """Those of all generators together; 0 where it makes the load alone."""
+
+    def part_of(self, total: int) -> int:
+        """Returns how many of so many things are its own: the parts of all generators add up to the total."""
+        return total // self.of + (self.place < total % self.of)
+
+    def number(self, own: int) -> int:
+        """Returns the number among all connections, or due times, of its own one with this number; both from 0 on."""
+        return own * self.of + self.place
+
+    def first(self, period: int) -> int:
+        """Returns where it begins in something that repeats after so many requests.
+
+        Generators go through all of it, each at its own pace. They begin at equal distances. Those of a fixed number of
+        requests begin where the one before ends, so that all of them together go through it as one generator would.
+        """
+        return (self.place * period // self.of if self.before is None else self.before) % period
+
+
+WHOLE = Share()
+"""That of a generator which makes a load alone."""
+
+
+# --- pacing
 
 
 class Pacing(Protocol):

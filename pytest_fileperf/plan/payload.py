@@ -10,14 +10,39 @@ import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
 from pytest_fileperf.units import parse_size_bytes
 
-__all__ = ("KINDS", "Payload", "gone", "payload")
+__all__ = ("KINDS", "UNIQUE_BYTES", "Payload", "gone", "payload", "unique_bytes")
+
+
+# --- Texts that no other request has: a counter and a digest of it, always of one length
+
+UNIQUE_BYTES = 48
+"""16 hexadecimal digits of the counter, 32 of the digest: with a counter alone texts would differ in a byte or two."""
+
+
+def unique_bytes() -> bytes:
+    """Returns the next text: hexadecimal digits, which need no quoting anywhere. It takes a microsecond."""
+    counter, keyed = _own()
+    number = b"%016x" % next(counter)
+    digest = keyed.copy()
+    digest.update(number)
+    return number + digest.hexdigest().encode()
+
+
+@cache
+def _own() -> tuple[count[int], blake2b]:
+    """Returns the counter of this process, and a digest with a key that no other process or later run has."""
+    return count(), blake2b(key=os.urandom(16), digest_size=16)
+
+
+# --- payload
 
 KINDS = ("random", "text", "crlf")
 """Kinds of generated content: incompressible bytes, lines of words, and a form parser's worst case (dense CR LF)."""

@@ -2,16 +2,217 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import chain, count, repeat
+from math import gcd, lcm
 from typing import TypeAlias
 
-from pytest_fileperf.plan.mix import Mix, Part, PartWork
-from pytest_fileperf.plan.operation import Journey, Operation
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.step import Step
-from pytest_fileperf.plan.stream import Stream
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.pacing import WHOLE, Share
+from pytest_fileperf.plan.request import Journey, Operation, Step
+from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
-__all__ = ("Work", "in_smoke", "parts_of", "steps_of", "with_value")
+__all__ = (
+    "EVENT",
+    "LINE",
+    "Each",
+    "Mix",
+    "Part",
+    "PartWork",
+    "Pause",
+    "Stream",
+    "Work",
+    "counted",
+    "exponential",
+    "in_smoke",
+    "parse_each",
+    "parse_pause",
+    "parts_of",
+    "plural",
+    "steps_of",
+    "turns",
+    "uniform",
+    "why_ended_early",
+    "why_no_name",
+    "why_unfit",
+    "with_value",
+)
+
+
+# --- A load of several parts: what each one is, how often it is its turn, and what judges it
+
+PartWork: TypeAlias = Operation | Requests | Journey
+_NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
+"""`#` parts names in node ids, and further measurements of a test have numbers there."""
+_FINEST = 1000
+"""Weights are shares of so many parts at the finest: their turns are worked out for one period."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a load."""
+
+    name: str
+    work: PartWork
+    weight: float = 1.0
+    """How often it is its turn, beside the weights of the others."""
+    gate: tuple[str, ...] = ()
+    """The metrics of this part that are compared with its baseline."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """Parts that take turns by their weights, in one load."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """`mix of upload, download`."""
+        return f"mix of {', '.join(part.name for part in self.parts)}"
+
+    def turns(self, share: Share = WHOLE) -> Iterator[int]:
+        """Returns whose turn it is, without an end: those of one of several generators, which all keep the weights."""
+        return turns([part.weight for part in self.parts], share)
+
+    def evened(self) -> Mix:
+        """Returns the mix with each part as often as the others."""
+        return replace(self, parts=tuple(replace(part, weight=1.0) for part in self.parts))
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
+        return {"mix": [{"name": part.name, "weight": part.weight, **part.work.identity()} for part in self.parts]}
+
+
+def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
+    """Returns places of the weights in proportion to them, each as evenly spread as can be, without an end.
+
+    It is the smooth weighted round robin of nginx: whoever has waited most is next.
+    """
+    exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
+    shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
+    shares = [max(1, share // gcd(*shares)) for share in shares]
+    if sum(shares) > _FINEST * len(shares):
+        shares = [max(1, round(_FINEST * share / sum(shares))) for share in shares]
+    waited = [0] * len(shares)
+    period = []
+    for _ in range(sum(shares)):
+        waited = [have + share for have, share in zip(waited, shares, strict=True)]
+        chosen = max(range(len(shares)), key=waited.__getitem__)
+        waited[chosen] -= sum(shares)
+        period.append(chosen)
+    first = share.first(len(period))
+    return chain.from_iterable(repeat(period[first:] + period[:first]))
+
+
+def why_no_name(name: object) -> str:
+    """Returns why nothing can be called so, a part or a step; empty where it can."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return ""
+    return f"{name!r} is not a name: write a text on one line, without # and not only digits"
+
+
+# --- A stream: one request whose answer is read piece by piece, and what ends it. Pure
+
+Each = str | int
+"""What a piece is: `EVENT`, `LINE`, or so many bytes."""
+EVENT = "event"
+"""A server-sent event, as the HTML standard has it: lines with `data`, ended by an empty line."""
+LINE = "line"
+"""A line that is not blank, as in JSON lines."""
+_SMOKE_EVENTS = 3
+"""So many show that a stream works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A request whose answer comes in pieces, each of which is an event of its own; the whole of it is one sample."""
+
+    operation: Operation
+    each: Each = EVENT
+    events: int | None = None
+    """The stream ends with this event; None where it does not end by a number."""
+    lasts_ns: int | None = None
+    """It ends this long after the request was sent; None where it does not end by time."""
+
+    @property
+    def name(self) -> str:
+        """`GET /events`."""
+        return self.operation.name
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the client ends it, and not the answer."""
+        return self.events is not None or self.lasts_ns is not None
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
+        ends: dict[str, object] = {"events": self.events}
+        ends["seconds"] = None if self.lasts_ns is None else self.lasts_ns / 1e9
+        stream = {"each": self.each} | {name: value for name, value in ends.items() if value is not None}
+        return {**self.operation.identity(), "stream": stream}
+
+    def shortened(self) -> Stream:
+        """Returns it for a smoke run: a few events are enough where it is only known how long it lasts."""
+        return replace(self, events=_SMOKE_EVENTS) if self.lasts_ns is not None and self.events is None else self
+
+
+def parse_each(value: object) -> Each:
+    """Returns what a piece is, for `"event"`, `"line"`, `"64KiB"` or a number of bytes; raises ValueError."""
+    if value in (EVENT, LINE):
+        return str(value)
+    try:
+        size_bytes = parse_size_bytes(value) if isinstance(value, str | int) else 0
+    except ValueError:
+        size_bytes = 0
+    if size_bytes < 1:
+        raise ValueError(f'{value!r} is no piece of an answer: write "event", "line", or a size as in "64KiB"')
+    return size_bytes
+
+
+def plural(each: Each) -> str:
+    """Returns what several pieces are called: `events`, `pieces of 64 KiB`."""
+    return f"pieces of {format_bytes(each)}" if isinstance(each, int) else f"{each}s"
+
+
+def counted(each: Each, count: int) -> str:
+    """Returns so many pieces in words: `1 event`, `no piece of 64.0 KiB`."""
+    one = f"piece of {format_bytes(each)}" if isinstance(each, int) else each
+    return f"{count or 'no'} {one}" if count < 2 else f"{count:,} {plural(each)}"
+
+
+def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
+    """Returns why an answer with these headers cannot be cut into such pieces; None where it can."""
+    if isinstance(each, int):
+        return None
+    if encoding and encoding != "identity":
+        return f'the answer is packed by {encoding}: ask for it as it is, headers={{"Accept-Encoding": "identity"}}'
+    kind = content_type.partition(";")[0].strip().lower()
+    if each == EVENT and kind != "text/event-stream":
+        return (
+            f"the answer is {kind or 'of no type'}, and events come as text/event-stream: "
+            'read another kind with each="line" or each="64KiB"'
+        )
+    return None
+
+
+def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
+    """Returns what is wrong with a stream whose answer ended by itself; None where that is good."""
+    if stream.events is not None:
+        return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
+    if stream.lasts_ns is not None:
+        lasted, lasts = format_duration(lasted_ns), format_duration(stream.lasts_ns)
+        return f"the answer ended after {lasted}, and was to be read for {lasts}: leave listen_for out"
+    return None if count else f"the answer ended without any {plural(stream.each)}"
+
+
+# --- work
 
 Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
 """What one sample is made of."""
@@ -54,3 +255,79 @@ def steps_of(work: Work) -> tuple[tuple[str, Journey, Step], ...]:
     parts: list[tuple[str, Work]] = [("", work)] if not parts_of(work) else []
     parts += ((part.name, part.work) for part in parts_of(work))
     return tuple((name, own, step) for name, own in parts if isinstance(own, Journey) for step in own.steps)
+
+
+# --- Think time: how long a user waits between two things that it does. Drawn by a seed, so that every run is alike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Think time: always the same, evenly between two times (`uniform`), or by chance with a mean (`exponential`)."""
+
+    low_ns: int
+    high_ns: int
+    """The same as `low_ns` where the time is always the same. For `exponential` both are the mean."""
+    by_chance: bool = False
+    """Whether it is exponential: as long as it takes until a user who may come at any moment comes."""
+    seed: int = 0
+
+    def __str__(self) -> str:
+        low, high = format_duration(self.low_ns), format_duration(self.high_ns)
+        if self.by_chance:
+            return f"{low} on average"
+        return low if self.low_ns == self.high_ns else f"{low} to {high}"
+
+    @property
+    def mean_ns(self) -> int:
+        """What it is on average."""
+        return (self.low_ns + self.high_ns) // 2
+
+    def draw(self, chance: random.Random) -> int:
+        """Returns the next pause, in nanoseconds."""
+        if self.by_chance:
+            return round(chance.expovariate(1 / self.low_ns))
+        return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
+
+    def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
+        """Yields the pauses of one user of this share after the other; the first one of each is a part of a pause.
+
+        So users do not begin together, but as if they had been there before.
+        """
+        for own in count():
+            yield self._of_user(random.Random(f"{self.seed} {share.number(own)}"))  # noqa: S311 - no secret
+
+    def _of_user(self, chance: random.Random) -> Iterator[int]:
+        yield self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
+        while True:
+            yield self.draw(chance)
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two loads to compare, as JSON values."""
+        times: dict[str, object] = {"low": self.low_ns / 1e9, "high": self.high_ns / 1e9}
+        return times | {"exponential": True} if self.by_chance else times
+
+
+def exponential(mean: float | str, *, seed: int = 0) -> Pause:
+    """Returns pauses by chance with this mean, `exponential("1s")`: most are short, and some are much longer."""
+    mean_ns = parse_duration_ns(mean)
+    if mean_ns == 0:
+        raise ValueError("the mean of a pause must be above 0")
+    return Pause(low_ns=mean_ns, high_ns=mean_ns, by_chance=True, seed=seed)
+
+
+def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
+    """Returns pauses that are evenly between two times: `uniform("0.5s", "2s")`."""
+    low_ns, high_ns = parse_duration_ns(low), parse_duration_ns(high)
+    if low_ns > high_ns:
+        raise ValueError(f"a pause from {low} to {high} ends before it begins")
+    return Pause(low_ns=low_ns, high_ns=high_ns, seed=seed)
+
+
+def parse_pause(value: object) -> Pause | None:
+    """Returns the pause that is always so long, or the one that was made already; None for 0. Raises ValueError."""
+    if isinstance(value, Pause):
+        return value if value.high_ns else None
+    if not isinstance(value, str | int | float):
+        raise ValueError(f'{value!r} is no pause: write seconds, "1s", uniform("0.5s", "2s") or exponential("1s")')
+    length_ns = parse_duration_ns(value)
+    return Pause(low_ns=length_ns, high_ns=length_ns) if length_ns else None

@@ -19,23 +19,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plugin.census import Census, settle_stale
 from pytest_fileperf.plugin.failures import Failures
-from pytest_fileperf.plugin.invocation import Options, read_options
-from pytest_fileperf.plugin.measuring import tell_properties
-from pytest_fileperf.plugin.networks import server_problems
+from pytest_fileperf.plugin.invocation import Options, read_options, server_problems
+from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, Unmeasured, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
-from pytest_fileperf.plugin.screen import ScreenProgress
-from pytest_fileperf.plugin.short_summary import ShortSummary, is_shown
-from pytest_fileperf.plugin.staleness import Census, settle_stale
-from pytest_fileperf.plugin.storing import Storing
-from pytest_fileperf.plugin.turns import Turns
-from pytest_fileperf.plugin.unmeasured import Unmeasured
-from pytest_fileperf.report.encoding import show_what_it_can
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.plugin.outcomes import ShortSummary, Storing, is_shown
+from pytest_fileperf.report.text import show_what_it_can
+from pytest_fileperf.settings.settings import Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.groups import SessionRecord
-    from pytest_fileperf.judge.result import Result
+    from pytest_fileperf.judge.record import Result
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against
@@ -64,7 +59,7 @@ def activate(config: pytest.Config) -> None:
     against = None
     if options.against is not None:
         from pytest_fileperf.versions.checkout import parse_against
-        from pytest_fileperf.versions.predecessor import instead_of_itself
+        from pytest_fileperf.versions.source import instead_of_itself
 
         try:
             against = parse_against(options.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
@@ -156,7 +151,7 @@ class Active:
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session, SessionOptions
-            from pytest_fileperf.versions.commit import commit_info
+            from pytest_fileperf.versions.checkout import commit_info
 
             source = self._held.enter_context(_source(self._config, self.options))
             options = SessionOptions(
@@ -202,8 +197,7 @@ class Active:
             return None
         from pytest_fileperf.serve.spec import Url
         from pytest_fileperf.session.sides import Base
-        from pytest_fileperf.versions.checkout import Checkout
-        from pytest_fileperf.versions.dependencies import dependency_notes, environment_notes
+        from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
 
         if self._no_base is not None:
             raise self._no_base
@@ -305,9 +299,7 @@ class Active:
             self._said += said
         failed_tests = self.failures.found
         if self.results or failed_tests:
-            from pytest_fileperf.plugin.ci import tell_ci
-            from pytest_fileperf.plugin.output import write_files
-            from pytest_fileperf.plugin.record import record_of
+            from pytest_fileperf.plugin.written import record_of, tell_ci, write_files
 
             self._record = record_of(self.results, failed_tests, self._config, self.options, self._said)
             said, not_written = write_files(self._config, self.options, self._record)
@@ -350,7 +342,7 @@ class Active:
         if said or not only_rows or any(terminalreporter.stats.get(each) for each in _SECTIONS):
             terminalreporter.section("fileperf")
         if lines:
-            from pytest_fileperf.plugin.ci import no_command
+            from pytest_fileperf.plugin.written import no_command
 
             lines = tuple(map(no_command, lines))
         for line in (*lines, *said):
@@ -376,7 +368,7 @@ def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> t
         from pytest_fileperf.report.terminal import terminal_report
 
         return terminal_report(record, width=width, colour=colour, verbosity=verbosity).splitlines(), False
-    from pytest_fileperf.report.brief import brief_report
+    from pytest_fileperf.report.terminal import brief_report
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
     told = {report.nodeid for report in reporter.stats.get("failed", ())} if shows_failures else set()

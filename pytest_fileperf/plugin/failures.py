@@ -13,7 +13,7 @@ from pytest_fileperf.errors import FilePerfError, PerformanceError
 from pytest_fileperf.plugin.options import is_load_test
 
 if TYPE_CHECKING:
-    from pytest_fileperf.judge.result import FailedTest
+    from pytest_fileperf.judge.record import FailedTest
 
 __all__ = ("Failures", "line_of", "not_by_verdict")
 
@@ -48,7 +48,7 @@ class Failures:
         noted = getattr(report, _ATTRIBUTE, None)
         if noted is None or not report.failed:
             return
-        from pytest_fileperf.judge.result import FailedTest
+        from pytest_fileperf.judge.record import FailedTest
 
         module = report.nodeid.partition("::")[0]
         self.found.append(FailedTest(nodeid=report.nodeid, module=module, phase=report.when, **noted))

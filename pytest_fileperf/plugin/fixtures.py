@@ -46,7 +46,7 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
     # A verb may still name the app, or need none: only a test that uses this fixture itself fails now.
     function = getattr(request, "function", None)
     if app is None and function is not None and "fileperf_app" in inspect.signature(function).parameters:
-        from pytest_fileperf.plugin.arguments import NO_APP
+        from pytest_fileperf.settings.arguments import NO_APP
 
         pytest.fail(NO_APP, pytrace=False)
     return app
@@ -100,7 +100,7 @@ def _to_measure(request: pytest.FixtureRequest, given: Mapping[str, object]) -> 
     """Returns the measurements of the test, which fails where it makes none; skips it where load tests are off."""
     __tracebackhide__ = True
     measuring = _measuring(request, given)
-    from pytest_fileperf.plugin.unmeasured import expect_measurement
+    from pytest_fileperf.plugin.measuring import expect_measurement
 
     expect_measurement(request.node, str(request.fixturename), measuring)
     return measuring

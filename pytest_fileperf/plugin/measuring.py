@@ -2,41 +2,310 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+import inspect
+import io
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition, Event
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 
 from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.plan.mix import Mix
-from pytest_fileperf.plan.operation import Journey, Operation
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.stream import Stream
-from pytest_fileperf.plan.work import Work, steps_of
-from pytest_fileperf.plugin.arguments import NO_APP, NO_SETUP, VerbCall
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.request import Journey, Operation
+from pytest_fileperf.plan.work import Mix, Stream, Work, steps_of
 from pytest_fileperf.plugin.failures import line_of
-from pytest_fileperf.plugin.feeding import NO_SETUP_FOR_FEED
 from pytest_fileperf.plugin.options import marker_keys
-from pytest_fileperf.plugin.screen import GivenUpError
-from pytest_fileperf.plugin.turns import Turn
-from pytest_fileperf.plugin.unmeasured import AsyncVerb, calling_place
 from pytest_fileperf.serve.spec import needs_app
-from pytest_fileperf.settings.capacity import for_capacity, for_one_load
-from pytest_fileperf.settings.resolve import DEFAULT_GATE, Settings, resolve
+from pytest_fileperf.settings.arguments import NO_APP, NO_SETUP, NO_SETUP_FOR_FEED, VerbCall
+from pytest_fileperf.settings.settings import DEFAULT_GATE, Settings, for_capacity, for_one_load, resolve
 from pytest_fileperf.units import format_duration
 
 if TYPE_CHECKING:
-    from threading import Event
+    from typing import TextIO
 
-    from pytest_fileperf.judge.result import Result, TestId
+    from pytest_fileperf.judge.record import Result, TestId
     from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
     from pytest_fileperf.plugin.active import Active
+    from pytest_fileperf.report.progress import ProgressLine, ProgressSink
     from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.session.session import Session
 
-__all__ = ("OUTCOME_PROPERTY", "Measuring", "properties", "tell_properties")
+__all__ = (
+    "OUTCOME_PROPERTY",
+    "AsyncVerb",
+    "GivenUpError",
+    "Measuring",
+    "ScreenProgress",
+    "Turn",
+    "Turns",
+    "Unmeasured",
+    "calling_place",
+    "expect_measurement",
+    "properties",
+    "tell_properties",
+    "unmeasured",
+)
+
+
+# --- Progress on pytest's terminal while a test runs, also where pytest captures the test's output
+
+
+class GivenUpError(Exception):
+    """Nobody waits for the measurement any more."""
+
+
+class ScreenProgress:
+    """Shows progress: one line that is rewritten on a terminal, whole lines in a log, nothing with `-q`.
+
+    Raises GivenUpError to end a measurement that was given up: `update` is called all through a run.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._given_up: Event | None = None
+        self._sink: ProgressSink | None = None
+
+    @contextmanager
+    def until(self, given_up: Event | None) -> Iterator[None]:
+        """Returns a context in which a measurement ends once `given_up` is set."""
+        self._given_up = given_up
+        try:
+            yield
+        finally:
+            self._given_up = None
+
+    def update(self, line: ProgressLine) -> None:
+        """Shows the moment; raises GivenUpError."""
+        if self._given_up is not None and self._given_up.is_set():
+            raise GivenUpError
+        if self._sink is None:
+            self._sink = _sink_of(self._config)
+        self._sink.update(line)
+
+    def done(self) -> None:
+        """Leaves the terminal ready for pytest."""
+        if self._sink is not None:
+            self._sink.done()
+
+
+def _sink_of(config: pytest.Config) -> ProgressSink:
+    from pytest_fileperf.report.progress import LiveProgress, PlainProgress, SilentProgress
+
+    reporter: pytest.TerminalReporter | None = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
+        return SilentProgress()
+    stream = cast("TextIO", _Screen(config, reporter))
+    if bool(reporter.isatty):  # a plain bool before pytest 9, and one that can be called since
+        return LiveProgress(stream, columns=lambda: config.get_terminal_writer().fullwidth)
+    return PlainProgress(stream)
+
+
+class _Screen(io.TextIOBase):
+    """The terminal as a stream: each write lifts the capture of the test's output for that moment."""
+
+    def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
+        self._writer = config.get_terminal_writer()
+        self._reporter = reporter
+        self._capture = config.pluginmanager.getplugin("capturemanager")
+
+    def write(self, text: str) -> int:
+        with self._uncaptured():
+            self._reporter.ensure_newline()  # pytest may have begun a line for the test that runs
+            self._writer.write(text, flush=True)
+        return len(text)
+
+    def _uncaptured(self) -> AbstractContextManager[None]:
+        if self._capture is None:
+            return nullcontext()
+        lifted: AbstractContextManager[None] = self._capture.global_and_fixture_disabled()
+        return lifted
+
+
+# --- Lets one measurement run at a time: two at once would load each other, and share one server
+
+_PATIENCE_S = 1.0
+"""So long one that can begin waits for an earlier one whose thread has not begun: that thread may never begin."""
+_LOOK_S = 0.05
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Turn:
+    """A place in the line."""
+
+    test: str
+    """The test's node id."""
+    where: str
+    """The call, for messages: `GET /upload`."""
+    can_begin: bool = False
+    """Whether its thread waits for its turn."""
+
+
+class Turns:
+    """The line of measurements of a session: gathered in one test, or called in threads."""
+
+    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
+        """`patience_s` is for how long one that can begin waits for one whose thread has not begun."""
+        self._patience_s = patience_s
+        self._changed = Condition()
+        self._line: list[Turn] = []
+        self._running: Turn | None = None
+        self._waited: dict[str, list[str]] = {}
+        """The calls that had to wait, by test."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each test whose calls had to wait."""
+        return tuple(_waited(test, calls) for test, calls in self._waited.items())
+
+    def draw(self, test: str, where: str) -> Turn:
+        """Returns the last place in the line; whoever draws it leaves it."""
+        turn = Turn(test=test, where=where)
+        with self._changed:
+            self._line.append(turn)
+        return turn
+
+    def leave(self, turn: Turn) -> None:
+        """Lets the next one begin. A turn may be left several times."""
+        with self._changed:
+            if turn in self._line:
+                self._line.remove(turn)
+            if self._running is turn:
+                self._running = None
+            self._changed.notify_all()
+
+    @contextmanager
+    def taken(self, turn: Turn, given_up: Event | None = None) -> Iterator[None]:
+        """Waits for the turn, and leaves it at the end. Raises GivenUpError once `given_up` is set."""
+        try:
+            self._wait(turn, given_up)
+            yield
+        finally:
+            self.leave(turn)
+
+    def _wait(self, turn: Turn, given_up: Event | None) -> None:
+        patient_until_s, has_waited = time.monotonic() + self._patience_s, False
+        with self._changed:
+            turn.can_begin = True
+            while (before := self._before(turn, patient=time.monotonic() < patient_until_s)) is not None:
+                if given_up is not None and given_up.is_set():
+                    raise GivenUpError
+                if before.can_begin and not has_waited:
+                    self._waited.setdefault(turn.test, []).append(turn.where)
+                    has_waited = True
+                self._changed.wait(_LOOK_S)
+            self._running = turn
+
+    def _before(self, turn: Turn, *, patient: bool) -> Turn | None:
+        """Returns the one to wait for; None for none."""
+        if self._running is not None:
+            return self._running
+        earlier = self._line[: self._line.index(turn)]
+        return next((each for each in earlier if each.can_begin or patient), None)
+
+
+def _waited(test: str, calls: Sequence[str]) -> str:
+    more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    return f"{test}: {calls[0]}{more} waited for the measurement before, as one is made at a time"
+
+
+# --- Fails a test that was to measure and did not: no verb was called, or what an async verb returned was not awaited
+
+_EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
+"""What the measuring fixtures gave to a test, by their names."""
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncVerb:
+    """A call of an async verb."""
+
+    coroutine: Coroutine[object, None, object]
+    """What the call returned."""
+    given_up: Event
+    """Is set where it was cancelled."""
+    where: str
+    """The call, for messages: `GET /upload`."""
+    place: str
+    """File and line of the call, as text."""
+
+
+class Unmeasured:
+    """The part of the plugin that looks at each test once it has passed."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Fails the test itself, as its own assertions do. Its own failure, skip or xfail comes first."""
+        try:
+            yield
+        finally:
+            # They are closed in any case: Python would warn of each of them as it is thrown away.
+            expected = item.stash.get(_EXPECTED, {})
+            verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
+            unawaited = [verb for verb in verbs if _is_unawaited(verb)]
+            cancelled = [verb for verb in verbs if verb.given_up.is_set()]
+            measured = any(measuring.has_measured for measuring in expected.values())
+            fixtures = tuple(expected)
+            expected.clear()
+        if problem := unmeasured(fixtures, unawaited, cancelled, measured=measured):
+            pytest.fail(problem, pytrace=False)
+
+
+def expect_measurement(item: pytest.Item, fixture: str, measuring: Measuring) -> None:
+    """Notes that the test has to measure, as it uses this fixture."""
+    item.stash.setdefault(_EXPECTED, {})[fixture] = measuring
+
+
+def unmeasured(
+    fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], cancelled: Sequence[AsyncVerb], *, measured: bool
+) -> str:
+    """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
+    if unawaited:
+        calls = "\n".join(f"{verb.place}: {verb.where} was called and not awaited" for verb in unawaited)
+        return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
+    if cancelled and not measured:
+        calls = "\n".join(f"{verb.place}: {verb.where} was cancelled before it was measured" for verb in cancelled)
+        return (
+            f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
+            " requests=, or skip the test with pytest.skip(…) where there is nothing to measure"
+        )
+    if fixtures and not measured:
+        names, call = " and ".join(fixtures), f"{fixtures[0]}.get(…)"
+        call = f"await {call}" if fixtures[0] == "afileperf" else call
+        return (
+            f"this test uses {names} and measured nothing: call a verb, as in {call}, leave the fixture out (the marker"
+            " fileperf alone makes a load test), or skip the test with pytest.skip(…) where there is nothing to measure"
+        )
+    return ""
+
+
+def calling_place(rootdir: Path) -> str:
+    """Returns file and line of the nearest caller outside this package: `tests/test_app.py:12`."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    if frame is None:
+        return "?"
+    file = Path(frame.f_code.co_filename)
+    return f"{file.relative_to(rootdir) if file.is_relative_to(rootdir) else file}:{frame.f_lineno}"
+
+
+def _is_unawaited(verb: AsyncVerb) -> bool:
+    """Returns whether the verb has not come to its end. One that was not begun is closed."""
+    state = inspect.getcoroutinestate(verb.coroutine)
+    if state == inspect.CORO_CREATED:
+        verb.coroutine.close()
+    return state != inspect.CORO_CLOSED
+
+
+# --- measuring
 
 OUTCOME_PROPERTY = "fileperf_outcome"
 """The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
@@ -88,7 +357,7 @@ class Measuring:
 
     def in_line(self, call: VerbCall) -> Turn:
         """Returns the next place in the line of measurements. Raises PlanError where it could never begin."""
-        from pytest_fileperf.session.setting_up import running_step
+        from pytest_fileperf.session.setup import running_step
 
         if step := running_step():
             problem = (
@@ -158,8 +427,8 @@ class Measuring:
         return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini, default_gate=default_gate)
 
     def _next_test_id(self, settings: Settings) -> TestId:
-        from pytest_fileperf.judge.parameters import told_params
-        from pytest_fileperf.judge.result import TestId
+        from pytest_fileperf.judge.grouping import told_params
+        from pytest_fileperf.judge.record import TestId
 
         self._count += 1
         nodeid = self._item.nodeid
@@ -219,7 +488,7 @@ def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
 
 def properties(result: Result) -> list[tuple[str, object]]:
     """Returns the properties of one result."""
-    from pytest_fileperf.report.comparisons import world_text
+    from pytest_fileperf.report.wording import world_text
 
     suffix, verdict = result.test.further, result.verdict
     found: list[tuple[str, object]] = [

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
-from pytest_fileperf.plugin.arguments import VerbCall, journey_from, request_from
-from pytest_fileperf.plugin.parts import mix_from
-from pytest_fileperf.plugin.streaming import stream_from
-from pytest_fileperf.plugin.targets import many_from
+from pytest_fileperf.settings.arguments import VerbCall, journey_from, request_from, stream_from
+from pytest_fileperf.settings.keywords import mix_from
+from pytest_fileperf.settings.targets import many_from
 
 if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.plugin.keywords import (
+    from pytest_fileperf.plugin.measuring import Measuring, Turn
+    from pytest_fileperf.settings.keywords import (
         Journey,
         ManyRequests,
         MarkerKeys,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         RunKeywords,
         StreamKeywords,
     )
-    from pytest_fileperf.plugin.measuring import Measuring
-    from pytest_fileperf.plugin.turns import Turn
 
 __all__ = ("AsyncCapacityVerbs", "AsyncFilePerf", "CapacityVerbs", "FilePerf")
 

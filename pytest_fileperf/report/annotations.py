@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from pytest_fileperf.judge.result import FailedTest, Result, Standing
+from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.report.comparisons import world_outcome, world_text
 from pytest_fileperf.report.details import limit_text, reasons
-from pytest_fileperf.report.failed import first_line, where_failed
-from pytest_fileperf.report.short_summary import SLOWER_WORLD, figures_text, undecided_texts
+from pytest_fileperf.report.story import SLOWER_WORLD, figures_text, undecided_texts
 from pytest_fileperf.report.text import plain
+from pytest_fileperf.report.wording import first_line, where_failed, world_outcome, world_text
 
 __all__ = ("Annotation", "Level", "annotations_of", "github_commands")
 

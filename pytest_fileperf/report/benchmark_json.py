@@ -21,8 +21,6 @@ Quartiles and outliers come from the histogram: a latency counts as the end of i
 
 from __future__ import annotations
 
-# pytest-benchmark says that it is typed, but its functions are not.
-# mypy: allow-untyped-calls
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,14 +31,18 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_current_time, get_machine_id, parse_save, safe_dumps
 
 from pytest_fileperf.errors import FilePerfError, PlanError
-from pytest_fileperf.files import write_text
+from pytest_fileperf.host.files import write_text
+from pytest_fileperf.judge.grouping import param_id
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.judge.parameters import param_id
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.measure.codec import json_value, named
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
-from pytest_fileperf.report.values import json_value, named
 
 __all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json", "run_info", "save_benchmarks")
+
+# pytest-benchmark says that it is typed, but its functions are not.
+# mypy: allow-untyped-calls
+
 
 DEFAULT_STORAGE = "file://./.benchmarks"
 """pytest-benchmark's own default; relative to the current directory, as there."""

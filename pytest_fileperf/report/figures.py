@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK
 from pytest_fileperf.report.details import INDENT, could_show, has_more_http, limit_text, setting
-from pytest_fileperf.report.generators import generator_figures, generator_rows
 from pytest_fileperf.report.text import Style, amount, flow, pad, paint, plain, quantity
+from pytest_fileperf.report.wording import generator_figures, generator_rows
 from pytest_fileperf.units import format_count, format_duration, format_share
 
 __all__ = ("SPREAD", "event_texts", "figure_lines", "spread")

@@ -20,35 +20,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
-from pytest_fileperf.judge.result import FailedTest, Result, Standing
+from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.comparisons import (
+from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
+from pytest_fileperf.report.figures import event_texts
+from pytest_fileperf.report.story import limiting_text, summary_line
+from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
+from pytest_fileperf.report.text import amount, plain, quantity, shorten
+from pytest_fileperf.report.wording import (
     change_text,
     compared,
+    first_line,
     interval_text,
     is_same_code,
+    sentence,
     sides_text,
+    where_failed,
     world_outcome,
     world_text,
 )
-from pytest_fileperf.report.counts import summary_line
-from pytest_fileperf.report.details import (
-    limit_text,
-    noise_texts,
-    notes,
-    other_kinds,
-    reasons,
-    setting,
-    word_of,
-)
-from pytest_fileperf.report.failed import first_line, where_failed
-from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.ranking_table import member_names, rank_text, ratio_texts
-from pytest_fileperf.report.reasons import sentence
-from pytest_fileperf.report.remarks import limiting_text
-from pytest_fileperf.report.table import metric_text
-from pytest_fileperf.report.text import amount, plain, quantity, shorten
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
 __all__ = ("STEP_LIMIT_BYTES", "markdown_report")

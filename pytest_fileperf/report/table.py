@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.grouping import param_texts
+from pytest_fileperf.judge.groups import Place, RankedGroup
+from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.details import STYLES
-from pytest_fileperf.report.text import Style, amount, cells, paint, plain, shorten
+from pytest_fileperf.report.story import note_lines
+from pytest_fileperf.report.text import Style, amount, cells, flow, pad, paint, plain, shorten
 
 __all__ = (
     "LEAST_NAME_CELLS",
+    "OUTSIDE",
     "Column",
+    "Grid",
     "Table",
+    "grid_lines",
+    "grid_of",
+    "group_lines",
+    "limited_by",
+    "member_names",
     "metric_column",
     "metric_text",
     "outcome_column",
+    "rank_text",
+    "ratio_texts",
     "row_names",
+    "share",
     "table_of",
 )
 
@@ -147,3 +163,227 @@ def outcome_column(results: Sequence[Result]) -> Column:
     standings = [result.standing for result in results]
     texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
     return Column(heading="outcome", texts=texts, styles=styles)
+
+
+# --- The grid that two parameters of a group of measurements make
+
+_FULL = 0.75
+"""Share of a grid's cells that must have a member: with more holes the list shows more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The values of two parameters, and the member of each cell."""
+
+    row_name: str
+    """The parameter whose values are the rows."""
+    column_name: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    members: Mapping[tuple[str, str], int]
+    """Indices into the group's results, by row and column; a cell may be missing."""
+
+    def turned(self) -> Grid:
+        """Returns it with rows and columns exchanged."""
+        members = {(column, row): member for (row, column), member in self.members.items()}
+        return Grid(
+            row_name=self.column_name,
+            column_name=self.row_name,
+            rows=self.columns,
+            columns=self.rows,
+            members=members,
+        )
+
+
+def grid_of(results: Sequence[Result]) -> Grid | None:
+    """Returns the grid of the first two parameters that tell all results apart, with few holes, or None.
+
+    The parameter with more values makes the rows.
+    """
+    texts = [param_texts(result.test) for result in results]
+    shared = [name for name in texts[0] if all(name in each for each in texts)]
+    varying = [name for name in shared if len({each[name] for each in texts}) > 1]
+    for one, other in combinations(varying, 2):
+        members = {(each[one], each[other]): member for member, each in enumerate(texts)}
+        grid = Grid(
+            row_name=one,
+            column_name=other,
+            rows=_distinct(each[one] for each in texts),
+            columns=_distinct(each[other] for each in texts),
+            members=members,
+        )
+        if len(members) == len(results) >= len(grid.rows) * len(grid.columns) * _FULL:
+            return grid.turned() if len(grid.columns) > len(grid.rows) else grid
+    return None
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+# --- A ranked group as text: its members, best first, and the grid of two parameters where there is one
+#
+#     event loops                requests/s  of best                 p99  limited by
+# 1   Protocol, uvloop               25,234  100 %               61.0 ms  load generator
+# 2   Protocol, asyncio              21,008   83 % [76, 91]      70.2 ms  server CPU
+# 3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
+
+_READABLE_NAME_CELLS = 24
+"""Cells that a name keeps before p50 and p99 are shown. What limited the run comes first: it may void the order."""
+_LIMITED_BY = "limited by"
+_PERCENTILES = ("p99", "p50")
+"""The first one is left out last: with all connections at work, p50 follows from the rate."""
+OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
+"""Limits that are not the server's own."""
+
+
+def group_lines(
+    group: RankedGroup,
+    under: Callable[[Result, int], Sequence[str]],
+    *,
+    said: LimitKind | None,
+    width: int,
+    colour: bool,
+) -> list[str]:
+    """Returns the table of a group, its grid and its notes.
+
+    `under` makes the lines below a row, in the width it is given; `said` is what limited every run of the session.
+    """
+    results = [result for result, _ in group.ordered()]
+    table, lines = _table(group, results, width=width, colour=colour)
+    lines.append(table.heading(colour=colour))
+    ranks, _ = table.columns[0]
+    for at, result in enumerate(results):
+        lines.append(table.row(at, colour=colour))
+        lines += (" " * ranks.width + line for line in under(result, width - ranks.width))
+    grid = grid_of(group.results)
+    if grid is not None:
+        shown = grid_lines(grid, group, width=width, colour=colour)
+        lines += ["", *shown] if shown else []
+    for note in _notes(group, said, in_table=table.has(_LIMITED_BY)):
+        lines += note_lines(note, indent=0, width=width, colour=colour)
+    return lines
+
+
+def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour: bool) -> tuple[Table, list[str]]:
+    """Returns the table, and the lines above it that hold a title too long for a heading."""
+    title, names = plain(group.title), member_names(results)
+    is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
+    above = [] if is_heading else flow([(title, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)
+    places = group.ranking.places
+    best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
+    ranks = Column(heading="", texts=tuple(map(rank_text, places)), styles=best)
+    named = Column(heading=title if is_heading else "test", texts=names, styles=best)
+    return table_of(named, _columns(group, results), width=width, before=[ranks]), above
+
+
+def member_names(results: Sequence[Result]) -> tuple[str, ...]:
+    """Returns a name for each row; only the parameters where tests differ in nothing else."""
+    names = row_names(results)
+    functions = {name.partition("[")[0] for name in names}
+    parameters = tuple(name.partition("[")[2].removesuffix("]") for name in names)
+    only_these = len(functions) == 1 and all(parameters) and all(name.endswith("]") for name in names)
+    return parameters if only_these else names
+
+
+def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
+    by = METRICS[group.ranking.metric]
+    values = tuple("-" if place.value is None else amount(place.value, by.unit) for place in group.ranking.places)
+    ranked = Column(heading=by.title, texts=values, right=True)
+    rest = [
+        metric_column(name, results, _READABLE_NAME_CELLS + at)
+        for at, name in enumerate(_PERCENTILES)
+        if name != by.name
+    ]
+    ratios = Column(heading="of best", texts=_ratios(group.ranking.places), least_name_cells=LEAST_NAME_CELLS)
+    columns = [ranked, ratios, *reversed(rest)]
+    kinds = [result.measurement.limit.kind.value if result.measurement.requests else "-" for result in results]
+    if len({*kinds} - {"-"}) > 1:
+        columns.append(Column(heading=_LIMITED_BY, texts=tuple(kinds), least_name_cells=LEAST_NAME_CELLS))
+    if {result.standing for result in results} != {Standing.UNGATED}:
+        columns.append(outcome_column(results))
+    return columns
+
+
+def rank_text(place: Place) -> str:
+    """Returns `3=` for a rank that is shared; `-` for none."""
+    return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
+
+
+def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
+    """Returns `83 % [76, 91]` for each place, with the shares aligned."""
+    parts = [ratio_texts(place) for place in places]
+    size = max(cells(text) for text, _ in parts)
+    return tuple(pad(text, size, right=True) + interval for text, interval in parts)
+
+
+def ratio_texts(place: Place) -> tuple[str, str]:
+    """Returns the share of the best, `83 %` or `-`, and its interval, ` [76, 91]` or nothing."""
+    text = "-" if place.ratio is None else f"{share(place.ratio)} %"
+    if place.low is None or place.high is None:
+        return text, ""
+    return text, f" [{share(place.low)}, {share(place.high)}]"
+
+
+def share(ratio: float) -> str:
+    """Returns a ratio in per cent without the unit, with at least two digits."""
+    percent = ratio * 100
+    return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
+
+
+def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
+    """Returns what a reader must know to judge the order, and what limited the runs where no column says it."""
+    if group.ranking.metric == "p50":
+        return ["ranked by p50: all got the rate that was asked for"]
+    found = []
+    kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
+    for kind, count in Counter(kinds).items():
+        which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
+        if kind in OUTSIDE:
+            found.append(f"{which} limited by {kind}, not by the server: it could do more")
+        elif kind is LimitKind.RATE:
+            found.append(f"{which} got the rate that was asked for: the server could do more")
+        elif kind is not said and not in_table:
+            found.append(limited_by(kind, which))
+    return found
+
+
+def limited_by(kind: LimitKind, which: str = "all") -> str:
+    """Returns the remark about what limited runs; `which` names them."""
+    if kind is LimitKind.UNCLEAR:
+        return f"not clear what limited {'any' if which == 'all' else which} of them"
+    return f"{which} limited by {kind}"
+
+
+def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> list[str]:
+    """Returns the grid under its two parameters: the ranked metric in its cells, the best marked.
+
+    It is turned or left out to fit.
+    """
+    metric = METRICS[group.ranking.metric].title
+    for each in (grid, grid.turned()):
+        names = Column(heading=plain(each.row_name), texts=tuple(map(plain, each.rows)))
+        columns = [_grid_column(each, column, group) for column in each.columns]
+        if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= width:
+            table = table_of(names, columns, width=width)
+            parameters = f"{metric} by {plain(each.row_name)} and {plain(each.column_name)}"
+            above = flow([(parameters, Style.NONE)], width=width, indent=0, hanging=2, colour=colour)
+            rows = (table.row(at, colour=colour) for at in range(len(each.rows)))
+            return [*above, table.heading(colour=colour), *rows]
+    return []
+
+
+def _grid_column(grid: Grid, column: str, group: RankedGroup) -> Column:
+    unit = METRICS[group.ranking.metric].unit
+    places = {place.member: place for place in group.ranking.places}
+    found = [places.get(grid.members.get((row, column), -1)) for row in grid.rows]
+    best = [place is not None and place.rank == 1 for place in found]
+    return Column(
+        heading=plain(column),
+        texts=tuple(
+            "-" if place is None or place.value is None else "*" * marked + amount(place.value, unit)
+            for place, marked in zip(found, best, strict=True)
+        ),
+        styles=tuple(Style.GOOD if marked else Style.NONE for marked in best),
+        right=True,
+    )

@@ -5,6 +5,8 @@ Control characters never reach the terminal.
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -16,7 +18,20 @@ from wcwidth import iter_graphemes, wcswidth
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
-__all__ = ("Style", "amount", "cells", "exact", "flow", "pad", "paint", "plain", "quantity", "shorten", "words")
+__all__ = (
+    "Style",
+    "amount",
+    "cells",
+    "exact",
+    "flow",
+    "pad",
+    "paint",
+    "plain",
+    "quantity",
+    "shorten",
+    "show_what_it_can",
+    "words",
+)
 
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
@@ -168,3 +183,27 @@ def exact(value: float, unit: Unit) -> str:
     """Returns the value in the SI unit with nine digits, for values that would look equal when rounded."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
+
+
+# --- Texts on a terminal whose encoding lacks some of our characters: what looks alike in place of them, or `?`
+
+_ALIKE = str.maketrans("\N{MINUS SIGN}\N{EN DASH}—━─│┃×±…→·•µ█▇▆▅▄▃▂▁≥≤", "-----||x~.>..u########><")
+"""One for one, so that columns stay as wide: the sign of a change must not become a question mark."""
+_NAME = "fileperf-alike"
+
+
+def show_what_it_can(stream: object) -> None:
+    """Has a stream write what looks alike, or `?`, for what its encoding lacks; it would raise an error.
+
+    Does nothing to a stream that has its own way with such characters.
+    """
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+        codecs.register_error(_NAME, _alike)
+        stream.reconfigure(errors=_NAME)
+
+
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].translate(_ALIKE)
+    return "".join(char if char.isascii() else "?" for char in lacking), error.end

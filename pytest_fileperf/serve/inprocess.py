@@ -16,7 +16,7 @@ import psutil
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.tracers import tracer_now
+from pytest_fileperf.serve.stability import tracer_now
 from pytest_fileperf.wire.eventloop import new_event_loop
 
 if TYPE_CHECKING:

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.host.supervisor import die_with_parent
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.loading import module_file
-from pytest_fileperf.serve.names import has_names
-from pytest_fileperf.serve.spec import AsgiSpec
+from pytest_fileperf.serve.spec import AsgiSpec, has_names
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Job", "lend_package")
+__all__ = (
+    "Asked",
+    "Failed",
+    "Job",
+    "Preloaded",
+    "Ready",
+    "Started",
+    "follow_starter",
+    "follow_supervisor",
+    "lend_package",
+    "reports_of",
+    "write_report",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +185,145 @@ def lend_package(run_directory: Path) -> Path:
     except OSError:  # Windows allows links to few users only
         shutil.copytree(package, lent / package.name)
     return lent
+
+
+# --- Ends a server process from within when the process that started it is gone, where no supervisor does that outside
+#
+# Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
+
+
+def follow_starter(run_directory: Path, *, grace_s: float) -> None:
+    """Ends this process when standard input ends, and gives it an empty one instead: on Windows only.
+
+    It removes the run directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is ended.
+    """
+    if os.name == "posix":
+        return
+    pipe = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+
+    def wait() -> None:
+        while os.read(pipe, 1):
+            pass
+        shutil.rmtree(run_directory, ignore_errors=True)
+
+    _end_after(wait, grace_s)
+
+
+def follow_supervisor(*, grace_s: float) -> None:
+    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor.
+
+    Where the system does not do that, as Linux does, a thread ends the process group.
+    """
+    if die_with_parent():
+        return
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        _end_after(supervisor.join, grace_s)
+
+
+def _end_after(wait: Callable[[], None], grace_s: float) -> None:
+    def follow() -> None:
+        wait()
+        _end_group(grace_s)
+
+    threading.Thread(target=follow, name="fileperf orphan guard", daemon=True).start()
+
+
+def _end_group(grace_s: float) -> None:
+    if os.name == "posix":
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+        time.sleep(grace_s)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(grace_s)
+        os._exit(1)
+
+
+# --- Server processes tell the test process how their start went: by a small JSON file for each kind and process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A process begins to load the app. More of these than workers: one has died and was replaced."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A process has imported an app that differs from the test's, and waits for what other imports give."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preloaded:
+    """A process has imported the app, and forks for each boot."""
+
+    pid: int
+    why_fresh: str
+    """Why it cannot be forked, in words; empty if it can."""
+    stamps: Mapping[str, Sequence[int]]
+    """Size and time of each file that it has read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A process answers requests, and says what it runs on."""
+
+    pid: int
+    port: int
+    loop: str
+    http: str
+    stabilised: Sequence[str]
+    tracer: str
+    """What traces it, such as `coverage`; empty for nothing."""
+    app_file: str | None
+    """Where the module of the app was loaded from; None for an app that was sent as an object."""
+    files: Sequence[str]
+    """Where its modules were loaded from, without those of this package and of the interpreter."""
+    installed: Sequence[str]
+    """The same of installed packages."""
+    read: Sequence[str]
+    """Other files that were read while the app was imported and started."""
+    changed: Sequence[Sequence[str]] = ()
+    """What the test has set on the app that was imported: the name of each part, and what it holds."""
+    own: Sequence[Sequence[str]] = ()
+    """What differs from the test's app, and is left as it was imported: the name of each part, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A process gave up before it was ready, or failed as it ended."""
+
+    pid: int
+    stage: str
+    """`packages` (its Python lacks some), `port` (it is taken), `missing` (there is no such app), `app` (it does not
+    load), `lifespan` (the app's start-up failed) or `shutdown` (its end did)."""
+    message: str
+
+
+_Report = TypeVar("_Report", Started, Asked, Preloaded, Ready, Failed)
+
+
+def write_report(run_directory: Path, report: Started | Asked | Preloaded | Ready | Failed) -> None:
+    """Writes the report under a name of its own, so that no reader sees a part of it.
+
+    Does nothing where the run directory is gone: then no test process waits.
+    """
+    path = run_directory / f"{type(report).__name__.lower()}.{report.pid}"
+    unfinished = path.with_name(f"unfinished.{os.getpid()}")
+    try:
+        unfinished.write_text(json.dumps(asdict(report)), encoding="utf-8")
+        unfinished.replace(path)
+    except FileNotFoundError:
+        return
+
+
+def reports_of(kind: type[_Report], run_directory: Path) -> tuple[_Report, ...]:
+    """Returns the reports of a kind, by process id."""
+    paths = run_directory.glob(f"{kind.__name__.lower()}.*")
+    return tuple(sorted((kind(**json.loads(path.read_text(encoding="utf-8"))) for path in paths), key=lambda r: r.pid))

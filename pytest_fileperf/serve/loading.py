@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import importlib
 import inspect
+import io
+import os
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 
-__all__ = ("check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
+__all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
 
 _READING = str(Path(__file__).with_name("reading.py"))
 _TRACEBACK_FRAMES = 5
@@ -161,3 +165,33 @@ def _kind(value: object) -> str:
 def _parameters(function: object) -> str:
     parameters = list(inspect.signature(function).parameters)  # type: ignore[arg-type]  # only asked of what `takes` read
     return f"({', '.join(parameters)})" if parameters else "no arguments"
+
+
+# --- Notes which files an app reads while it is imported and started: its data is part of what is compared
+
+_WRITES = frozenset("wax+")
+
+
+class FilesRead:
+    """What stands for `open` meanwhile. It is no function: as an attribute of a class it would become a method."""
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self._open = io.open
+
+    def __call__(self, file: object, mode: str = "r", *args: object, **keywords: object) -> object:
+        """Opens a file; notes its path if it is only read."""
+        opened = self._open(file, mode, *args, **keywords)  # type: ignore[call-overload]  # what `open` takes is passed on
+        if not _WRITES.intersection(mode) and isinstance(file, str | os.PathLike):
+            self.paths.add(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 # Path.absolute keeps `..`
+        return opened
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Notes what is read in the block, by Python's `open` and `pathlib`."""
+        before = builtins.open, io.open
+        builtins.open = io.open = self  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            builtins.open, io.open = before

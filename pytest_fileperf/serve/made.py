@@ -5,21 +5,111 @@ References to objects that an importable module holds are sent as such, so that 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import BinaryIO
 
 from pytest_fileperf.errors import AppLoadError
-from pytest_fileperf.serve.likeness import MISSING, Likeness, Part, Parts, likeness_of, part_of, parts_to_send, places
-from pytest_fileperf.serve.unsent import why_unsent
+from pytest_fileperf.serve.likeness import (
+    EXACTLY,
+    KIND,
+    MISSING,
+    Likeness,
+    Part,
+    Parts,
+    held_in,
+    is_secret,
+    kind_of,
+    likeness_of,
+    part_of,
+    parts_to_send,
+    places,
+)
 
-__all__ = ("Made", "loaded", "made_of")
+__all__ = ("Cause", "Made", "cause_of", "held_by", "loaded", "made_of", "tell_difference", "told", "why_unsent")
+
+
+# --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
+
+_DEEPEST = 5
+
+
+def why_unsent(value: object, problem: Callable[[object], str]) -> str:
+    """Returns why a value cannot be sent, by the names that its author gave; empty where it can.
+
+    `problem` returns why an object cannot be sent by itself; empty where it can.
+    """
+    reason = problem(value)
+    titles = [value.__qualname__] if isinstance(value, FunctionType) else []
+    for _ in range(_DEEPEST):
+        inner = next(((name, one, why) for name, one in held_by(value) if (why := problem(one))), None)
+        if inner is None:
+            break
+        name, value, reason = inner
+        if (title := _title(name, value)) not in titles:  # a decorator's function has the name of the one it holds
+            titles.append(title)
+    return f"{_told(titles)} cannot be sent ({reason})" if reason and titles else reason
+
+
+def held_by(value: object) -> Iterator[tuple[str, object]]:
+    """Yields what a function, a container or a middleware holds, each with its name; nothing of other objects."""
+    if isinstance(value, Mapping):
+        yield from (("", item) for item in value.values())
+    elif isinstance(value, list | tuple):
+        yield from (("", item) for item in value)
+    elif isinstance(value, MethodType):
+        yield "", value.__self__
+    elif isinstance(value, partial):
+        yield from (("", item) for item in (value.func, *value.args))
+        yield from value.keywords.items()
+    elif isinstance(value, FunctionType):
+        yield from _held_by_function(value)
+    elif all(hasattr(value, name) for name in ("cls", "args", "kwargs")):  # Starlette's middleware
+        yield from (("", item) for item in value.args)  # type: ignore[attr-defined]  # it has them
+        yield from value.kwargs.items()  # type: ignore[attr-defined]
+
+
+def _held_by_function(value: FunctionType) -> Iterator[tuple[str, object]]:
+    yield from held_in(value).items()
+    for name in _unsent_names(value.__code__):
+        if name in value.__globals__:
+            yield name, value.__globals__[name]
+    yield from (("", item) for item in value.__defaults__ or ())
+    yield from (value.__kwdefaults__ or {}).items()
+
+
+def _unsent_names(code: CodeType) -> Iterator[str]:
+    """Yields the names that the code, or that of functions in it, may look up among the globals."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _unsent_names(inner)
+
+
+def _title(name: str, value: object) -> str:
+    if isinstance(value, FunctionType):
+        return value.__qualname__
+    return f"{name} ({kind_of(value)})" if name else f"a {kind_of(value)}"
+
+
+def _told(titles: list[str]) -> str:
+    """Returns who holds what, such as `override holds Session (…), which`."""
+    holder, *held = titles
+    return " holds ".join((holder, ", which holds ".join(held))) + ", which" if held else holder
+
+
+# --- made
 
 _FILE = "made.pickle"
 _MOST_BYTES = 16 << 20
@@ -199,3 +289,96 @@ class _Unpickler(pickle.Unpickler):
         __import__(module)
         found: object = getattr(sys.modules[module], attribute)
         return found
+
+
+# --- Why a part of the test's app differs from that of the app that the server imported, and how to say so
+#
+# Two imports of the same code, in processes of their own, show what the code alone makes of a part. What the test's app
+# has in common with them, the test has not set: then the server's environment makes the difference, or chance does.
+
+_MOST_TOLD = 3
+_LONGEST_TOLD = 100
+_SAME_TOLD = 40
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
+"""In a URL: the user, and the password, unless there is a digest in its place."""
+_DIGITS = 8
+
+
+class Cause(Enum):
+    """What makes a part of the server's app another one than that of the test's."""
+
+    TEST = "the test has set it"
+    ENV = "the server's env sets it"
+    CHANCE = "it is another one at each import"
+    TEST_AND_ENV = "the test has set it, and so does the server's env"
+
+
+def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Likeness], *, env: bool) -> Cause:
+    """Returns why the app of the test and that of the server differ in a part.
+
+    `imports` are of the same code, in the environment of the test run. `env` says whether the server has another one.
+    What differs between imports is compared only as closely as they agree.
+    """
+    if not imports:
+        return Cause.TEST
+    samples = (*imports, *(() if env else (theirs,)))
+    for view in (EXACTLY, *range(EXACTLY + 1, KIND + 1)):
+        if not all(one.agrees(other, part, view) for one, other in pairwise(samples)):
+            continue
+        if mine.agrees(samples[0], part, view):
+            return Cause.ENV if env and view == EXACTLY else Cause.CHANCE
+        both = env and view == EXACTLY and not theirs.agrees(samples[0], part)
+        return Cause.TEST_AND_ENV if both else Cause.TEST
+    return Cause.CHANCE
+
+
+def tell_difference(
+    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the one that the server imports"
+) -> str:
+    """Returns in words how a part of the test's app differs from that of the other one."""
+    where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
+    # Before they are cut, so that no part of a password is left.
+    mine, theirs = (tuple(map(_without_passwords, entries)) for entries in (mine, theirs))
+    differing = [
+        tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
+    ]
+    only_mine, only_theirs = (told(part, entries) for entries in _from_where_they_differ(*differing))
+    if not theirs:
+        return f"the test's app{where} has {title} {only_mine}, {other} has none"
+    if only_mine and only_theirs:
+        return f"the test's app{where} has {title} {only_mine}, {other} has {only_theirs}"
+    if only_mine:
+        return f"the test's app{where} has {title} {only_mine}, which {other} lacks"
+    if only_theirs:
+        return f"the test's app{where} lacks {title} {only_theirs}, which {other} has"
+    return f"the test's app{where} has its {title} in another order than {other}"
+
+
+def told(part: Part, entries: tuple[str, ...]) -> str:
+    """Returns the entries of a part for a message, without secrets."""
+    if entries and is_secret(part[1]):
+        return "another one"
+    shown = ", ".join(
+        entry if len(entry) <= _LONGEST_TOLD else f"{entry[:_LONGEST_TOLD]}…"
+        for entry in map(_without_passwords, entries[:_MOST_TOLD])
+    )
+    return f"{shown} and {len(entries) - _MOST_TOLD} more" if len(entries) > _MOST_TOLD else shown
+
+
+def _without_passwords(entry: str) -> str:
+    """Returns it with digests in the place of passwords, so that another password is seen as another one."""
+    return _PASSWORD.sub(
+        lambda found: f"{found[1]}:…{hashlib.sha256(found[2].encode(errors='replace')).hexdigest()[:_DIGITS]}@", entry
+    )
+
+
+def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the entries; two long ones that begin alike without most of what they share."""
+    if not len(mine) == len(theirs) == 1:
+        return mine, theirs
+    same = next((at for at, (one, other) in enumerate(zip(mine[0], theirs[0], strict=False)) if one != other), 0)
+    if same < _SAME_TOLD:
+        return mine, theirs
+    cut = max(mine[0].rfind(mark, 0, same) for mark in ("(", " ", "{")) + 1
+    name = mine[0].partition("(")[0]
+    return (f"{name}(…{mine[0][cut:]}",), (f"{name}(…{theirs[0][cut:]}",)

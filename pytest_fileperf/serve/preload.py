@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from pytest_fileperf.serve.job import Job, lend_package
-from pytest_fileperf.serve.preloading import MOST_BYTES, Order, stamps_of
+from pytest_fileperf.serve.job import Job, Preloaded, lend_package, reports_of
+from pytest_fileperf.serve.preload_server import MOST_BYTES, Order, stamps_of
 from pytest_fileperf.serve.process import Invocation, ServerProcess
-from pytest_fileperf.serve.reports import Preloaded, reports_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 __all__ = ("Preloads",)

@@ -20,16 +20,14 @@ from typing import Protocol
 
 import psutil
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
-from pytest_fileperf.files import MAKE_ROOM
-from pytest_fileperf.serve.log_file import LogFile
-from pytest_fileperf.serve.process_tree import Child, collect, is_alive, kill_all, kill_group, process_tree
-from pytest_fileperf.serve.reports import Failed, reports_of
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import Child, LogFile, collect, is_alive, kill_all, kill_group, process_tree
+from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.serve.job import Failed, reports_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
-from pytest_fileperf.serve.stability import stabilising_env
-from pytest_fileperf.serve.tracers import untraced
+from pytest_fileperf.serve.stability import stabilising_env, untraced
 from pytest_fileperf.units import exit_text
 
 __all__ = (

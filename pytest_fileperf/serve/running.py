@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
+from urllib.parse import urlsplit
 
-from pytest_fileperf.plan.request_types import Auth, Cookies, Headers
+import psutil
+
+from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.host.child import process_tree
+from pytest_fileperf.host.sockets import listeners
+from pytest_fileperf.plan.network import LOCAL, Network, refusal
+from pytest_fileperf.plan.request import Auth, Cookies, Headers
+from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.versions.loaded import LoadedFiles
 
 if TYPE_CHECKING:
     import httpx
-    import psutil
 
-__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer")
+__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer", "RunningUrl", "ServingServer", "UrlLaunch")
 
 SERVED_WITH = "served with what the test has set on the app"
 """How the note begins that no reader may miss."""
@@ -138,3 +146,136 @@ class RunningServer(ABC):
         from pytest_fileperf.wire.transport import LoadTransport
 
         return LoadTransport()
+
+
+# --- A server that already runs. Its processes are found and watched, and neither started nor ended
+
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class RunningUrl(RunningServer):
+    """A server that the user started. Only its kind is known, so runs on it compare only with each other."""
+
+    kind = "url"
+
+    def __init__(self, spec: Url, network: Network = LOCAL) -> None:
+        self._network = network
+        self.url = spec.url.rstrip("/")
+        self.title = self.url
+        parts = urlsplit(spec.url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._roots: tuple[int, ...] = ()
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The processes that listen on its port with all their children; empty where the system does not tell."""
+        trees = self._trees()
+        if not trees:
+            self._roots = listeners(self._host, self._port)
+            trees = self._trees()
+        return tuple(trees.values())
+
+    def connect(self) -> None:
+        """Opens a connection and closes it. Raises OSError, and PlanError where load may not go."""
+        if problem := self._network.problem_of(self.url):
+            raise PlanError(problem, where="Url")
+        found = [str(each[4][0]) for each in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
+        allowed = [address for address in found if self._network.reach.allows(address)]
+        if not allowed:
+            raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
+        for address in allowed:
+            try:
+                socket.create_connection((address, self._port), timeout=_CONNECT_TIMEOUT_S).close()
+            except OSError:
+                if address == allowed[-1]:
+                    raise
+            else:
+                return
+
+    def check(self) -> None:
+        """Raises ServerDiedError when it accepts no connection any more."""
+        try:
+            self.connect()
+        except OSError as error:
+            raise ServerDiedError(f"{self.url} does not answer any more ({error})") from error
+
+    def _trees(self) -> dict[int, psutil.Process]:
+        return {process.pid: process for root in self._roots for process in process_tree(root)}
+
+
+class UrlLaunch:
+    """Makes sure that the server is there; starts and ends nothing."""
+
+    def __init__(self, spec: Url, network: Network = LOCAL) -> None:
+        self._running = RunningUrl(spec, network)
+
+    def start(self) -> None:
+        """Does nothing: it runs already."""
+
+    def ready(self) -> RunningUrl:
+        """Returns the server; raises ServerStartError when it does not answer."""
+        try:
+            self._running.connect()
+        except OSError as error:
+            raise ServerStartError(
+                f"nothing answers at {self._running.url} ({error}): start the server, or let fileperf boot the app"
+            ) from error
+        return self._running
+
+    def ask_to_stop(self) -> None:
+        """Does nothing: it is not ours to end."""
+
+    def stop(self) -> str:
+        """Does nothing: it is not ours to end."""
+        return ""
+
+
+# --- What tests get as `fileperf_server`: whichever boot of a server serves at the moment. Measurements change boots
+
+
+class ServingServer(RunningServer):
+    """A server of which one boot serves at a time."""
+
+    def __init__(self, now: Callable[[], RunningServer]) -> None:
+        """`now` returns the boot that serves; it starts one where none does."""
+        self._now = now
+
+    @property
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """The live process tree of the boot that serves."""
+        return self._now().processes
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The process ids of those that serve requests."""
+        return self._now().worker_pids
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines of its output."""
+        return self._now().log
+
+    def identity(self) -> dict[str, object]:
+        """Returns what a comparison with another run depends on."""
+        return self._now().identity()
+
+    def check(self) -> None:
+        """Raises ServerDiedError when it is no longer alive."""
+        self._now().check()
+
+    def _sync_transport(self) -> httpx.BaseTransport:
+        return self._now()._sync_transport()
+
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        return self._now()._transport()  # of its own base class
+
+    if not TYPE_CHECKING:  # to a type checker these are attributes, as they are of every other server
+
+        def __getattribute__(self, name: str) -> object:
+            if name in _OF_A_BOOT:
+                return getattr(self._now(), name)
+            return super().__getattribute__(name)
+
+
+_OF_A_BOOT = frozenset(RunningServer.__annotations__)

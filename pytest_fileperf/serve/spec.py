@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.network import url_problem
-from pytest_fileperf.serve.names import PORT, PYTHON, WORKER
+from pytest_fileperf.units import parse_duration_ns
 
 __all__ = (
+    "BOOT",
+    "HOST",
+    "PORT",
+    "PYTHON",
+    "SERVER_NAMES",
+    "WORKER",
     "AsgiSpec",
     "Command",
     "Gunicorn",
@@ -24,12 +31,86 @@ __all__ = (
     "ServerSpec",
     "Url",
     "Uvicorn",
+    "env_filled",
+    "fill_environment",
+    "filled",
+    "give_all_cores",
+    "has_names",
     "is_only_once",
     "needs_app",
+    "parse_server",
     "server_id",
     "server_title",
+    "split_cores",
     "worker_count",
 )
+
+
+# --- The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay
+
+BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
+PYTHON = "{python}"
+"""Only in the words of a command: the Python that runs it."""
+_MOST_WORKERS = 10_000
+
+
+def filled(
+    text: str,
+    *,
+    boot: int | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    worker: int | None = None,
+) -> str:
+    """Returns the text with the names whose values are known.
+
+    `{boot}` has four digits at the least: the size of the environment moves the stack, and boots are to be alike.
+    """
+    values = {BOOT: None if boot is None else f"{boot:04}", HOST: host, PORT: port, WORKER: worker}
+    for name, value in values.items():
+        if value is not None:
+            text = text.replace(name, str(value))
+    return text
+
+
+def has_names(text: str) -> bool:
+    """Returns whether there is anything to fill in."""
+    return any(name in text for name in (BOOT, HOST, PORT, WORKER))
+
+
+def env_filled(
+    env: Mapping[str, str],
+    names: Iterable[str],
+    *,
+    boot: int,
+    host: str | None = None,
+    port: int | None = None,
+    worker: int | None = None,
+) -> dict[str, str]:
+    """Returns the environment with what is known filled in in the variables of these names."""
+    return {**env, **{name: filled(env[name], boot=boot, host=host, port=port, worker=worker) for name in names}}
+
+
+def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
+    """Fills in what is known only in the process of a worker, in these of its environment variables."""
+    left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
+    if left:
+        worker = _claim_worker(run_directory) if any(WORKER in value for value in left.values()) else 0
+        os.environ.update({name: filled(value, port=port, worker=worker) for name, value in left.items()})
+
+
+def _claim_worker(run_directory: Path) -> int:
+    """Returns the lowest number that no other worker of this boot has."""
+    for number in range(_MOST_WORKERS):
+        try:
+            (run_directory / f"worker-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return number
+    raise RuntimeError(f"no number is left for a worker in {run_directory}")
+
+
+# --- spec
 
 # pytest shows the line of the test, and not what a generated `__init__` was given: that may be secret.
 __tracebackhide__ = True
@@ -283,3 +364,145 @@ def _raise_for(problems: Sequence[str], spec: ProcessSpec) -> None:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+# --- Which cores the server gets and which the load generator, so that neither takes time from the other
+#
+# Children that do work for a server inherit its cores, and would share one with it: they get all cores.
+
+CPUS = Path("/sys/devices/system/cpu")
+
+
+def split_cores(
+    workers: int, generators: int = 1, *, cpus: Path = CPUS
+) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Returns the server's cores, one for each worker, and one for each generator.
+
+    None where this process may use fewer cores than workers + 1, or where the system has no affinity. Several
+    generators share what the server leaves where that is less than one for each. Two hardware threads of one physical
+    core are used only when there is no other way. `cpus` is where Linux describes them.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_rank_on_its_core(core, cpus), core))
+    if len(cores) < workers + 1:
+        return None
+    # The server has the same cores, however many generators there are.
+    return frozenset(cores[1 : workers + 1]), frozenset([cores[0], *cores[workers + 1 : workers + generators]])
+
+
+def give_all_cores(pids: Iterable[int]) -> None:
+    """Lets processes use all cores that this one may, with all their threads. Those that are gone are left out."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = os.sched_getaffinity(0)
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 # pathlib is slow
+                os.sched_setaffinity(int(thread), cores)
+
+
+def _rank_on_its_core(core: int, cpus: Path) -> int:
+    """Returns 0 for the first hardware thread of a physical core, 1 for the second; 0 where that is not known."""
+    path = cpus / f"cpu{core}" / "topology" / "thread_siblings_list"
+    try:
+        return sorted(_parse_core_list(path.read_text(encoding="ascii"))).index(core)
+    except (OSError, ValueError):
+        return 0
+
+
+def _parse_core_list(text: str) -> set[int]:
+    """Returns the cores of a list as Linux writes it, such as `0-1,4`."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores
+
+
+# --- How servers are written as text, in options and ini values
+
+_Keys: TypeAlias = Mapping[str, tuple[str, Callable[[str], object]]]
+"""Keys that may be written, each with its field and what parses it."""
+
+SERVER_NAMES = ("uvicorn", "gunicorn", "inprocess", "command")
+_YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+
+
+def parse_server(text: str) -> ServerSpec:
+    """Returns the server for `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, or an `http://` URL.
+
+    The rest of `"command:…"` is a command, split as a shell does. Raises PlanError, with every problem and what is
+    valid, for any other text.
+    """
+    where = f"server {text!r}"
+    if text.strip().startswith(("http://", "https://")):
+        return Url(text.strip())
+    name, _, rest = text.strip().partition(":")
+    match name:
+        case "uvicorn":
+            return _parse_settings(Uvicorn, _UVICORN_KEYS, rest, where)
+        case "gunicorn":
+            return _parse_settings(Gunicorn, _GUNICORN_KEYS, rest, where)
+        case "inprocess" if rest:
+            raise PlanError(f"inprocess takes no settings, got {rest!r}", where=where)
+        case "inprocess":
+            return InProcess()
+        case "command" if not rest.strip():
+            raise PlanError(f"which one? Write it, as in command:python server.py --port {PORT}", where=where)
+        case "command":
+            return Command(rest)
+    valid = f"{', '.join(SERVER_NAMES)} or an http:// URL on this machine"
+    raise PlanError(f"unknown server {name!r}: use {valid}", where=where)
+
+
+def _parse_settings(make: Callable[..., AsgiSpec], keys: _Keys, text: str, where: str) -> AsgiSpec:
+    problems = []
+    changes: dict[str, object] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if key not in keys:
+            problems.append(f"unknown setting {key!r}: use {', '.join(keys)}")
+            continue
+        field_name, parse = keys[key]
+        if field_name in changes:
+            problems.append(f"{key} is given twice")
+        try:
+            changes[field_name] = parse(value) if equals else parse("")
+        except ValueError as error:
+            problems.append(f"{key}={value}: {error}")
+    try:
+        spec = make(**changes)  # checks the values itself, whatever their type
+    except PlanError as error:
+        raise PlanError(*problems, *error.problems, where=where) from None
+    if problems:
+        raise PlanError(*problems, where=where)
+    return spec
+
+
+def _parse_whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("write a whole number")
+    return int(text)
+
+
+def _parse_yes_or_no(text: str) -> bool:
+    if text.lower() not in _YES_OR_NO:
+        raise ValueError("write yes or no")
+    return _YES_OR_NO[text.lower()]
+
+
+def _parse_seconds(text: str) -> float:
+    return parse_duration_ns(text) / 1e9
+
+
+_GUNICORN_KEYS: _Keys = {
+    "workers": ("workers", _parse_whole),
+    "loop": ("loop", str),
+    "http": ("http", str),
+    "access_log": ("access_log", _parse_yes_or_no),
+    "stabilise": ("stabilise", _parse_yes_or_no),
+    "start_timeout": ("start_timeout_s", _parse_seconds),
+    "stop_timeout": ("stop_timeout_s", _parse_seconds),
+}
+_UVICORN_KEYS: _Keys = {**_GUNICORN_KEYS, "port": ("port", _parse_whole)}

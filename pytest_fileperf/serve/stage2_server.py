@@ -33,11 +33,11 @@ def main(run_directory: Path) -> None:
         if job["server"] == "gunicorn":
             from pytest_fileperf.serve.gunicorn_worker import serve
         elif job["server"] == "import":
-            from pytest_fileperf.serve.imported import report_import as serve
+            from pytest_fileperf.serve.fitting import report_import as serve
         elif len(sys.argv) > _LEAST_WORDS:
-            from pytest_fileperf.serve.preloading import serve
+            from pytest_fileperf.serve.preload_server import serve
         else:
-            from pytest_fileperf.serve.uvicorn_worker import serve
+            from pytest_fileperf.serve.start import serve
     except ImportError as error:
         if not job["needs"]:
             raise
@@ -47,7 +47,7 @@ def main(run_directory: Path) -> None:
 
 def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
     """Reports what this Python lacks, with the command that installs it; ends the process."""
-    from pytest_fileperf.serve.reports import Failed, write_report
+    from pytest_fileperf.serve.job import Failed, write_report
 
     message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"
     write_report(run_directory, Failed(pid=os.getpid(), stage="packages", message=message))

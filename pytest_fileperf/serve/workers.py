@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import (
     AppLoadError,
     AppMissingError,
@@ -20,24 +19,16 @@ from pytest_fileperf.errors import (
     ServerDiedError,
     ServerStartError,
 )
-from pytest_fileperf.files import full_disk
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import is_alive
+from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.imported import answer_imports, is_answered
+from pytest_fileperf.serve.fitting import answer_imports, is_answered
 from pytest_fileperf.serve.imports import Imports
-from pytest_fileperf.serve.job import Job, lend_package
-from pytest_fileperf.serve.names import env_filled
-from pytest_fileperf.serve.process import (
-    STAGES,
-    Invocation,
-    RunningProcess,
-    ServerProcess,
-    base_env,
-    ended_early,
-)
-from pytest_fileperf.serve.process_tree import is_alive
-from pytest_fileperf.serve.reports import Asked, Failed, Ready, Started, reports_of
-from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, server_title
+from pytest_fileperf.serve.job import Asked, Failed, Job, Ready, Started, lend_package, reports_of
+from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, ended_early
+from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 from pytest_fileperf.versions.tree import HERE, CodeTree

@@ -15,18 +15,16 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
-from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.evidence import Pair, PairSide
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
-from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.arrivals import place_of
-from pytest_fileperf.plan.capacity import CapacityPlan
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.session.loading import Run, recording_of
+from pytest_fileperf.plan.load import CapacityPlan, LoadPlan, Side
+from pytest_fileperf.plan.pacing import place_of
+from pytest_fileperf.session.loads import Run, recording_of
 
 __all__ = ("BothSearches", "Load", "RateSearch", "closed_loop", "search_alone", "smoke_capacity")
 

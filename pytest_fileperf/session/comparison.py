@@ -13,53 +13,109 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
-from pytest_fileperf.judge.answers import answers_of, differing
-from pytest_fileperf.judge.noise import NoiseFloor, noise_floor
-from pytest_fileperf.judge.pair import Pair, PairSide, pair_side, pairs_alike
-from pytest_fileperf.judge.paired import paired_difference
-from pytest_fileperf.judge.result import Explanation, Result
-from pytest_fileperf.judge.sequence import Sequential
+from pytest_fileperf.judge.evidence import Pair, PairSide, answers_of, differing, pair_side, pairs_alike
+from pytest_fileperf.judge.paired import NoiseFloor, Sequential, noise_floor, paired_difference
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
-from pytest_fileperf.measure.memory import Course, course_after
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
+from pytest_fileperf.measure.usage import Course, course_after
+from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url, worker_count
 from pytest_fileperf.session.capacity import BothSearches, closed_loop
-from pytest_fileperf.session.loading import (
+from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
+    Looked,
     Run,
     Teller,
     after_probe,
     asked_alone,
+    explain_loss,
     of_part,
     recording_of,
+    served_of,
 )
-from pytest_fileperf.session.parts import part_recording, part_results
-from pytest_fileperf.session.planning import ComparisonPlan, gate_tolerances
-from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
-from pytest_fileperf.session.profiling import Looked, explain_loss, served_of
-from pytest_fileperf.session.rig import Rig, Task
-from pytest_fileperf.session.setting_up import Steps, set_up, setup_identity, work_of_boot
+from pytest_fileperf.session.rig import Rig, Task, part_recording, part_results
+from pytest_fileperf.session.setup import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.settings.plans import ComparisonPlan, gate_tolerances
 from pytest_fileperf.units import format_duration
-from pytest_fileperf.versions.dependencies import changed_packages
+from pytest_fileperf.versions.checkout import changed_packages
 from pytest_fileperf.versions.loaded import LoadedFiles
 
-__all__ = ("Comparison",)
+__all__ = ("Answer", "Comparison", "answer_of", "described", "kinds_of")
+
+
+# --- Tells from the first requests of a comparison what one side says to them, where none is answered well
+#
+# it says                              that is                           the gates
+# 400 404 405 410 415 422 501          no such endpoint, or not so       NEW
+# another status, size or content      another answer than is expected   INCONCLUSIVE
+# 500 …, nothing in time, a reset      broken                            none: it is tried again, then an error
+
+_MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
+"""What servers answer where there is no such endpoint, or it takes other methods, parameters or bodies. The endpoint of
+a change has those that the other side does not know, and frameworks differ in which of 400 and 422 says that."""
+_UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
+"""Kinds of failures without an answer."""
+_SHOWN = 3
+
+
+class Answer(Enum):
+    """What a server says to a request."""
+
+    GOOD = auto()
+    """To some of them at least."""
+    MISSING = auto()
+    OTHER = auto()
+    BROKEN = auto()
+
+
+def answer_of(rounds: Sequence[Round]) -> Answer:
+    """Returns what the server said; GOOD where nothing was asked."""
+    kinds = {failure.kind for round_ in rounds for failure in round_.failures}
+    if not kinds or any(round_.requests for round_ in rounds):
+        return Answer.GOOD
+    # The failures of journeys have a status too: that of their last answer, as of the one that an assertion is about.
+    statuses = {status for round_ in rounds for status, _ in round_.statuses}
+    if not statuses or kinds & _UNANSWERED or any(status >= 500 for status in statuses - _MISSING):
+        return Answer.BROKEN
+    return Answer.MISSING if statuses <= _MISSING else Answer.OTHER
+
+
+def kinds_of(rounds: Sequence[Round]) -> str:
+    """Returns the kinds of failures, the most frequent first."""
+    return ", ".join(failure.kind for failure in _failures(rounds))
+
+
+def described(rounds: Sequence[Round]) -> str:
+    """Returns the kinds of failures, the most frequent first, each with its first example."""
+    return "; ".join(_described(failure) for failure in _failures(rounds)[:_SHOWN])
+
+
+def _failures(rounds: Sequence[Round]) -> tuple[Failure, ...]:
+    return merge_failures(failure for round_ in rounds for failure in round_.failures)
+
+
+def _described(failure: Failure) -> str:
+    example = " ".join(failure.example.split())
+    return f"{failure.kind} ({example})" if example and example != failure.kind else failure.kind
+
+
+# --- comparison
 
 _OVER, _LOOKS = 0.3, 12
 """What the cause of a regression may take beyond `max_duration`, and for so many looks and what comes with them."""

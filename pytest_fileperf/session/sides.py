@@ -10,13 +10,12 @@ from functools import partial
 
 from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError, ServerDiedError
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.serve.launch import Launch, refuse_changed, refuse_hidden
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.plan.load import Side
+from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.loading import BothServers
-from pytest_fileperf.session.planning import ServerPlan
+from pytest_fileperf.session.loads import BothServers
+from pytest_fileperf.settings.plans import ServerPlan
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Absent", "Base", "Sides")

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import distributions
 from pathlib import Path
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.hidden import without_queries
+from pytest_fileperf.host import scratch
 from pytest_fileperf.plan.network import url_problem
+from pytest_fileperf.plan.request import without_queries
+from pytest_fileperf.versions.packages import installed_packages, name_and_version, packages_of
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Against", "Checkout", "parse_against")
+__all__ = (
+    "Against",
+    "Checkout",
+    "changed_packages",
+    "commit_info",
+    "dependency_notes",
+    "environment_notes",
+    "parse_against",
+    "project_name",
+)
 
 _WHERE = "--fileperf-against"
 _PYTHON = "python:"
@@ -257,3 +271,133 @@ def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, i
         raise PlanError(f"{python} did not say within {patience_s:g} s which Python it is") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
+
+
+# --- The commit that is checked out, as stored baselines and reports tell it. The keys are those of pytest-benchmark
+
+
+def commit_info(directory: Path) -> dict[str, object] | None:
+    """Returns what Git says of the code that a directory is in; None where it says nothing, or has no commit.
+
+    `id` is the full hash, `time` and `author_time` are ISO 8601, `branch` is a name or `(detached head)`, and `dirty`
+    is whether files that Git knows have changed since. Runs Git.
+    """
+    try:
+        repository = find_repository(directory)
+    except PlanError:
+        return None
+    shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
+    if repository is None or shown is None:
+        return None
+    commit, time, author_time = shown.splitlines()[-3:]  # a signature that is shown stands above
+    branch = repository.answers("rev-parse", "--abbrev-ref", "HEAD")
+    return {
+        "id": commit,
+        "time": time,
+        "author_time": author_time,
+        "dirty": bool(repository.answers("status", "--porcelain", "--untracked-files=no")),
+        "branch": "(detached head)" if branch == "HEAD" else branch,
+    }
+
+
+def project_name(directory: Path) -> str:
+    """Returns the name of the project in a directory: that of its remote repository, else of the directory.
+
+    Runs Git.
+    """
+    try:
+        repository = find_repository(directory)
+    except PlanError:
+        repository = None
+    remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
+    # The host of a URL may have a login before it, and the path a token behind it.
+    path = re.sub(r"^\w+://[^/]*|[?#].*|[/\s]+$", "", remote)
+    name = re.split(r"[/:\\]", path)[-1].removesuffix(".git")
+    return name if name and "@" not in name else directory.name
+
+
+# --- Whether two trees ask for the same packages, and which packages differ between two environments
+
+_SHOWN = 8
+_IMPORTED = re.compile(r"\w+(\.py|\.so)?")
+"""A directory or file at the top of site-packages that is imported."""
+
+_FILES = (
+    "pyproject.toml", "requirements*.txt", "setup.cfg", "setup.py",
+    "uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock",
+)  # fmt: skip
+
+
+def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
+    """Returns a sentence for each file at the top of both trees that names other dependencies there than here.
+
+    In pyproject.toml only the tables that name dependencies count, in the other files every byte.
+    """
+    return tuple(
+        f"{name} differs between the sides, and both run with the packages installed here: "
+        "use --fileperf-against=python:… to compare dependencies"
+        for name in _names(here)
+        if (there / name).is_file() and _differs(here / name, there / name)
+    )
+
+
+def environment_notes(python: Path) -> tuple[str, ...]:
+    """Returns a sentence that lists the packages with another version in an interpreter's environment than here."""
+    changed = sorted(set(changed_packages(python).values()))
+    more = f", and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    return (f"packages that differ: {', '.join(changed[:_SHOWN])}{more}",) if changed else ()
+
+
+def changed_packages(python: Path) -> dict[str, str]:
+    """Returns `name old → new` of packages with another version in an interpreter's environment than here.
+
+    The keys are the files and directories that they are imported from. Empty if that environment is not one for this
+    version of Python.
+    """
+    there = packages_of(python.parent.parent)
+    if not there.is_dir():
+        return {}
+    old, new = dict(map(name_and_version, distributions(path=[str(there)]))), installed_packages()
+    changed: dict[str, str] = {}
+    for distribution in (*distributions(path=[str(there)]), *distributions()):
+        name, _ = name_and_version(distribution)
+        was, now = old.get(name), new.get(name, "").partition(" ")[0]
+        if was and now and was != now and name != "pytest-fileperf":  # each side is served by the copy here
+            tops = {file.parts[0] for file in distribution.files or () if file.parts}
+            changed |= dict.fromkeys(sorted(top for top in tops if _IMPORTED.fullmatch(top)), f"{name} {was} → {now}")
+    return changed
+
+
+def _differs(path: Path, other: Path) -> bool:
+    try:
+        return _content(path) != _content(other)
+    except OSError:  # it cannot be read, so nothing that is installed came from it
+        return False
+
+
+def _names(top: Path) -> Iterator[str]:
+    for pattern in _FILES:
+        yield from sorted(path.name for path in top.glob(pattern) if path.is_file())
+
+
+def _content(path: Path) -> object:
+    """Returns what has to be equal: the bytes of a file, or certain tables of a pyproject.toml."""
+    content = path.read_bytes()
+    if path.name != "pyproject.toml":
+        return content
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except ValueError:
+        return content
+    project, poetry = _table(tables, "project"), _table(_table(tables, "tool"), "poetry")
+    return (
+        [project.get(name) for name in ("dependencies", "optional-dependencies")],
+        [poetry.get(name) for name in ("dependencies", "dev-dependencies", "group", "extras")],
+        tables.get("build-system"),
+    )
+
+
+def _table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Returns a table, empty where there is none or it is something else."""
+    table = tables.get(name)
+    return table if isinstance(table, dict) else {}

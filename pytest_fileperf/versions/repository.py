@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import end
 from pytest_fileperf.units import exit_text, format_bytes
-from pytest_fileperf.versions.ending import end
 
 __all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
 

@@ -6,9 +6,11 @@ one stored: as objects in this repository, as that commit, or as the one that br
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,18 +18,153 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.host import scratch
 from pytest_fileperf.versions.checkout import Against, Checkout
-from pytest_fileperf.versions.ignored import changed_since, new_files, share
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside
-from pytest_fileperf.versions.lookup import candidates, is_whole, tree_of
-from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
-from pytest_fileperf.versions.snapshot import Snapshots
+from pytest_fileperf.versions.snapshot import Snapshots, changed_since, new_files, share
 from pytest_fileperf.versions.tree import CodeTree
 
-__all__ = ("FoundCode", "Source", "SourceState")
+__all__ = (
+    "FoundCode",
+    "Source",
+    "SourceState",
+    "candidates",
+    "instead_of_itself",
+    "is_whole",
+    "needed_among",
+    "tree_of",
+)
+
+
+# --- Where a repository may have the tree of a baseline: as objects, or as the files of a commit
+
+_MOST_CHANGES = 20
+"""How many commits that changed an entry are looked at."""
+_MOST_LATER = 20
+"""How many commits after the one that an entry names are looked at, each for up to 0.1 s (20,000 files)."""
+_PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
+_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
+"""Looking for code does not download it (Git 2.44 and newer)."""
+
+
+def candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
+    """Yields commits that may have the tree, the likeliest first, some repeatedly."""
+    head = snapshots.repository.head()
+    yield from filter(None, (commit, head))
+    if head is None:
+        return
+    if inside := snapshots.left_out:
+        changes = ("--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", "--no-textconv", head)
+        yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *inside).split()
+    if commit is not None and _kind(snapshots.repository, commit) == "commit":
+        yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
+
+
+def tree_of(snapshots: Snapshots, commit: str) -> str | None:
+    """Returns the tree of a commit without the baselines; None where the commit is not here."""
+    return snapshots.of_commit(commit) if _kind(snapshots.repository, commit) == "commit" else None
+
+
+def _kind(repository: Repository, name: str) -> str | None:
+    """Returns the kind of an object; None where it is not here."""
+    try:
+        return repository.ask("cat-file", "-t", name, env=_NO_FETCH)
+    except GitError:
+        return None
+
+
+def is_whole(repository: Repository, tree: str) -> bool:
+    """Returns whether the repository has a tree with everything in it. Partial clones lack some, and fetch it late."""
+    try:
+        # First what fetches nothing in any version of Git.
+        listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
+    except GitError:
+        return False
+    return not any(line.startswith("?") for line in listed.split("\n")) and _kind(repository, tree) == "tree"
+
+
+# --- Which kept code a baseline still names: in any working tree, and on any branch, of the repository
+
+_NEEDED_PATIENCE_S = 10.0
+_MOST_REFS = 100
+_BASELINES = "*.json"
+_GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", "--no-color")
+
+
+def needed_among(
+    repository: Repository, trees: Iterable[str], baselines: Path, *, patience_s: float = _NEEDED_PATIENCE_S
+) -> set[str]:
+    """Returns those of the trees that a JSON file names, as each baseline does. In doubt all of them.
+
+    Such a file may lie in the directory of the baselines, in any working tree (also ignored by Git), in the commit
+    that is checked out there, in the stash, or on a branch, also of a remote.
+    """
+    trees = set(trees)
+    ends_at = time.monotonic() + patience_s
+    try:
+        named = _in_directory(baselines, trees)
+        if named == trees:
+            return named
+        tops, commits = _working_trees(repository)
+        for top in tops:
+            inside = find_repository(top)
+            if inside is None:
+                return trees
+            named |= _grep(inside, trees, "--untracked", "--no-exclude-standard", ends_at=ends_at)
+        refs = ("refs/heads", "refs/remotes", "refs/stash")
+        commits.update(repository.ask("for-each-ref", "--format=%(objectname)", *refs).split())
+        if len(commits) > _MOST_REFS:
+            return trees
+        if commits:
+            named |= _grep(repository, trees, commits=sorted(commits), ends_at=ends_at)
+    except (GitError, PlanError, OSError):
+        return trees
+    return named
+
+
+def _in_directory(baselines: Path, trees: set[str]) -> set[str]:
+    """Returns the trees that a file below the directory names: it may lie outside the repository."""
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob(_BASELINES))
+    return {tree for text in texts for tree in trees if tree in text}
+
+
+def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
+    """Returns the top of each working tree that has not been removed, and the commits that are checked out there."""
+    tops, commits = [], set()
+    for facts in _blocks(repository.ask("worktree", "list", "--porcelain")):
+        if "bare" in facts or "prunable" in facts:
+            continue
+        tops.append(Path(facts["worktree"]))
+        if facts.get("HEAD", "").strip("0"):  # zeros stand for no commit
+            commits.add(facts["HEAD"])
+    return tops, commits
+
+
+def _blocks(listed: str) -> Iterator[dict[str, str]]:
+    for block in listed.split("\n\n"):
+        lines = (line.partition(" ") for line in block.split("\n") if line)
+        if facts := {key: value for key, _, value in lines}:
+            yield facts
+
+
+def _grep(
+    repository: Repository, trees: Iterable[str], *words: str, commits: Iterable[str] = (), ends_at: float
+) -> set[str]:
+    """Returns the trees that JSON files name, of the files or of commits. Raises GitError, also out of time."""
+    left_s = ends_at - time.monotonic()
+    if left_s <= 0:
+        raise GitError("no time left")
+    trees = sorted(trees)
+    patterns = (word for tree in trees for word in ("-e", tree))
+    said = repository.ask(
+        *_GREP, *words, *patterns, *commits, "--", _BASELINES, env=_NO_FETCH, timeout_s=left_s, fine=(0, 1)
+    )
+    return {tree for tree in trees if tree in said}
+
+
+# --- source
 
 _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -401,3 +538,59 @@ def _why_not_found(repository: Repository) -> str:
 def _said(error: Exception) -> str:
     """Returns the first line of an error: Git says more where it fails for several files."""
     return str(error).split("\n", 1)[0]
+
+
+# --- What to compare with in place of the commit that is checked out: the commit before it
+#
+# After a push to main, `--fileperf-against=origin/main` names the very commit that CI has checked out. What was there
+# before is meant then: the branch before the push, where CI says what that was, or else the commit's first parent.
+
+
+def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[str, str] = os.environ) -> Against:
+    """Returns the commit before the one that is checked out, where that one is compared with and no file has changed.
+
+    All else is returned as it is, and a first commit too. `name` is how the user wrote it. Raises PlanError where the
+    clone does not have the commit before.
+    """
+    repository, commit = against.repository, against.commit
+    if repository is None or commit is None or commit != repository.head():
+        return against
+    here = source.here
+    if isinstance(here, str) or here.dirty:
+        return against
+    found = f"{name} is the commit that is checked out"
+    pushed_over = _pushed_over(repository, commit, env)
+    if pushed_over is not None:
+        title, before = f"{pushed_over[:7]} ({name} before this push)", pushed_over
+        note = f"{found}, so it is compared with what was there before this push, {before[:7]}"
+    elif (parent := repository.answers("rev-parse", "--verify", "--quiet", f"{commit}^1^{{commit}}")) is not None:
+        title, before = f"{parent[:7]} (the commit before {name})", parent
+        note = f"{found}, so it is compared with the commit before it, {before[:7]}"
+    elif advice := repository.how_to_get_history("`git fetch --depth=2`, "):
+        raise PlanError(f"{found}, and the commit before it is not here; {advice}", where=f"--fileperf-against={name}")
+    else:
+        return against
+    return replace(
+        against, commit=before, code_tree=replace(against.code_tree, title=title), notes=(*against.notes, note)
+    )
+
+
+def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
+    """Returns what the branch was before the push of a commit; None where CI does not say it, or it is not here."""
+    if env.get("GITHUB_EVENT_NAME") == "push":
+        pushed, before = env.get("GITHUB_SHA"), _of_event(env.get("GITHUB_EVENT_PATH", ""))
+    else:
+        pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
+    # A new branch was nothing before, which is written as zeros; one that was rewritten has lost what it was.
+    if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
+        return None
+    return None if repository.answers("merge-base", "--is-ancestor", before, commit) is None else before
+
+
+def _of_event(path: str) -> object:
+    """Returns what the file about the event that started a workflow says of the branch before it."""
+    try:
+        event = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return event.get("before") if isinstance(event, dict) else None

@@ -12,15 +12,7 @@ import httpx
 
 from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
-__all__ = (
-    "SKIP_AT_LEAST_BYTES",
-    "SKIP_BYTES",
-    "Breach",
-    "Exchange",
-    "KnownAnswers",
-    "Scratch",
-    "Sockets",
-)
+__all__ = ("SKIP_AT_LEAST_BYTES", "SKIP_BYTES", "Breach", "Exchange", "KnownAnswers", "Scratch", "Sockets")
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024

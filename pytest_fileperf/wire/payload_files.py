@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_fileperf import scratch
 from pytest_fileperf.errors import LoadError
-from pytest_fileperf.files import MAKE_ROOM
-from pytest_fileperf.plan.payload import Payload, gone
-from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.plan.payload import UNIQUE_BYTES, Payload, gone, unique_bytes
 
 __all__ = ("FileSegment", "PayloadFiles")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pytest_fileperf.plan.stream import EVENT, Each
+from pytest_fileperf.plan.work import EVENT, Each
 
 __all__ = ("PieceCounter", "piece_counter")
 

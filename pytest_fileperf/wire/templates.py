@@ -13,10 +13,9 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.fields import UNIQUE, Place, filled
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.unique import UNIQUE_BYTES, unique_bytes
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.payload import UNIQUE_BYTES, unique_bytes
+from pytest_fileperf.plan.request import UNIQUE, Operation, Place, filled
 from pytest_fileperf.wire.payload_files import FileSegment
 from pytest_fileperf.wire.request import BytesOfRequest
 from pytest_fileperf.wire.values import written

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 import httpx
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.fields import Place, url_text
+from pytest_fileperf.plan.request import Place, url_text
 
 __all__ = ("written",)
 

@@ -22,7 +22,7 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import Reach
-from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.request import Journey, Operation
 
 MS = 1_000_000
 

@@ -15,17 +15,15 @@ import psutil
 import pytest
 from drive.scripted import Handler, answer, scripted
 
-from pytest_fileperf.drive.alternating import edges_of, run_alternating
+from pytest_fileperf.drive.group import Generator
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.process import Generator
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_alternating
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.background import background_of
+from pytest_fileperf.measure.measurement import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
-from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles

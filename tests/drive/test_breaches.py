@@ -14,7 +14,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult, run_load
 from pytest_fileperf.measure.recording import Round, merged_round
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 

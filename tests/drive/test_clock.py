@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.drive.clock import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
+from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
 from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.recording import Phase, Round

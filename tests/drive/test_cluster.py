@@ -28,19 +28,16 @@ from drive.scripted import answer, scripted
 from machines import HERE, OTHER, DaskCluster, NotAllowedError, dask_cluster, machines
 
 from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.generator import LoadOrder, packed
 from pytest_fileperf.drive.group import Generators, MadeLoad
-from pytest_fileperf.drive.messages import LoadOrder
-from pytest_fileperf.drive.packing import packed
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator
-from pytest_fileperf.drive.remote_handle import RemoteHandle
+from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator, RemoteHandle
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation
-from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
 pytestmark = pytest.mark.once
@@ -268,7 +265,7 @@ def test_a_worker_with_other_code_under_the_same_version_is_named(
             raise AttributeError("there is no such field")
         return "there"
 
-    monkeypatch.setattr("pytest_fileperf.drive.whereabouts._code", code)
+    monkeypatch.setattr("pytest_fileperf.drive.remote._code", code)
     with (
         closing(Cluster(scheduler)) as cluster,
         pytest.raises(GeneratorError, match=r"worker tcp://\S+ has other code of pytest-fileperf \S+ than is here: in"),

@@ -25,11 +25,10 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
 pytestmark = pytest.mark.once
@@ -229,7 +228,7 @@ import os, signal
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 generators = Generators()
 plan = LoadPlan(connections=2, warmup_ns=0, round_ns=60 * 10**9, rounds=1, timeout_ns=10**9, generators=2)
 def tell(progress):

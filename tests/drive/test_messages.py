@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from pytest_fileperf.drive.messages import read_message, write_message
+from pytest_fileperf.drive.generator import read_message, write_message
 from pytest_fileperf.measure.histogram import Histogram
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from pytest_fileperf.drive.opening import OPENED_AT_ONCE, Openings, open_all, waiting_to_be_accepted
+from pytest_fileperf.drive.slots import OPENED_AT_ONCE, Openings, open_all, waiting_to_be_accepted
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a listen queue is")
 FAMILIES = pytest.mark.parametrize(

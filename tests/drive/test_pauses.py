@@ -12,14 +12,14 @@ from drive.scripted import answer
 from drive.test_loop import FakeSlot
 from drive.test_run import counted, run, totals
 
+from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.run import RunResult
-from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey
 from pytest_fileperf.plan.pacing import ClosedLoop
-from pytest_fileperf.plan.pause import Pause, parse_pause
+from pytest_fileperf.plan.request import Journey
+from pytest_fileperf.plan.work import Pause, parse_pause
 
 MS = 1_000_000
 

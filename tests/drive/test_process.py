@@ -20,13 +20,13 @@ import psutil
 import pytest
 from drive.scripted import answer, scripted
 
+from pytest_fileperf.drive.group import Generator
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.process import Generator
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work, with_value
 
 MS = 1_000_000
@@ -289,10 +289,10 @@ def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(
     work = "Journey(name='hold', function=hold)" if holds else "Operation(method='GET', url='/')"
     script = f"""
 import os, re, signal, threading, time
-from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.group import Generator
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Journey, Operation
+from pytest_fileperf.plan.request import Journey, Operation
 import psutil
 async def hold(client):
     re.match("(a+)+$", "a" * 40 + "b")
@@ -331,10 +331,10 @@ generator.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores
 _STOPPED = """
 import os, signal, sys, threading, time
 import psutil
-from pytest_fileperf.drive.process import Generator
+from pytest_fileperf.drive.group import Generator
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 generator = Generator()
 plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
 def kill():

@@ -13,18 +13,15 @@ import httpx
 import pytest
 from drive.scripted import answer, scripted
 
-from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.preparation import Target, ways_of
 from pytest_fileperf.drive.run import RunResult, run_load
-from pytest_fileperf.drive.ways import ways_of
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
+from pytest_fileperf.plan.feed import Order, Requests
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.mix import Mix, Part
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation
-from pytest_fileperf.plan.order import Order
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.request import Expectation, Journey, Operation
+from pytest_fileperf.plan.work import Mix, Part, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import LoadClient

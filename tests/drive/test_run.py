@@ -14,17 +14,16 @@ import pytest
 from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.opening import Idle
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, run_load
-from pytest_fileperf.drive.slots import ReplaySlot
+from pytest_fileperf.drive.slots import Idle, ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Failure, Recording, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.pacing import ConstantRate
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Expectation, Journey, Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection

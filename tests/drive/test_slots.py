@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from pytest_fileperf.drive.slots import ReplaySlot
-from pytest_fileperf.measure.durations import BLOCK
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.operation import Expectation
+from pytest_fileperf.measure.tally import BLOCK
+from pytest_fileperf.plan.request import Expectation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.request import compile_request

@@ -11,14 +11,14 @@ import pytest
 from drive.scripted import answer
 from drive.test_run import MS, counted, hello, run, totals
 
+from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.run import RunResult
-from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase, Round, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.mix import Mix, Part
-from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plan.request import Journey
+from pytest_fileperf.plan.work import Mix, Part
 
 
 def walked(journey: Callable[[Client], Awaitable[None]], plan: LoadPlan | None = None) -> RunResult:

@@ -13,8 +13,8 @@ from drive.test_run import counted, first_failure, run, totals
 
 from pytest_fileperf.drive.run import RunResult
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation
-from pytest_fileperf.plan.stream import Stream
+from pytest_fileperf.plan.request import Expectation, Journey, Operation
+from pytest_fileperf.plan.work import Stream
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENTS = Stream(operation=Operation(method="GET", url="/events"))

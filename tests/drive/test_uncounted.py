@@ -12,10 +12,10 @@ from drive.scripted import answer
 from drive.test_run import counted, run, totals
 from drive.test_steps import latency
 
+from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.run import RunResult
-from pytest_fileperf.drive.user import Client
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.plan.operation import Journey
+from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.wire.connection import Connection
 
 SERVER_S, CLIENT_S = 0.03, 0.1

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from plugin.conftest import APP, OTHERS
 
-from pytest_fileperf.locks import locked
+from pytest_fileperf.host.scratch import locked
 
 __all__ = ("LOAD", "QUIET", "Ran", "once", "project_in", "ran")
 

@@ -20,18 +20,16 @@ from report.samples import recording, result
 from report.test_record import record_of
 
 from pytest_fileperf.errors import BaselineError, PlanError, RecordError
-from pytest_fileperf.judge.baseline import BaselineStore
-from pytest_fileperf.judge.entry import entry_to_json
+from pytest_fileperf.judge.baseline import BaselineStore, entry_to_json
 from pytest_fileperf.judge.environment import differences
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.plan.pause import parse_pause
-from pytest_fileperf.plugin.targets import many_from
-from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.record import read_record
+from pytest_fileperf.plan.work import parse_pause
+from pytest_fileperf.report.record_file import read_record, results_json
 from pytest_fileperf.settings.keys import KEYS
-from pytest_fileperf.settings.resolve import resolve
+from pytest_fileperf.settings.settings import resolve
+from pytest_fileperf.settings.targets import many_from
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
 Place: TypeAlias = tuple[str | int, ...]
@@ -169,7 +167,9 @@ def baselines(directory: Path) -> Mapping[str, str]:
 def _quick_digests() -> Iterator[None]:
     """Digests that take 50 ms each by intent take none, so that baselines can be written for each input."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pytest_fileperf.judge.sealed._slow", lambda plain, salt: f"scrypt:{hash((plain, salt)):016x}")
+        patched.setattr(
+            "pytest_fileperf.judge.baseline._slow", lambda plain, salt: f"scrypt:{hash((plain, salt)):016x}"
+        )
         yield
 
 

@@ -15,14 +15,13 @@ import pytest
 from judge.test_baseline import ENTRY, HERE, MODULE
 from versions.repositories import Repo, needs_git
 
-from pytest_fileperf.drive.failures import kind_of
+from pytest_fileperf.drive.slots import kind_of
 from pytest_fileperf.errors import BaselineError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.report.encoding import show_what_it_can
+from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.units import exit_text
-from pytest_fileperf.versions.checkout import parse_against
-from pytest_fileperf.versions.commit import commit_info
+from pytest_fileperf.versions.checkout import commit_info, parse_against
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 Run = Callable[..., pytest.RunResult]

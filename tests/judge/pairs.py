@@ -11,7 +11,7 @@ import numpy as np
 from judge.sides import MS, STABILISED
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.evidence import Pair, PairSide
 from pytest_fileperf.measure.histogram import Histogram
 
 

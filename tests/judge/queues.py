@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
-from pytest_fileperf.measure.searched import share_allowed
-from pytest_fileperf.plan.arrivals import instants, place_of
-from pytest_fileperf.plan.capacity import CapacityPlan
-from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.measure.metrics import share_allowed
+from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
+from pytest_fileperf.plan.pacing import instants, place_of
 
 Array: TypeAlias = NDArray[np.float64]
 Server: TypeAlias = Callable[[Array, np.random.Generator], Array]

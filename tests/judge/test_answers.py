@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_fileperf.judge.answers import Answers, differing
+from pytest_fileperf.judge.evidence import Answers, differing
 
 CONSTANT = [(11_750.0,) * 4] * 3
 

@@ -14,8 +14,8 @@ from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.judge.baseline import LOCAL, SCHEMA, BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.usage import Busy
 
 HERE = Environment(
     system="Linux",

@@ -7,9 +7,7 @@ import math
 import pytest
 from judge.sides import STABILISED, Noise, boot, side
 
-from pytest_fileperf.judge.boots import precision_of
-from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.level import level_of
+from pytest_fileperf.judge.evidence import Evidence, level_of, precision_of
 from pytest_fileperf.measure.metrics import METRICS
 
 RPS = METRICS["rps"]

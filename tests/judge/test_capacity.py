@@ -11,7 +11,7 @@ from judge.queues import Searched, Server, fixed, refusing, searched, uneven, va
 
 from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
-from pytest_fileperf.measure.searched import share_allowed
+from pytest_fileperf.measure.metrics import share_allowed
 
 LIMITS = {"max_p99": 0.1, "max_error_rate": 0.001}
 SEARCHES = 6

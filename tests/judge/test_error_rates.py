@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from judge.sides import Noise, TailNoise
 
-from pytest_fileperf.judge.gate import ErrorBudget, compare
-from pytest_fileperf.judge.level import level_of
-from pytest_fileperf.judge.steadiness import Steadiness
+from pytest_fileperf.judge.evidence import level_of
+from pytest_fileperf.judge.gate import ErrorBudget, Steadiness, compare
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from judge.sides import MS, boot, side
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.judge.gate import ErrorBudget, compare
-from pytest_fileperf.judge.steadiness import Spread
+from pytest_fileperf.judge.gate import ErrorBudget, Spread, compare
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.wording import sentence
 
 STEADY = Spread(sd=0.02, df=30)
 

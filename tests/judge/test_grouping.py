@@ -8,7 +8,7 @@ from report.samples import result
 
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, parse_group_by, unknown_params
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.report.benchmark_json import RunInfo, benchmark_document
 
 

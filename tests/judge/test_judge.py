@@ -11,12 +11,18 @@ from judge.sides import side
 from pytest_fileperf.judge.baseline import Entry, Found
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.judge import judge_same_code, judge_stored, judge_world, unless_environment, unless_unsteady
-from pytest_fileperf.judge.steadiness import Steadiness
+from pytest_fileperf.judge.gate import (
+    Steadiness,
+    judge_same_code,
+    judge_stored,
+    judge_world,
+    unless_environment,
+    unless_unsteady,
+)
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
-from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.report.wording import sentence
 
 HERE = Environment(system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11")
 PACKAGES = {"app": "1.0", "uvicorn": "0.54.0"}

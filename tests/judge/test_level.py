@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.judge.level import (
+from pytest_fileperf.judge.evidence import (
     Level,
     biweight,
     clustering_of,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fileperf.judge.limits import check_limits
+from pytest_fileperf.judge.verdict import check_limits
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.wording import sentence
 
 SECOND = 1_000_000_000
 MS = 1_000_000

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.judge.layout import laid_out
-from pytest_fileperf.judge.long_file import LongFile
+from pytest_fileperf.judge.baseline import LongFile, laid_out
 
 FLAT = ("flat",)
 PLAIN = st.none() | st.integers() | st.text(max_size=5)

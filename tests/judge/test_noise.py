@@ -5,9 +5,8 @@ import math
 import pytest
 from judge.pairs import pair
 
-from pytest_fileperf.judge.noise import ASKED, noise_floor
-from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.paired import compare_pairs
+from pytest_fileperf.judge.evidence import Pair
+from pytest_fileperf.judge.paired import ASKED, compare_pairs, noise_floor
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.metrics import METRICS
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge.pairs import pair
 
-from pytest_fileperf.judge.pair import pair_side
+from pytest_fileperf.judge.evidence import pair_side
 from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.unit import changes
 from pytest_fileperf.measure.histogram import Histogram

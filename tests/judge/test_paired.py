@@ -13,7 +13,7 @@ from judge.pairs import pair, stalling, swapped
 from judge.sides import STABILISED
 
 from pytest_fileperf.judge.difference import Difference
-from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.evidence import Pair
 from pytest_fileperf.judge.paired import (
     PairedEvidence,
     compare_pairs,
@@ -28,7 +28,7 @@ from pytest_fileperf.judge.rules import RULES, ExcludedLoss
 from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.units import format_share
 
 RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from judge.pairs import PairNoise
 
-from pytest_fileperf.judge.pair import Pair
+from pytest_fileperf.judge.evidence import Pair
+from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.judge.sequence import Sequential
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.settings.resolve import DEFAULT_MAX_DURATION_NS
+from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 
 pytestmark = pytest.mark.timeout(300)
 

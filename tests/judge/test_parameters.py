@@ -6,8 +6,8 @@ import pytest
 from report.samples import result
 
 from pytest_fileperf import Command, InProcess, Uvicorn
-from pytest_fileperf.judge.parameters import param_id, param_texts
-from pytest_fileperf.report.values import json_value
+from pytest_fileperf.judge.grouping import param_id, param_texts
+from pytest_fileperf.measure.codec import json_value
 
 
 @pytest.mark.parametrize(

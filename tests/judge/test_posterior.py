@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pytest_fileperf.judge.posterior import Posterior, posterior_of
+from pytest_fileperf.judge.capacity import Posterior, posterior_of
 from pytest_fileperf.measure.capacity import RateTried
 
 P99 = {"max_p99": 0.1}

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from judge.sides import Noise, boot, side
 
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.gate import compare
-from pytest_fileperf.judge.ranking import Ranking, rank, rank_runs
+from pytest_fileperf.judge.gate import Spread, compare
+from pytest_fileperf.judge.groups import Ranking, rank, rank_runs
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.judge.steadiness import Spread
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS

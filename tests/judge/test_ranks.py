@@ -12,7 +12,7 @@ from judge.pairs import stalling, swapped
 from judge.sides import MS, STABILISED
 
 from pytest_fileperf.judge.difference import Difference
-from pytest_fileperf.judge.pair import Pair, PairSide
+from pytest_fileperf.judge.evidence import Pair, PairSide
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS

@@ -16,9 +16,9 @@ from report.samples import (
     result,
 )
 
-from pytest_fileperf.judge.result import Standing
+from pytest_fileperf.judge.record import Standing
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.measure.busy import Busy
+from pytest_fileperf.measure.usage import Busy
 
 
 @pytest.mark.parametrize(

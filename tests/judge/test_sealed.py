@@ -12,13 +12,18 @@ import pytest
 from judge.test_baseline import ENTRY, HERE, MODULE
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.judge.baseline import BaselineStore
-from pytest_fileperf.judge.other_work import work_differences
-from pytest_fileperf.judge.sealed import is_digest, new_salt, of_earlier_schema, sealed
-from pytest_fileperf.plan.mix import Mix, Part
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.judge.baseline import (
+    BaselineStore,
+    is_digest,
+    new_salt,
+    of_earlier_schema,
+    sealed,
+    work_differences,
+)
+from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Mix, Part
 
 ARGUMENTS: Mapping[str, object] = {
     "headers": {"X-Token": "s3cret-1", "Authorization": "Bearer s3cret-2"},

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from judge.pairs import pair
 
-from pytest_fileperf.judge.pair import Pair
-from pytest_fileperf.judge.sequence import Sequential
+from pytest_fileperf.judge.evidence import Pair
+from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.verdict import MetricComparison
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.wording import sentence
 
 EVEN = (990.0, 1010.0, 1000.0, 1005.0, 995.0, 1000.0)
 LIMIT_S = 60.0

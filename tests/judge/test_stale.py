@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.judge.stale import Seen, Stale, Why, stale_among
+from pytest_fileperf.judge.baseline import Seen, Stale, Why, stale_among
 
 SEEN = Seen(
     whole=frozenset({"whole.py"}),

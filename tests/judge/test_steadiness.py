@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from pytest_fileperf.judge.gate import Steadiness, changes_in
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.judge.steadiness import Steadiness, changes_in
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 

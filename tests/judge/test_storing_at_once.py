@@ -11,9 +11,9 @@ import pytest
 from judge.test_baseline import ENTRY, HERE, MODULE
 
 from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge import baseline
 from pytest_fileperf.judge.baseline import BaselineStore
-from pytest_fileperf.locks import locked
 
 pytestmark = pytest.mark.once
 

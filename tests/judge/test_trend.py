@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from pytest_fileperf.judge.trend import trend_of
+from pytest_fileperf.judge.history import trend_of
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_fileperf.judge.difference import Difference
-from pytest_fileperf.judge.unit import PairValue
-from pytest_fileperf.judge.unit_mean import mean_difference
+from pytest_fileperf.judge.unit import PairValue, mean_difference
 
 
 def worse(*values: float) -> Difference:

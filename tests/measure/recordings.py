@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
-from pytest_fileperf.watch.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
 
 SECOND = 1_000_000_000
 LENGTH_NS = 2 * SECOND

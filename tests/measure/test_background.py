@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fileperf.measure.background import Background, background_of
 from pytest_fileperf.measure.histogram import EMPTY
+from pytest_fileperf.measure.measurement import Background, background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round
 
 MS = 1_000_000

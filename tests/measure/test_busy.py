@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from measure.recordings import Core, Made
 
-from pytest_fileperf.measure.busy import BUSY, Busy, busy_of
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Recording
+from pytest_fileperf.measure.usage import BUSY, Busy, busy_of
 
 ALONE = Made(workers=(Core(ran=0.97),), generator=Core(ran=0.5), core_busy={0: 0.97, 1: 0.5})
 SHARED = replace(ALONE, workers=(Core(ran=0.5, waited=0.48),), core_busy={0: 1.0, 1: 0.5})

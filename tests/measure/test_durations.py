@@ -7,8 +7,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.measure.durations import Durations
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
+from pytest_fileperf.measure.tally import Durations
 
 SAMPLES = st.lists(st.integers(0, 1 << 22), max_size=50)  # small enough for exact sums of squares
 

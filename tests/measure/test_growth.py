@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pytest_fileperf.measure.growth import Growth, growth_of, joined
-from pytest_fileperf.watch.sample import ProcessUse, Sample
+from pytest_fileperf.host.sample import ProcessUse, Sample
+from pytest_fileperf.measure.recording import Growth, growth_of, joined
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000

@@ -13,10 +13,10 @@ from report.in_turn import compared
 from report.recordings import open_loop, watched
 from report.samples import recording, result
 
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.measure.codec import Encoder
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.keeping import Packed, histograms_in, kept_small, pack_histograms
-from pytest_fileperf.report.codec import Encoder
+from pytest_fileperf.measure.recording import Packed, histograms_in, kept_small, pack_histograms
 
 RESULTS: Mapping[str, Callable[[], Result]] = {
     "alone": lambda: result(recorded=recording(boots=1, rounds=2)),

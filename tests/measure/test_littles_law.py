@@ -8,8 +8,7 @@ from itertools import count
 
 import pytest
 
-from pytest_fileperf.measure.littles_law import littles_law
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.metrics import METRICS, littles_law
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 

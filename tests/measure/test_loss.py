@@ -6,7 +6,7 @@ import heapq
 
 import pytest
 
-from pytest_fileperf.measure.loss import Loss, Served, latency_of, loss_of
+from pytest_fileperf.measure.limiting import Loss, Served, latency_of, loss_of
 
 MS = 1e-3
 UNSEEN = 1.04

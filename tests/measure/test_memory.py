@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.memory import course_after, course_of, memory_after, thinned
 from pytest_fileperf.measure.recording import Phase, Round
+from pytest_fileperf.measure.usage import course_after, course_of, memory_after, thinned
 
 
 def round_of(start_ns: int, end_ns: int, requests: int) -> Round:

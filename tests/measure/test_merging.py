@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_fileperf.measure.generators import GeneratorProcess
-from pytest_fileperf.measure.merging import merged_leads, merged_rounds, paced
-from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.recorder import Recorder, merged_leads, merged_rounds, paced
+from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Phase, Recording, Round
 
 SECOND = 1_000_000_000
 BEGIN_NS, END_NS = 10 * SECOND, 15 * SECOND

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_fileperf.measure.stalls import Stalls, held_by, stalls_of
-from pytest_fileperf.watch.sample import MainThread, ProcessUse, Sample
+from pytest_fileperf.host.sample import MainThread, ProcessUse, Sample
+from pytest_fileperf.measure.limiting import Stalls, held_by, stalls_of
 
 MS = 1_000_000
 STATES = {"i": MainThread.IDLE, "r": MainThread.RUNNING, "b": MainThread.BLOCKED}

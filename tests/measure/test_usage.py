@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from measure.recordings import SECOND, Core, Made
 
+from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.measure.usage import CoreUse, usage_of
-from pytest_fileperf.watch.sample import ProcessUse, Sample
 
 MS = 1_000_000
 MADE = Made().recording()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.alternation import Alternation, Side, Turns
+from pytest_fileperf.plan.load import Alternation, Side, Turns
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 
-from pytest_fileperf.plan.arrivals import crowding, instants, place_of, spread_seed
+from pytest_fileperf.plan.pacing import crowding, instants, place_of, spread_seed
 
 SECOND = 1_000_000_000
 RATE, LENGTH = 160.0, 2 * SECOND

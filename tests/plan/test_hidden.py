@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.plan.hidden import without_queries
+from pytest_fileperf.plan.request import without_queries
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from itertools import islice
 
 import pytest
 
-from pytest_fileperf.plan.mix import Mix, Part, turns
-from pytest_fileperf.plan.operation import Journey, Operation
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.work import parts_of, with_value
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.request import Journey, Operation
+from pytest_fileperf.plan.work import Mix, Part, parts_of, turns, with_value
 
 
 async def journey(client: object, made: object) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation
 from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Expectation, Journey, Operation
 
 
 def arguments_of(**arguments: object) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from pytest_fileperf.plan.pause import Pause, exponential, parse_pause, uniform
+from pytest_fileperf.plan.work import Pause, exponential, parse_pause, uniform
 
 SECOND = 1_000_000_000
 

@@ -10,13 +10,9 @@ from itertools import count, islice
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.feed import MOST_DRAWN, columns_of
-from pytest_fileperf.plan.fields import fields_of
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.order import Order
-from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plan.unique import UNIQUE_BYTES
+from pytest_fileperf.plan.feed import MOST_DRAWN, Order, Requests, columns_of
+from pytest_fileperf.plan.payload import UNIQUE_BYTES, payload
+from pytest_fileperf.plan.request import Operation, fields_of
 from pytest_fileperf.plan.work import with_value
 
 GET = Operation(method="GET", url="/files/{id}")

@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.load import LoadPlan, Ramp
-from pytest_fileperf.plan.mix import turns
-from pytest_fileperf.plan.order import Order
+from pytest_fileperf.plan.feed import Order
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Ramp, Side, generators_used, split
 from pytest_fileperf.plan.pacing import Stage
-from pytest_fileperf.plan.pause import exponential
-from pytest_fileperf.plan.split import generators_used, split
+from pytest_fileperf.plan.work import exponential, turns
 
 MS = 1_000_000
 PLAN = LoadPlan(connections=32, warmup_ns=50 * MS, round_ns=200 * MS, rounds=2, timeout_ns=1000 * MS, generators=4)

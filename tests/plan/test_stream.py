@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.stream import (
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import (
     EVENT,
     LINE,
     Each,
     Stream,
     counted,
+    in_smoke,
     parse_each,
     plural,
     why_ended_early,
     why_unfit,
 )
-from pytest_fileperf.plan.work import in_smoke
 
 SECOND = 1_000_000_000
 STREAM = Stream(operation=Operation(method="GET", url="/events"))

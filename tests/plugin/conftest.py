@@ -11,8 +11,8 @@ from apps import SOURCE
 from plugin.projects import TESTS
 from versions.repositories import Repo
 
-from pytest_fileperf.session.planning import Pace
 from pytest_fileperf.session.rig import Rig
+from pytest_fileperf.settings.plans import Pace
 
 MS = 1_000_000
 APP = f"""{SOURCE}
@@ -43,7 +43,7 @@ for _name in (
     "httpx",
     "numpy",
     "psutil",
-    "pytest_fileperf.plugin.parts",  # `part` is kept by the package, and its class has to be the same
+    "pytest_fileperf.settings.keywords",  # `part` is kept by the package, and its class has to be the same
     "scipy.stats",
     "uvicorn",
     "uvloop",

@@ -14,11 +14,10 @@ from typing import IO
 import httpx
 import pytest
 
-from pytest_fileperf.plan.operation import Expectation, Journey, Operation
-from pytest_fileperf.plan.order import Order
+from pytest_fileperf.plan.feed import Order, Requests
 from pytest_fileperf.plan.payload import Payload, payload
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plugin.arguments import journey_from, request_from
+from pytest_fileperf.plan.request import Expectation, Journey, Operation
+from pytest_fileperf.settings.arguments import journey_from, request_from
 
 
 def operation(**arguments: object) -> Operation:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from pytest_fileperf.report.record import read_record
+from pytest_fileperf.report.record_file import read_record
 
 Run = Callable[..., pytest.RunResult]
 QUICK = ("--fileperf-duration=0.1s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
@@ -380,7 +380,7 @@ def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.P
         """
         from dataclasses import replace
         from importlib import import_module
-        from pytest_fileperf.measure.busy import Busy
+        from pytest_fileperf.measure.usage import Busy
         from pytest_fileperf.measure.limiting import Limit, LimitKind
 
         active = import_module("pytest_fileperf.plugin.active")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_fileperf.report.record import read_record
+from pytest_fileperf.report.record_file import read_record
 
 Run = Callable[..., pytest.RunResult]
 QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")

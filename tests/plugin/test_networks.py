@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pytest_fileperf.plan.network import Network, Reach
-from pytest_fileperf.plugin.networks import read_network, server_problems
+from pytest_fileperf.plugin.invocation import read_network, server_problems
 from pytest_fileperf.serve.spec import Url, Uvicorn
 
 

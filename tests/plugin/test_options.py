@@ -10,8 +10,8 @@ import pytest
 
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.record import read_record
-from pytest_fileperf.report.session_text import session_text
+from pytest_fileperf.report.record_file import read_record
+from pytest_fileperf.report.terminal import session_text
 
 Run = Callable[..., pytest.RunResult]
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plugin.short_summary import ShortSummary
+from pytest_fileperf.plugin.outcomes import ShortSummary
 
 def pytest_configure(config):
     unclear = replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE)

@@ -9,7 +9,7 @@ import pytest
 from plugin.projects import UNTIL_IT_SHOWS
 from versions.repositories import Repo, needs_git
 
-from pytest_fileperf.report.record import read_record
+from pytest_fileperf.report.record_file import read_record
 
 Run = Callable[..., pytest.RunResult]
 QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")

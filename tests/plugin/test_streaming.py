@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from pytest_fileperf import payload
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.stream import Stream
-from pytest_fileperf.plugin.streaming import STREAM_GATE, stream_from
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Stream
+from pytest_fileperf.settings.arguments import STREAM_GATE, stream_from
 
 Run = Callable[..., pytest.RunResult]
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pytest_fileperf.plan.operation import Expectation, Operation
-from pytest_fileperf.plan.order import Order
+from pytest_fileperf.plan.feed import Order, Requests
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
-from pytest_fileperf.plugin.parts import part
-from pytest_fileperf.plugin.targets import many_from
+from pytest_fileperf.plan.request import Expectation, Operation
+from pytest_fileperf.settings.keywords import part
+from pytest_fileperf.settings.targets import many_from
 
 VEGETA = """
 # a comment

@@ -8,8 +8,7 @@ from threading import Event
 
 import pytest
 
-from pytest_fileperf.plugin.screen import GivenUpError
-from pytest_fileperf.plugin.turns import Turns
+from pytest_fileperf.plugin.measuring import GivenUpError, Turns
 
 
 def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:

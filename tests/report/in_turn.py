@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from report.samples import recording, result
 
-from pytest_fileperf.judge.noise import NoiseFloor
-from pytest_fileperf.judge.pair import Pair, PairSide, pair_side
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.evidence import Pair, PairSide, pair_side
+from pytest_fileperf.judge.paired import NoiseFloor
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.recording import Phase, Recording
 

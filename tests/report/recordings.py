@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from report.samples import recording
 
+from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording
-from pytest_fileperf.watch.sample import ProcessUse, Sample
 
 SECOND_NS = 1_000_000_000
 

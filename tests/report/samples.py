@@ -7,9 +7,16 @@ from functools import cache
 
 import numpy as np
 
-from pytest_fileperf.judge.agreement import as_the_run_shows
-from pytest_fileperf.judge.result import Result, TestId
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.record import Result, TestId
+from pytest_fileperf.judge.verdict import (
+    LimitCheck,
+    MetricComparison,
+    Outcome,
+    Reason,
+    ReasonKind,
+    Verdict,
+    as_the_run_shows,
+)
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of

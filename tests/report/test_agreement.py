@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from report.samples import recording, result
 
 from pytest_fileperf.errors import RegressionError
-from pytest_fileperf.judge.agreement import agreeing
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict, agreeing
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plugin.measuring import properties
 from pytest_fileperf.report.annotations import annotations_of
-from pytest_fileperf.report.comparisons import typical_text, world_text
-from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
+from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.document import results_html
+from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import terminal_report
-from pytest_fileperf.session.failing import raise_for
+from pytest_fileperf.report.wording import typical_text, world_text
 
 SIZES = {
     "ns": 1e-9,

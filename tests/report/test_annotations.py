@@ -10,7 +10,7 @@ from report.in_turn import compared
 from report.samples import PASSED, REGRESSED, TOO_FEW, every_kind, result
 from report.test_world import SLOWER_WORLD, in_turn
 
-from pytest_fileperf.judge.result import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.annotations import Level, annotations_of, github_commands
 

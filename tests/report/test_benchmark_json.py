@@ -17,7 +17,7 @@ from report.samples import FAILURES, REGRESSED, recording, result
 
 from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase, Recording, Round

@@ -22,7 +22,7 @@ from report.samples import (
     result,
 )
 
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import LeadTimes, Recording

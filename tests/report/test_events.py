@@ -10,14 +10,13 @@ import pytest
 from report.samples import recording, result
 
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
-from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.record import read_record
+from pytest_fileperf.report.record_file import read_record, results_json
 from pytest_fileperf.report.terminal import terminal_report
 
 MS = 1_000_000

@@ -9,15 +9,14 @@ import pytest
 from report.samples import PASSED, result
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
-from pytest_fileperf.judge.result import FailedTest
+from pytest_fileperf.judge.record import FailedTest
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.report.annotations import annotations_of, github_commands
-from pytest_fileperf.report.counts import summary_line
-from pytest_fileperf.report.json_file import results_json
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.record import read_record
-from pytest_fileperf.report.session_text import session_text
+from pytest_fileperf.report.record_file import read_record, results_json
+from pytest_fileperf.report.story import summary_line
+from pytest_fileperf.report.terminal import session_text
 
 DIED = FailedTest(
     nodeid="tests/test_files.py::test_form",

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from report.in_turn import slowed_by_the_base
 
-from pytest_fileperf.judge.answers import OtherAnswers
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.evidence import OtherAnswers
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.recording import Failure, Recording, WarmUp
-from pytest_fileperf.report.findings import findings
+from pytest_fileperf.report.details import findings
 
 
 def warmed(recording: Recording, *failures: Failure) -> Recording:

@@ -10,8 +10,8 @@ from report.samples import recording, result
 from report.variants import stacks, steady, uploads
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
-from pytest_fileperf.judge.result import Result
-from pytest_fileperf.report.grid import Grid, grid_of
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.report.table import Grid, grid_of
 
 
 def test_groups_are_ranked_best_first_and_the_rest_stays_in_order() -> None:

@@ -30,7 +30,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
-from pytest_fileperf.judge.result import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.page.charts import charts_of

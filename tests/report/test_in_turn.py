@@ -12,15 +12,15 @@ from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
-from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart
 from pytest_fileperf.report.page.gates import gate_table
+from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import terminal_report
-from pytest_fileperf.session.failing import raise_for
 
 
 def chart_of(shown: Result, title: str) -> Chart:

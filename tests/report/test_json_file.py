@@ -18,10 +18,10 @@ from report.variants import form_uploads, stacks, steady
 
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.values import JsonValue, json_text, json_value
+from pytest_fileperf.measure.codec import JsonValue, json_text, json_value
+from pytest_fileperf.report.record_file import results_json
 
 CREATED = "2026-11-21T09:30:00+00:00"
 ENVIRONMENT = {"system": "Linux", "machine": "x86_64", "cores": 2, "packages": {"uvicorn": "0.54.0"}}

@@ -13,7 +13,7 @@ from report.samples import ERRORS, FAILURES, NEW, PASSED, REGRESSED, every_kind,
 from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
-from pytest_fileperf.judge.result import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report.markdown import markdown_report

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fileperf.measure.blame import FunctionGrowth
-from pytest_fileperf.measure.stacks import Frame, FunctionCost, Profile
+from pytest_fileperf.measure.blame import Frame, FunctionCost, FunctionGrowth, Profile
+from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
-from pytest_fileperf.report.verdict_text import WIDTH
 
 BASE = Profile(stacks={}, samples=412, seconds=2.06, requests=25_000, cpu_per_request=82.4e-6)
 NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)

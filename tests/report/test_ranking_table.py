@@ -15,9 +15,8 @@ from report.samples import CONCURRENCY, SERVER_CPU, result
 from report.variants import bursts, form_uploads, gated, kept_up, stacks, steady, uploads
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
-from pytest_fileperf.judge.result import Result
-from pytest_fileperf.report.grid import grid_of
-from pytest_fileperf.report.ranking_table import grid_lines, member_names, share
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.report.table import grid_lines, grid_of, member_names, share
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.text import cells
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_fileperf.judge.verdict import Reason, ReasonKind
-from pytest_fileperf.measure.busy import Busy
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.report.wording import sentence
 
 
 @pytest.mark.parametrize("kind", ReasonKind)

@@ -18,18 +18,17 @@ from report.samples import ERRORS, NEW, REGRESSED, every_kind, recording, result
 from report.variants import form_uploads, stacks
 
 from pytest_fileperf.errors import RecordError
+from pytest_fileperf.host.sample import ThreadUse
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
-from pytest_fileperf.judge.result import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import NoiseOf, Reason, ReasonKind, Verdict
-from pytest_fileperf.measure.busy import Busy
+from pytest_fileperf.measure.codec import Decoder, Encoder
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot
-from pytest_fileperf.report.codec import Decoder, Encoder
-from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.record import read_record
-from pytest_fileperf.report.session_text import session_text
-from pytest_fileperf.watch.sample import ThreadUse
+from pytest_fileperf.report.record_file import read_record, results_json
+from pytest_fileperf.report.terminal import session_text
 
 REASON = Reason(
     kind=ReasonKind.PAIRS_STALLS, metric="rps", noise_of=NoiseOf.SESSIONS, jump=((50.0, 0.1), (99.0, math.inf)),

@@ -10,9 +10,9 @@ from report.variants import open_loop
 
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.breaches import breach_texts
 from pytest_fileperf.report.details import notes
-from pytest_fileperf.report.remarks import limiting_lines, load_lines
+from pytest_fileperf.report.story import limiting_lines, load_lines
+from pytest_fileperf.report.wording import breach_texts
 
 KEPT_UP = open_loop(500, attack_s=9.98, wait_s=0.02, latency_s=(0.01, 0.02), service_s=(0.01, 0.02))
 QUEUED = open_loop(500, attack_s=9.98, wait_s=0.02, latency_s=(0.01, 0.04), service_s=(0.01, 0.02))

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
 from pytest_fileperf.measure.recording import Boot, LeadTimes
-from pytest_fileperf.report.series import leads_series, samples_series
-from pytest_fileperf.watch.sample import ProcessUse, Sample, SocketQueues
+from pytest_fileperf.report.record_file import leads_series, samples_series
 
 MS = 1_000_000
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_fileperf.judge.stale import Stale, Why
-from pytest_fileperf.report.stale import stale_lines
+from pytest_fileperf.judge.baseline import Stale, Why
+from pytest_fileperf.report.terminal import stale_lines
 
 ONE = Stale(key="tests/test_a.py::test_old[\x1b]", why=Why.NO_TEST)
 MANY = tuple(Stale(key=f"tests/test_b.py::test_{at:02}", why=Why.NO_MODULE) for at in range(12))

@@ -26,14 +26,13 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.groups import Asked, session_record
-from pytest_fileperf.judge.result import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
-from pytest_fileperf.measure.busy import Busy
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.brief import Brief, brief_report
-from pytest_fileperf.report.counts import summary_line
+from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.markdown import markdown_report
-from pytest_fileperf.report.terminal import terminal_report
+from pytest_fileperf.report.story import summary_line
+from pytest_fileperf.report.terminal import Brief, brief_report, terminal_report
 from pytest_fileperf.report.text import cells
 
 GOLDEN = Path(__file__).parent / "golden"

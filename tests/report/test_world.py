@@ -11,15 +11,14 @@ from report.samples import PASSED, result
 
 from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
-from pytest_fileperf.report.brief import brief_report
-from pytest_fileperf.report.comparisons import world_text
-from pytest_fileperf.report.json_file import results_json
+from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.document import results_html
-from pytest_fileperf.report.short_summary import slower_world_lines, slower_worlds, undecided_lines
-from pytest_fileperf.report.terminal import terminal_report
-from pytest_fileperf.session.failing import raise_for
+from pytest_fileperf.report.record_file import results_json
+from pytest_fileperf.report.story import slower_world_lines, slower_worlds, undecided_lines
+from pytest_fileperf.report.terminal import brief_report, terminal_report
+from pytest_fileperf.report.wording import world_text
 
 BASELINE = "its baseline (1a2b3c4 of 2026-11-20)"
 IN_TURN = f"measured in turn with the code of {BASELINE}"

@@ -19,7 +19,7 @@ from report.samples import (
     result,
 )
 
-from pytest_fileperf.judge.result import Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.launch import Launch, prepare
-from pytest_fileperf.serve.process_tree import process_tree
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from pytest_fileperf.watch.threads import RUNNING, Observation, ThreadWatch
+from pytest_fileperf.host.threads import RUNNING, Observation, ThreadWatch
 
 PATIENCE_S = 20.0
 

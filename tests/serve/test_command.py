@@ -20,15 +20,13 @@ import pytest
 from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after, started
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
-from pytest_fileperf.plan.hidden import digest
-from pytest_fileperf.serve import command_invocation
-from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.command import CommandProgram, free_port, without_temporary_paths
-from pytest_fileperf.serve.names import PORT, PYTHON
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.plan.request import digest
+from pytest_fileperf.serve import command as command_invocation
+from pytest_fileperf.serve.command import Builds, CommandProgram, free_port, without_temporary_paths
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Command
+from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
 pytestmark = posix
 

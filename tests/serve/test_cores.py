@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.serve import cores
+from pytest_fileperf.serve import spec as cores
 
 two_cores = pytest.mark.skipif(cores.split_cores(1) is None, reason="needs two cores that processes can be kept to")
 Split = tuple[frozenset[int], frozenset[int]] | None

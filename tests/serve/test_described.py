@@ -17,7 +17,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pytest_fileperf.serve.described import describe, kind_of, outline
+from pytest_fileperf.serve.likeness import describe, kind_of, outline
 
 HERE = __name__
 
@@ -159,7 +159,7 @@ def test_sets_are_described_alike_in_every_process() -> None:
     code = """if True:
         from dataclasses import dataclass
         from pydantic import BaseModel
-        from pytest_fileperf.serve.described import describe
+        from pytest_fileperf.serve.likeness import describe
 
         @dataclass
         class Kept:

@@ -22,13 +22,9 @@ from starlette.routing import Mount, Route
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import app_spec, as_made
-from pytest_fileperf.serve.described import describe, kind_of, outline
-from pytest_fileperf.serve.differences import Cause, cause_of, tell_difference
-from pytest_fileperf.serve.fitting import Fitting
-from pytest_fileperf.serve.imported import Imported
-from pytest_fileperf.serve.likeness import Likeness, likeness_of
-from pytest_fileperf.serve.made import Made
-from pytest_fileperf.serve.unsent import held_by, why_unsent
+from pytest_fileperf.serve.fitting import Fitting, Imported
+from pytest_fileperf.serve.likeness import Likeness, describe, kind_of, likeness_of, outline
+from pytest_fileperf.serve.made import Cause, Made, cause_of, held_by, tell_difference, why_unsent
 
 SOURCE = """
 import os

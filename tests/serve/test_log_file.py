@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.errors import ServerDiedError
-from pytest_fileperf.serve import log_file
-from pytest_fileperf.serve.log_file import LogFile
+from pytest_fileperf.host import child as log_file
+from pytest_fileperf.host.child import LogFile
 
 LIMIT = 100_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.serve.names import env_filled, fill_environment, filled, has_names
+from pytest_fileperf.serve.spec import env_filled, fill_environment, filled, has_names
 
 
 @pytest.mark.parametrize(

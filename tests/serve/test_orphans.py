@@ -30,7 +30,7 @@ import pickle, sys, time
 from contextlib import ExitStack, closing
 sys.path[:] = {sys_path!r}
 from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.launch import ServerPool
 urls = []
 with ExitStack() as pools:
     for spec, app in pickle.loads({servers!r}):

@@ -16,8 +16,8 @@ from serve.processes import facts, posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.pool import ServerPool
-from pytest_fileperf.serve.serving import ServingServer
+from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.running import ServingServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
 APP = AppSpec("serve.apps:app")

@@ -17,11 +17,11 @@ from pytest_fileperf.serve.spec import (
     Uvicorn,
     is_only_once,
     needs_app,
+    parse_server,
     server_id,
     server_title,
     worker_count,
 )
-from pytest_fileperf.settings.servers import parse_server
 
 PARSED = {
     "uvicorn": Uvicorn(),

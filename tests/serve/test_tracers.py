@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fileperf.serve.process import base_env
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.serve.tracers import tracer_in, tracer_now, untraced
+from pytest_fileperf.serve.stability import tracer_in, tracer_now, untraced
 
 OF_COVERAGE = {
     "COVERAGE_PROCESS_CONFIG": ":data:{}",

@@ -19,17 +19,16 @@ from serve.processes import launch, posix
 from versions.repositories import Repo, needs_git
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError, PlanError, ServerStartError
+from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
+from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.launch import Launch, prepare
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.launch import Launch, ServerPool, prepare
 from pytest_fileperf.serve.process import STAGES
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
-from pytest_fileperf.supervisor import MARK
 from pytest_fileperf.versions.checkout import Checkout, parse_against
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
 from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code

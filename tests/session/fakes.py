@@ -10,23 +10,22 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from pytest_fileperf.drive.roster import Workers
+from pytest_fileperf.drive.cluster import Workers
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
-from pytest_fileperf.plan.alternation import Alternation, Side
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.builds import Builds
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.command import Builds
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
-from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.tree import HERE, CodeTree

@@ -11,21 +11,19 @@ import pytest
 from session.fakes import MS, App, Host, Loads, Server, rig_of
 
 from pytest_fileperf.errors import LimitExceededError, PerformanceError
-from pytest_fileperf.judge.result import Result, Standing, TestId
+from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.capacity import CapacityEnd
-from pytest_fileperf.measure.generators import GeneratorProcess
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.measure.recording import GeneratorProcess, Phase
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import Cores, Run, Tell
+from pytest_fileperf.session.loads import Cores, Run, Tell
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.settings.capacity import for_capacity
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.settings import Settings, for_capacity, resolve
 from pytest_fileperf.versions.tree import CodeTree
 
 GET = Operation(method="GET", url="/")

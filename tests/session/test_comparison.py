@@ -24,22 +24,22 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.result import Result, Standing, TestId
+from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.recording import Phase
-from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.load import Side
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.report.json_file import results_json
-from pytest_fileperf.report.reasons import sentence
+from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import terminal_report
+from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.session.planning import comparison_plan
-from pytest_fileperf.session.reference import OtherVersion
 from pytest_fileperf.session.rig import Rig, Task
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.session.stored import OtherVersion
+from pytest_fileperf.settings.plans import comparison_plan
+from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import CodeTree
 
 MS = 1_000_000

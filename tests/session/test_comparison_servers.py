@@ -14,16 +14,16 @@ from apps import SOURCE
 from serve.processes import launch
 
 from pytest_fileperf.errors import RegressionError, ServerDiedError
-from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.judge.record import TestId
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.spec import Url, Uvicorn
-from pytest_fileperf.session.planning import Pace, server_plan
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.session.sides import Absent, Base, Sides
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.plans import Pace, server_plan
+from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = pytest.mark.timeout(120)

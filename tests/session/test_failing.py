@@ -20,8 +20,7 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.verdict_text import headline
-from pytest_fileperf.session.failing import raise_for, raise_for_failed_requests
+from pytest_fileperf.report.message import headline, raise_for, raise_for_failed_requests
 
 PASSED = MetricComparison(
     metric="p99",

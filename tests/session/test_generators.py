@@ -10,26 +10,23 @@ from pathlib import Path
 import pytest
 from session.fakes import App, Clock, Host, Loads, rig_of
 
-from pytest_fileperf.drive.roster import Workers
+from pytest_fileperf.drive.cluster import Workers
 from pytest_fileperf.errors import NotMeasuredError, PerformanceError, PlanError
-from pytest_fileperf.judge.result import Result, Standing, TestId
+from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.measure.generators import GeneratorProcess, GeneratorRound
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.recording import Round
-from pytest_fileperf.plan.alternation import Alternation
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.split import generators_used
+from pytest_fileperf.measure.recording import GeneratorProcess, GeneratorRound, Round
+from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.details import notes
 from pytest_fileperf.report.figures import figure_lines
-from pytest_fileperf.report.short_summary import undecided_texts
+from pytest_fileperf.report.story import undecided_texts
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loading import BothServers, BothWorks, Cores, Run, Tell
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.session import Session, SessionOptions
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

@@ -9,9 +9,9 @@ from session.fakes import MS, App, Clock, Loads, Server, Sink
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.session.loading import Run, Teller, recording_of
+from pytest_fileperf.session.loads import Run, Teller, recording_of
 
 PLAN = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
 

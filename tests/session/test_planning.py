@@ -9,9 +9,9 @@ import pytest
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.plan.alternation import Alternation, Side
+from pytest_fileperf.plan.load import Alternation, Side
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.session.planning import (
+from pytest_fileperf.settings.plans import (
     AlonePlan,
     ComparisonPlan,
     Pace,
@@ -21,7 +21,7 @@ from pytest_fileperf.session.planning import (
     load_title,
     patient_for,
 )
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.settings import Settings, resolve
 
 SECOND = 1_000_000_000
 

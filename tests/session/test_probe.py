@@ -6,7 +6,7 @@ import pytest
 
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Failure, Phase, Round
-from pytest_fileperf.session.probe import Answer, answer_of, described, kinds_of
+from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
 
 
 def round_of(*kinds: str, statuses: tuple[int, ...] = (), requests: int = 0) -> Round:

@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 from serve.processes import Boot
 
-from pytest_fileperf.judge.result import Explanation, TestId
+from pytest_fileperf.judge.record import Explanation, TestId
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.serve.external import RunningUrl
-from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.serve.running import RunningServer, RunningUrl
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.session.loading import Loader, Run
-from pytest_fileperf.session.planning import Pace, alone_plan
-from pytest_fileperf.session.profiling import Looked, explain_costs
+from pytest_fileperf.session.loads import Loader, Looked, Run, explain_costs
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.plans import Pace, alone_plan
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

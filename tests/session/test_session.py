@@ -14,12 +14,12 @@ from session.fakes import Host, Loads, rig_of
 from pytest_fileperf.errors import BaselineError, PerformanceError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.result import Result, TestId
+from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.session.loading import Run
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.session.loads import Run
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 

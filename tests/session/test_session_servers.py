@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.errors import LimitExceededError, RequestsFailedError
-from pytest_fileperf.judge.result import TestId
-from pytest_fileperf.measure.keeping import Packed
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.judge.record import TestId
+from pytest_fileperf.measure.recording import Packed
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.details import processes_text
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

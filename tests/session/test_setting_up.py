@@ -24,21 +24,19 @@ from session.test_comparison import PLAIN, RPS, SETTINGS, Compare, Comparing, co
 from session.test_stored import NEW, OLD, Code, Project, project  # noqa: F401 # a fixture
 
 from pytest_fileperf.errors import BaseDiedError, BaseSetupError, SetupError
-from pytest_fileperf.judge.result import TestId
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plan.alternation import Side
-from pytest_fileperf.plan.feed import Maker
-from pytest_fileperf.plan.operation import Journey, Operation
-from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.feed import Maker, Requests
+from pytest_fileperf.plan.load import Side
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.external import UrlLaunch
 from pytest_fileperf.serve.inprocess import InProcessLaunch
-from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.session.setting_up import Steps, running_step, set_up, work_of_boot
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.session.setup import Steps, running_step, set_up, work_of_boot
+from pytest_fileperf.settings.settings import Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")

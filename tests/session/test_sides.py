@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from session.fakes import App, Host, Server
 
-from pytest_fileperf.plan.alternation import Side
+from pytest_fileperf.plan.load import Side
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.pool import ServerPool
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.session.planning import ServerPlan
 from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.settings.plans import ServerPlan
 from pytest_fileperf.versions.tree import CodeTree
 
 TITLE = "main (1a2b3c4)"

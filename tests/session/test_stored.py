@@ -17,13 +17,12 @@ from session.fakes import App, Host, Server, rig_of
 from pytest_fileperf.errors import PerformanceError, RegressionError
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.history import History
-from pytest_fileperf.judge.result import Result, TestId
+from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
-from pytest_fileperf.plan.mix import Mix, Part
-from pytest_fileperf.plan.operation import Operation
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Mix, Part, Work
 from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.resolve import Settings
+from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree

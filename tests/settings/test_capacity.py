@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.session.planning import alone_plan, capacity_title, comparison_plan
-from pytest_fileperf.settings.capacity import for_capacity, for_one_load
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.plans import alone_plan, capacity_title, comparison_plan
+from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 SECOND = 1_000_000_000
 

@@ -9,13 +9,13 @@ import pytest
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
-from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
 from pytest_fileperf.plan.pacing import Stage
-from pytest_fileperf.plan.pause import Pause
-from pytest_fileperf.plugin.arguments import EXPECTATIONS
+from pytest_fileperf.plan.request import REQUEST_ARGUMENTS
+from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.settings.arguments import EXPECTATIONS
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.settings import Settings, resolve
 
 SECOND = 1_000_000_000
 LIMIT_SAMPLES: Mapping[Unit, tuple[object, float]] = {

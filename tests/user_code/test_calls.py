@@ -15,11 +15,14 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.plan.operation import REQUEST_ARGUMENTS
-from pytest_fileperf.plugin import keywords
-from pytest_fileperf.plugin.arguments import EXPECTATIONS, VerbCall
-from pytest_fileperf.plugin.feeding import FEEDING
-from pytest_fileperf.plugin.keywords import (
+from pytest_fileperf.plan.request import REQUEST_ARGUMENTS
+from pytest_fileperf.plugin.measuring import Measuring
+from pytest_fileperf.plugin.verbs import AsyncCapacityVerbs, AsyncFilePerf, CapacityVerbs, FilePerf
+from pytest_fileperf.settings import keywords
+from pytest_fileperf.settings.arguments import EXPECTATIONS, FEEDING, STEP_KEYS, STREAM_ARGUMENTS, VerbCall
+from pytest_fileperf.settings.keys import KEYS
+from pytest_fileperf.settings.keywords import (
+    PART_KEYS,
     JourneyPartKeywords,
     MarkerKeys,
     PartKeywords,
@@ -28,14 +31,7 @@ from pytest_fileperf.plugin.keywords import (
     StepKeywords,
     StreamKeywords,
 )
-from pytest_fileperf.plugin.measuring import Measuring
-from pytest_fileperf.plugin.parts import PART_KEYS
-from pytest_fileperf.plugin.steps import STEP_KEYS
-from pytest_fileperf.plugin.streaming import STREAM_ARGUMENTS
-from pytest_fileperf.plugin.verbs import AsyncCapacityVerbs, AsyncFilePerf, CapacityVerbs, FilePerf
-from pytest_fileperf.settings.capacity import for_capacity, for_one_load
-from pytest_fileperf.settings.keys import KEYS
-from pytest_fileperf.settings.resolve import Settings, resolve
+from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 
 class OnlyChecks:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.versions.dependencies import changed_packages, environment_notes
-from pytest_fileperf.versions.installing import packages_of
+from pytest_fileperf.versions.checkout import changed_packages, environment_notes
+from pytest_fileperf.versions.packages import packages_of
 
 
 def installed(packages: Path, name: str, version: str, files: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from versions.repositories import Repo, needs_git
 
-from pytest_fileperf.versions.commit import commit_info, project_name
+from pytest_fileperf.versions.checkout import commit_info, project_name
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.versions.dependencies import dependency_notes
+from pytest_fileperf.versions.checkout import dependency_notes
 
 PROJECT = '[project]\nname = "a"\nversion = "{version}"\ndependencies = ["fastapi{bound}"]\n'
 POETRY = '[tool.poetry]\nversion = "{version}"\n[tool.poetry.group.dev.dependencies]\nfastapi = "{bound}"\n'

@@ -12,8 +12,16 @@ from versions.wheels import install_at
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions import packages as module
-from pytest_fileperf.versions.installing import env_for_tools, packages_of, python_of, why_not_installed
-from pytest_fileperf.versions.packages import cache_directory, from_no_index, installed_packages, python_with
+from pytest_fileperf.versions.packages import (
+    cache_directory,
+    env_for_tools,
+    from_no_index,
+    installed_packages,
+    packages_of,
+    python_of,
+    python_with,
+    why_not_installed,
+)
 
 GIT = {"url": "https://example.invalid/a.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b3c4d5e6f"}}
 WEB = {"url": "https://example.invalid/a.whl", "archive_info": {"hashes": {"sha256": "9f8e7d6c5b4a"}}}

@@ -12,8 +12,7 @@ from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import Against, parse_against
-from pytest_fileperf.versions.predecessor import instead_of_itself
-from pytest_fileperf.versions.source import Source
+from pytest_fileperf.versions.source import Source, instead_of_itself
 
 pytestmark = needs_git
 

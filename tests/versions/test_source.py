@@ -14,9 +14,8 @@ from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.loaded import LoadedFiles
-from pytest_fileperf.versions.needed import needed_among
 from pytest_fileperf.versions.repository import find_repository
-from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.source import FoundCode, Source, SourceState, needed_among
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from pytest_fileperf.watch.cpu import cpu_times_ns, peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.host.cpu import cpu_times_ns, peak_rss_bytes, reset_peak_rss
 
 WORKER = """
 import sys, time
@@ -86,7 +86,7 @@ def test_peak_memory_is_unknown_when_a_process_is_gone(worker: Worker) -> None:
 @linux
 def test_needs_no_psutil() -> None:
     code = (
-        "import os, sys, pytest_fileperf.watch.cpu as c; p = [os.getpid()];"
+        "import os, sys, pytest_fileperf.host.cpu as c; p = [os.getpid()];"
         "c.cpu_times_ns(p), c.reset_peak_rss(p), c.peak_rss_bytes(p); print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytest_fileperf.watch.cpu_series import CpuSeries
+from pytest_fileperf.host.cpu import CpuSeries
 
 BUSY = "import time\nwhile True: pass"
 IDLE = "import time\ntime.sleep(60)"

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from pytest_fileperf.watch.machine import core_times, cores_of, parse_core_times
-from pytest_fileperf.watch.sample import CoreTime
+from pytest_fileperf.host.sample import CoreTime, core_times, cores_of, parse_core_times
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 MS = 1_000_000

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.watch.process_use import io_stalled_ns, open_files, process_use
-from pytest_fileperf.watch.threads import ThreadWatch
+from pytest_fileperf.host.cpu import io_stalled_ns, open_files, process_use
+from pytest_fileperf.host.threads import ThreadWatch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1
@@ -105,7 +105,7 @@ def test_waits_for_storage_only_grow() -> None:
 @linux
 def test_needs_no_psutil() -> None:
     code = (
-        "import os, sys, pytest_fileperf.watch.process_use as v;"
+        "import os, sys, pytest_fileperf.host.cpu as v;"
         "v.process_use(os.getpid()), v.io_stalled_ns(); print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

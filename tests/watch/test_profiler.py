@@ -17,9 +17,7 @@ import psutil
 import pytest
 from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
-from pytest_fileperf.measure.stacks import profile_of
-from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.watch.profiler import (
+from pytest_fileperf.host.profiler import (
     MOST_PAUSED_THREADS,
     RATE_HZ,
     Profiler,
@@ -30,6 +28,8 @@ from pytest_fileperf.watch.profiler import (
     let_run,
     permission_needed,
 )
+from pytest_fileperf.measure.blame import profile_of
+from pytest_fileperf.serve.spec import Uvicorn
 
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""

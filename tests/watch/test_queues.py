@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 from serve.scripted import until
 
-from pytest_fileperf.watch.queues import read_queues
-from pytest_fileperf.watch.sample import SocketQueues
+from pytest_fileperf.host.sample import SocketQueues
+from pytest_fileperf.host.sockets import read_queues
 
 SO_MAX_PACING_RATE = 47
 MORE_THAN_BUFFERS = b"x" * 32_000_000

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from serve.scripted import Scripted, scripted, settled, until
 
-from pytest_fileperf.watch.sample import MainThread
-from pytest_fileperf.watch.threads import Activity, Observation, ThreadWatch
+from pytest_fileperf.host.sample import MainThread
+from pytest_fileperf.host.threads import Activity, Observation, ThreadWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 GONE = 2**22 + 1

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytest_fileperf.watch.tree_cpu import TreeCpu, tree_pids
+from pytest_fileperf.host.cpu import TreeCpu, tree_pids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 

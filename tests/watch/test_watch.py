@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.watch.sample import MainThread, ProcessUse
-from pytest_fileperf.watch.threads import ThreadWatch
-from pytest_fileperf.watch.watch import MOST_SAMPLES, PIDS_SHARE, Watch
+from pytest_fileperf.host.sample import MainThread, ProcessUse
+from pytest_fileperf.host.threads import ThreadWatch
+from pytest_fileperf.host.watch import MOST_SAMPLES, PIDS_SHARE, Watch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 PATIENCE_S = 20.0
@@ -208,7 +208,7 @@ def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int) -> 
 def test_a_process_can_watch_itself_and_does_not_see_the_watch() -> None:
     """One of its own: in this one other tests, and libraries that they called, may have left threads at work."""
     code = (
-        "import os, time; from pytest_fileperf.watch.watch import MOST_SAMPLES, PIDS_SHARE, Watch\n"
+        "import os, time; from pytest_fileperf.host.watch import MOST_SAMPLES, PIDS_SHARE, Watch\n"
         "with Watch(pids=lambda: (os.getpid(),), port=None, interval_s=0.005) as watch: time.sleep(0.1)\n"
         "print(len(watch.samples), *{sample.server[0].busy_threads for sample in watch.samples})"
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.stream import EVENT, LINE, Each
+from pytest_fileperf.plan.work import EVENT, LINE, Each
 from pytest_fileperf.wire.pieces import piece_counter
 
 

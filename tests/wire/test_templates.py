@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.operation import Operation
+from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.requests import Requests
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, compile_request
 from pytest_fileperf.wire.templates import Row, compiled

@@ -8,28 +8,450 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 
 from pytest_fileperf.judge.environment import server_packages
-from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.judge.result import Result, Standing
-from pytest_fileperf.report.counts import summary_line
-from pytest_fileperf.report.details import word_of
-from pytest_fileperf.report.failed import failed_count
-from pytest_fileperf.report.page.causes import failed_section
+from pytest_fileperf.judge.groups import Place, RankedGroup, SessionRecord
+from pytest_fileperf.judge.record import FailedTest, Result, Standing
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.report.details import noise_texts, notes, other_kinds, reasons, setting, word_of
+from pytest_fileperf.report.figures import SPREAD, figure_lines, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
-from pytest_fileperf.report.page.gates import badge
-from pytest_fileperf.report.page.groups import group_sections
-from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element
-from pytest_fileperf.report.page.overview import entries_of, overview
-from pytest_fileperf.report.page.section import facts_list, section
-from pytest_fileperf.report.short_summary import SLOWER_WORLD, slower_worlds
+from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
+from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element, table
+from pytest_fileperf.report.story import SLOWER_WORLD, slower_worlds, summary_line
+from pytest_fileperf.report.table import OUTSIDE, grid_of, member_names, metric_text, rank_text, ratio_texts, row_names
+from pytest_fileperf.report.text import amount, plain, shorten
+from pytest_fileperf.report.wording import compared, failed_count, generator_texts, where_failed
+from pytest_fileperf.units import format_share
 
-__all__ = ("results_html",)
+__all__ = (
+    "PageEntry",
+    "cause_items",
+    "entries_of",
+    "explanation",
+    "facts_list",
+    "failed_requests",
+    "failed_section",
+    "group_sections",
+    "link",
+    "overview",
+    "results_html",
+    "section",
+)
+
+
+# --- Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests
+
+_MOST_FAILURES = 20
+_EXAMPLE_LENGTH = 4_000
+_MOST_IN_OVERVIEW = 3
+_EXAMPLE_CELLS = 160
+"""Of an example in the overview: the section of the test has more of it."""
+
+
+def cause_items(result: Result) -> list[Markup]:
+    """Returns what made a regressed test slower, and a line for each of the first kinds of failures: list items."""
+    found = []
+    if result.explanation is not None and result.verdict.outcome is Outcome.REGRESSED:
+        found.append(element("li", element("b", _profiled(result)), element("pre", result.explanation.text)))
+    failures = result.measurement.failures
+    for failure in failures[:_MOST_IN_OVERVIEW]:
+        example = plain(failure.example)
+        said = f": {shorten(example, _EXAMPLE_CELLS, tail=0)}" if example and example != failure.kind else ""
+        count = badge(Standing.FAILED, f"{failure.count:,} ×")
+        found.append(element("li", count, " ", element("b", plain(failure.kind)), said))
+    rest = failures[_MOST_IN_OVERVIEW:]
+    return [*found, element("li", other_kinds(rest))] if rest else found
+
+
+def explanation(result: Result) -> list[Markup]:
+    """Returns what the profiler saw, under a heading; nothing where nobody looked."""
+    if result.explanation is None:
+        return []
+    return [element("h4", _profiled(result)), element("pre", result.explanation.text)]
+
+
+def _profiled(result: Result) -> str:
+    """Returns what the profiler was asked: it compares where two versions were measured in turn."""
+    return "What costs most CPU" if result.base is None else "What made it slower"
+
+
+def failed_requests(result: Result) -> list[Markup]:
+    """Returns each kind of failure with its first example, under a heading; nothing where every request succeeded."""
+    failures = result.measurement.failures
+    if not failures:
+        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
+    shown: list[Markup] = [element("h4", "Failed requests, with the first of each kind")]
+    for failure in failures[:_MOST_FAILURES]:
+        shown.append(
+            element("p", badge(Standing.FAILED, f"{failure.count:,} ×"), " ", element("b", plain(failure.kind)))
+        )
+        example = failure.example.strip()
+        if example and example != failure.kind:
+            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
+    rest = failures[_MOST_FAILURES:]
+    if rest:
+        shown.append(element("p", other_kinds(rest)))
+    return shown
+
+
+def failed_section(tests: Sequence[FailedTest]) -> Markup:
+    """Returns the tests that failed for another reason than a figure, each with what it said; empty for none."""
+    if not tests:
+        return Markup("")
+    shown = [part for test in tests for part in _failed(test)]
+    return element("section", element("h2", "Tests that failed for another reason than a figure"), *shown, id="failed")
+
+
+def _failed(test: FailedTest) -> list[Markup]:
+    place = f"{test.module}:{test.line}" if test.line is not None else test.module
+    title = element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " ")
+    about = element("p", f"{plain(place)}: {where_failed(test)}", class_="quiet")
+    return [title, about, element("pre", test.message)] if test.message else [title, about]
+
+
+# --- The table of all measurements, failures first: a row for each, with its verdict and causes under it, and a filter
+
+_METRICS = ("rps", "p50", "p99")
+_WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageEntry:
+    """A result with its place on the page."""
+
+    result: Result
+    name: str
+    """A name that no other result has."""
+    anchor: str
+    group: str
+    """The title of the ranked group it is in; empty for none."""
+
+    @property
+    def outcome(self) -> str:
+        """What the filter calls its outcome."""
+        return word_of(self.result.standing)
+
+
+def entries_of(record: SessionRecord) -> tuple[PageEntry, ...]:
+    """Returns all results in the order of the page: failures first, then what is undecided; as they ran within each."""
+    groups = {id(result): plain(group.title) for group in record.groups for result in group.results}
+    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: _urgency(pair[0]))
+    return tuple(
+        PageEntry(result=result, name=name, anchor=f"test-{number}", group=groups.get(id(result), ""))
+        for number, (result, name) in enumerate(named, 1)
+    )
+
+
+def _urgency(result: Result) -> int:
+    """Returns a number that is the smaller the sooner somebody should look."""
+    standing = result.standing
+    if standing.fails:
+        return _WORST_FIRST.index(standing)
+    if slower_worlds([result]):
+        return len(_WORST_FIRST)  # it fails the session, though not its test
+    return len(_WORST_FIRST) + (1 if standing.is_undecided else 2)
+
+
+def link(entry: PageEntry, name: str = "") -> Markup:
+    """Returns a link to the section of a test, by its name or another one."""
+    return element("a", name or entry.name, class_="name", href=f"#{entry.anchor}")
+
+
+def overview(entries: Sequence[PageEntry]) -> Markup:
+    """Returns the filter and the table."""
+    if not entries:
+        return Markup("")
+    headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
+    rows = [row for entry in entries for row in _rows(entry, len(headings))]
+    few = any(metric_text(name, entry.result).startswith("~") for entry in entries for name in _METRICS)
+    foot = element("p", "~ of fewer requests than the percentile needs", class_="quiet") if few else Markup("")
+    shown = table(headings, rows, class_="overview")
+    return element("section", element("h2", "Results"), _filter(entries), shown, foot, id="results")
+
+
+def _filter(entries: Sequence[PageEntry]) -> Markup:
+    """Returns a field for words and a box for each outcome, which `filter.js` shows; empty for a single test."""
+    if len(entries) == 1:
+        return Markup("")
+    counts = Counter(entry.result.standing for entry in entries)
+    boxes = [
+        element(
+            "label",
+            element("input", type="checkbox", value=word_of(standing)),
+            badge(standing, f"{counts[standing]} {word_of(standing)}"),
+        )
+        for standing in Standing
+        if counts[standing]
+    ]
+    outcomes = element("fieldset", element("legend", "Only"), *boxes) if len(boxes) > 1 else Markup("")
+    field = element("label", "Filter ", element("input", type="search", placeholder="name, function, failure …"))
+    return element(
+        "div", field, outcomes, element("output"), class_="filter", hidden="hidden", id="filter", role="search"
+    )
+
+
+def _rows(entry: PageEntry, columns: int) -> list[Markup]:
+    result = entry.result
+    about = " · ".join(filter(None, (plain(result.work), entry.group)))
+    cells = [
+        element("th", link(entry), element("div", about, class_="quiet"), scope="row"),
+        *(_number(METRICS[name].title, metric_text(name, result)) for name in _METRICS),
+        _number("errors", f"{result.measurement.errors:,}"),
+        element(
+            "td",
+            "-" if result.smoke or not result.measurement.requests else result.measurement.limit.kind.value,
+            data_heading="limited by",
+        ),
+        element("td", badge(result.standing)),
+    ]
+    said = [*gate_list(result), *_unjudged(result), *cause_items(result)]
+    told = element("td", element("ul", *said, class_="says"), colspan=str(columns))
+    found = [element("tr", *cells, data_test=entry.anchor, data_outcome=entry.outcome)]
+    if said:
+        found.append(element("tr", told, class_="below", data_test=entry.anchor, data_outcome=entry.outcome))
+    return found
+
+
+def _number(heading: str, text: str) -> Markup:
+    return element("td", text, class_="number", data_heading=heading)
+
+
+def _unjudged(result: Result) -> list[Markup]:
+    """Returns why metrics without a comparison have the outcome they have."""
+    if compared(result):
+        return []
+    return [element("li", said.text) for said in reasons(result)]
+
+
+# --- Groups as markup: their members ranked, with bars, and the grid that two parameters make of one
+
+
+def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, PageEntry]) -> Markup:
+    """Returns a section for each group; `entries` has the entry of each result under its `id`."""
+    if not groups:
+        return Markup("")
+    sure = format_share(groups[0].ranking.confidence)
+    says = (
+        "Tests of equal rank cannot be told apart, and each of the marked ones may be the best. "
+        f"Ranks and intervals of a group hold together with {sure} confidence."
+    )
+    shown = (_group(group, entries) for group in groups)
+    return element("section", element("h2", "Groups"), element("p", says, class_="quiet"), *shown)
+
+
+def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
+    metric = METRICS[group.ranking.metric]
+    places = group.ranking.places
+    longest = max(_reach(place, places[0].value) for place in places)
+    names = member_names([result for result, _ in group.ordered()])
+    rows = [
+        element(
+            "tr",
+            element("td", rank_text(place), class_="number"),
+            element("th", link(entries[id(result)], name), scope="row"),
+            element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
+            element("td", _bar(place, places[0].value, longest), class_="share"),
+            element("td", "".join(ratio_texts(place)), class_="number"),
+            element("td", result.measurement.limit.kind.value if result.measurement.requests else "-"),
+            class_="best" if place.rank == 1 else "",
+        )
+        for name, (result, place) in zip(names, group.ordered(), strict=True)
+    ]
+    headings = (">", "test", f">{metric.title}", "", ">of the best", "limited by")
+    return element(
+        "section",
+        element("h3", plain(group.title), class_="name"),
+        element("p", _about(group), class_="quiet"),
+        table(headings, rows, class_="ranking"),
+        _grid(group, entries),
+        class_="group",
+    )
+
+
+def _about(group: RankedGroup) -> str:
+    metric = METRICS[group.ranking.metric]
+    way = "less is better" if metric.worse_sign > 0 else "more is better"
+    pace = (
+        " Where generator, journey, network or rate set the pace, the server could do more, and the order says little."
+    )
+    outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
+    return f"Ranked by {metric.title}, {way}.{pace * outside}"
+
+
+def _reach(place: Place, best: float | None) -> float:
+    """Returns where a bar with its interval ends, in the metric's unit."""
+    return max(place.value or 0.0, (place.high or 0.0) * (best or 0.0))
+
+
+def _bar(place: Place, best: float | None, longest: float) -> Markup:
+    """Returns the value as a bar. The interval of its ratio to the best lies over its end."""
+    if not place.value or not best or not longest:
+        return Markup("")
+    parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
+    if place.low is not None and place.high is not None:
+        ends = f"--from: {place.low * best / longest:.4f}; --to: {place.high * best / longest:.4f}"
+        parts.append(element("div", class_="interval", style=ends))
+    return element("div", *parts, class_="bar")
+
+
+def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
+    """Returns the grid under its two parameters, with better cells in warmer colours; empty where there is none."""
+    grid = grid_of(group.results)
+    if grid is None:
+        return Markup("")
+    places = {place.member: place for place in group.ranking.places}
+    rows = []
+    for row in grid.rows:
+        cells = []
+        for column in grid.columns:
+            member = grid.members.get((row, column))
+            cells.append(element("td") if member is None else _cell(group, places[member], entries))
+        rows.append(element("tr", element("th", plain(row), scope="row"), *cells))
+    across = element(
+        "tr",
+        element("td", METRICS[group.ranking.metric].title, class_="quiet"),
+        element("th", plain(grid.column_name), class_="number", colspan=str(len(grid.columns)), scope="colgroup"),
+    )
+    headings = (plain(grid.row_name), *(f">{plain(column)}" for column in grid.columns))
+    return table(headings, rows, class_="grid", above=(across,))
+
+
+def _cell(group: RankedGroup, place: Place, entries: Mapping[int, PageEntry]) -> Markup:
+    result = group.results[place.member]
+    if place.value is None or not place.ratio:
+        return element("td", "-", class_="number")
+    text = amount(place.value, METRICS[group.ranking.metric].unit)
+    shown = element("a", element("b", text) if place.rank == 1 else text, href=f"#{entries[id(result)].anchor}")
+    return element("td", shown, class_="number heat", style=f"--share: {min(place.ratio, 1 / place.ratio):.3f}")
+
+
+# --- The section of one measurement: its load, verdict, failures, charts and figures
+
+_SHOWN_ELSEWHERE = (
+    "work",
+    "latency",
+    "service",
+    "ttfb",
+    "first event",
+    "event gap",
+    "failures",
+    "limits",
+    "limited by",
+)
+
+
+def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Markup:
+    """Returns the section; `first_chart` is the number of its first chart on the page."""
+    result = entry.result
+    return element(
+        "article",
+        element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
+        element("p", "; ".join((plain(result.work), *setting(result))), class_="quiet"),
+        Markup("") if result.smoke or result.test.own else _limiting(result.measurement.limit),
+        gate_table(result),
+        limit_list(result),
+        _sentences(result),
+        *explanation(result),
+        *failed_requests(result),
+        element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
+        _latencies(result.measurement),
+        Markup("") if result.test.part else _generators(result.measurement),
+        facts_list(_figures(result)),
+        id=entry.anchor,
+        data_test=entry.anchor,
+        data_outcome=entry.outcome,
+    )
+
+
+def _limiting(limit: Limit) -> Markup:
+    if limit.kind is LimitKind.UNCLEAR:
+        return element("p", f"Not clear what limited it{': ' * bool(limit.evidence)}{limit.evidence}")
+    return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
+
+
+def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
+    """Returns terms with their texts; terms without a text are left out."""
+    pairs = (
+        (element("dt", term), element("dd", *(element("span", text) for text in texts)))
+        for term, texts in facts
+        if texts
+    )
+    return element("dl", *(part for pair in pairs for part in pair), class_="facts")
+
+
+def _sentences(result: Result) -> Markup:
+    """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
+    items = [*world_items(result)]
+    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in reasons(result)]
+    items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
+    return element("ul", *items, class_="says") if items else Markup("")
+
+
+def _figure(chart: Chart, number: int) -> Markup:
+    caption = element("figcaption", element("b", chart.title), " ", element("span", chart.says, class_="quiet"))
+    place = element("div", class_="chart", role="img", aria_label=chart.title, data_chart=str(number))
+    return element("figure", caption, place)
+
+
+def _latencies(run: Measurement) -> Markup:
+    """Returns a row for each latency that was measured, with its distribution."""
+    timed = (
+        *(("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb)),
+        *(("first event", run.events.first), ("event gap", run.events.gap)),
+    )
+    rows = [
+        element(
+            "tr",
+            element("th", name, scope="row"),
+            *(
+                element("td", text, class_="number")
+                for text in (amount(seconds, Unit.SECONDS) for seconds in spread(summary).values())
+            ),
+        )
+        for name, summary in timed
+        if summary.count
+    ]
+    return table(("time", *(f">{name}" for name in SPREAD)), rows, title="Times of requests") if rows else Markup("")
+
+
+def _generators(run: Measurement) -> Markup:
+    """Returns a row for each generator, where there are several or they are elsewhere."""
+    rows = [
+        element(
+            "tr",
+            element("th", f"{use.number}", scope="row"),
+            *(element("td", text, class_="number") for text in generator_texts(use)[:5]),
+            element("td", " · ".join(generator_texts(use)[5:])),
+        )
+        for use in run.client.generators
+    ]
+    place = ">worker" if any(use.worker for use in run.client.generators) else ">core"
+    heads = ("generator", place, ">connections", ">rate", ">errors", ">CPU", "")
+    return table(heads, rows, title="Load generators") if rows else Markup("")
+
+
+def _figures(result: Result) -> list[tuple[str, list[str]]]:
+    """Returns the figures that the terminal shows with `-v`, by subject; the latencies have a table of their own."""
+    rows = (re.split(" {2,}", line.strip()) for line in figure_lines(result, width=100_000, colour=False))
+    return [
+        (subject, texts)
+        for subject, *texts in rows
+        if subject not in _SHOWN_ELSEWHERE and not subject.startswith("generator ")
+    ]
+
+
+# --- document
 
 _SHORT_COMMIT = 10
 

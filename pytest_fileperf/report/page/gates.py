@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 
-from pytest_fileperf.judge.result import Result, Standing
+from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.comparisons import (
+from pytest_fileperf.report.details import STYLES, limit_text, word_of
+from pytest_fileperf.report.page.markup import Markup, element, table
+from pytest_fileperf.report.story import SLOWER_WORLD
+from pytest_fileperf.report.text import Style, plain, quantity
+from pytest_fileperf.report.wording import (
     base_name,
     change_text,
     compared,
     interval_text,
+    sentence,
     sides_text,
     world_outcome,
     world_text,
 )
-from pytest_fileperf.report.details import STYLES, limit_text, word_of
-from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.reasons import sentence
-from pytest_fileperf.report.short_summary import SLOWER_WORLD
-from pytest_fileperf.report.text import Style, plain, quantity
 from pytest_fileperf.units import format_count, format_share
 
 __all__ = ("badge", "gate_list", "gate_table", "limit_list", "world_items")

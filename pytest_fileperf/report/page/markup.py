@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_fileperf.report.values import json_value
+from pytest_fileperf.measure.codec import json_value
 
 __all__ = ("Child", "Markup", "data_block", "document", "element", "raw_element", "table")
 

@@ -1,0 +1,606 @@
+"""The slot of code that goes through an httpx client: a journey, or a request that is not replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
+from time import monotonic_ns
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from pytest_fileperf.drive.loop import Turns
+from pytest_fileperf.drive.slots import EXCERPT_BYTES, RECONNECT_PAUSE_S, kind_of, problem_of, shown
+from pytest_fileperf.measure.tally import Tally
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Pause, parse_pause, why_no_name
+from pytest_fileperf.wire.request import LoadClient
+from pytest_fileperf.wire.transport import LoadTransport
+
+__all__ = (
+    "Answers",
+    "Client",
+    "ClientSlot",
+    "CodeTime",
+    "Sent",
+    "Step",
+    "Uncounted",
+    "Walk",
+    "answered",
+    "body_of",
+    "on_the_way_in",
+    "operation_call",
+    "sending",
+    "uncounted_in",
+)
+
+
+# --- The answers that came while something ran: a journey, a step of it, or a request that is not replayed
+
+
+class Answers:
+    """What came back, and when the first of it did."""
+
+    __slots__ = ("_responses", "first_ns", "first_uncounted_ns", "status")
+
+    def __init__(self) -> None:
+        self._responses: list[httpx.Response] = []
+        self.status: int | None = None
+        """The status of the last answer, or the first status from 500 on."""
+        self.first_ns: int | None = None
+        """When the first answer's head was there."""
+        self.first_uncounted_ns = 0
+        """What of the time until then does not count."""
+
+    def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
+        """Takes an answer whose head is there now, and how much of the time before it does not count."""
+        if self.first_ns is None:
+            self.first_ns, self.first_uncounted_ns = now_ns, uncounted_ns
+        if self.status is None or self.status < 500:
+            self.status = response.status_code
+        self._responses.append(response)
+
+    @property
+    def count(self) -> int:
+        """How many came."""
+        return len(self._responses)
+
+    def bytes_both_ways(self) -> tuple[int, int]:
+        """Returns the length of all bodies sent, and of those received."""
+        sent = sum(int(response.request.headers.get("Content-Length", 0)) for response in self._responses)
+        return sent, sum(response.num_bytes_downloaded for response in self._responses)
+
+
+# --- How long the code of a journey holds the event loop: from where it goes on to where it waits again
+
+
+class CodeTime:
+    """Awaits something, and takes the time in which it did not wait: that is CPU time, or blocking code."""
+
+    __slots__ = ("_code", "total_ns")
+
+    def __init__(self, code: Awaitable[object]) -> None:
+        self._code: Generator[Any, Any, object] = code.__await__()
+        self.total_ns = 0
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        return self  # type: ignore[return-value] # it is an iterator with the methods that the interpreter calls
+
+    def __iter__(self) -> CodeTime:
+        return self
+
+    def __next__(self) -> object:
+        since_ns = monotonic_ns()
+        try:
+            return self._code.send(None)
+        finally:
+            self.total_ns += monotonic_ns() - since_ns
+
+    def send(self, value: object) -> object:
+        """Goes on with a value."""
+        since_ns = monotonic_ns()
+        try:
+            return self._code.send(value)
+        finally:
+            self.total_ns += monotonic_ns() - since_ns
+
+    def throw(self, kind: Any, value: BaseException | None = None, traceback: TracebackType | None = None) -> object:
+        """Goes on with an exception, as when its task is cancelled."""
+        since_ns = monotonic_ns()
+        try:
+            return self._code.throw(kind) if value is None else self._code.throw(kind, value, traceback)
+        finally:
+            self.total_ns += monotonic_ns() - since_ns
+
+    def close(self) -> None:
+        """Ends it where it waits."""
+        self._code.close()
+
+
+# --- The steps of a journey, while a user goes through them: which one a request is in, how long it takes, how it ends
+#
+#     journey ──── login ──── pause ──── download ──── …
+#     step         └ requests                └ requests, and steps in it
+#
+# A request belongs to the innermost step of its task, and to every step that one is in.
+
+_NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
+"""The step that a task is in: tasks that begin within a step are in it, too."""
+
+
+class Uncounted:
+    """How long nothing went on that counts: a pause, or work of the client while no request of it was on its way.
+
+    On a core that was idle before, httpx takes up to a millisecond to make a request and to take its answer: without
+    this, a server would seem slower to a journey than to a replayed request. What several tasks do at once counts once.
+    """
+
+    __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
+
+    def __init__(self) -> None:
+        self._pauses = self._calls = self._on_the_way = 0
+        """Those that go on."""
+        self._goes_on = False
+        self._since_ns = 0
+        self._ended_ns = 0
+
+    def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
+        """Takes how many more pauses, calls of the client, or requests that are on their way, there are since `at_ns`.
+
+        Without it, since now.
+        """
+        self._pauses += pauses
+        self._calls += calls
+        self._on_the_way += on_the_way
+        goes_on = self._pauses > 0 or (self._calls > 0 and not self._on_the_way)
+        if goes_on is self._goes_on:
+            return
+        self._goes_on = goes_on
+        now_ns = monotonic_ns() if at_ns is None else at_ns
+        if goes_on:
+            self._since_ns = now_ns
+        else:
+            self._ended_ns += now_ns - self._since_ns
+
+    def until_ns(self, now_ns: int) -> int:
+        """Returns how long it was until now, what goes on among it.
+
+        It asks for the same instant that the time itself is taken at: with two, less than nothing could be left.
+        """
+        return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
+
+
+@contextmanager
+def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
+    """Lets a journey pause, or its client work, and so each step that the task is in."""
+    concerned = _concerned(whole)
+    for uncounted in concerned:
+        uncounted.change(pauses=pauses, calls=calls)
+    try:
+        yield
+    finally:
+        for uncounted in concerned:
+            uncounted.change(pauses=-pauses, calls=-calls)
+
+
+def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
+    """Notes that a request of this task is on its way; returns what notes until when it was."""
+    concerned = _concerned(whole)
+    for uncounted in concerned:
+        uncounted.change(on_the_way=1)
+
+    def ended(at_ns: int) -> None:
+        for uncounted in concerned:
+            uncounted.change(on_the_way=-1, at_ns=at_ns)
+
+    return ended
+
+
+def _concerned(whole: Uncounted) -> list[Uncounted]:
+    found, step = [whole], _NOW.get()
+    while step is not None:
+        found.append(step.uncounted)
+        step = step.outer
+    return found
+
+
+class Walk:
+    """The run of a journey that is under way, as its steps have to know it."""
+
+    __slots__ = ("cancelled", "due_ns", "timeout_ns", "too_late")
+
+    def __init__(self, *, timeout_ns: int | None = None, too_late: str = "") -> None:
+        self.timeout_ns = timeout_ns
+        self.too_late = too_late
+        """The message about what takes longer."""
+        self.begin(None)
+
+    def begin(self, due_ns: int | None) -> None:
+        """Begins the next run. It is in no step, whatever the task was in that makes it."""
+        _NOW.set(None)
+        self.due_ns = due_ns
+        """When it was due in an open loop."""
+        self.cancelled: tuple[str, str] | None = ("cancelled", "it was cancelled")
+        """Kind and example of the failure of a step that is cancelled; None where the load ends: that fails nothing."""
+
+    def expires(self) -> None:
+        """Says that it takes too long, before it is cancelled."""
+        self.cancelled = "timeout", self.too_late
+
+    def ends(self) -> None:
+        """Says that the load ends, before it is cancelled."""
+        self.cancelled = None
+
+
+class Step:
+    """One time that a user goes through a step; a context manager."""
+
+    __slots__ = ("_answers", "_is_over", "_started_ns", "_tally", "_walk", "outer", "uncounted")
+
+    def __init__(self, walk: Walk, tally: Tally | None) -> None:
+        """Without a `tally` nothing is measured."""
+        self._walk = walk
+        self._tally = tally
+        self._answers = Answers()
+        self._started_ns = 0
+        self._is_over = False
+        self.uncounted = Uncounted()
+        self.outer: Step | None = None
+        """The step that it is in."""
+
+    async def __aenter__(self) -> None:
+        if self._started_ns:
+            raise RuntimeError("a step is gone through once: call client.step(…) each time")
+        self.outer = _NOW.get()
+        _NOW.set(self)
+        self._started_ns = monotonic_ns()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        ended_ns = monotonic_ns()
+        _NOW.set(self.outer)
+        self._is_over = True  # what tasks that go on get is none of it
+        tally, walk = self._tally, self._walk
+        if tally is None or not tally.counts(walk.due_ns):
+            return
+        if problem := self._problem(error, ended_ns):
+            tally.failure(*problem, ended_ns, self._answers.status)
+        elif error is None:
+            self._succeeded(tally, ended_ns)
+        else:
+            return
+        tally.answers(self._answers.count)
+
+    def take(self, response: httpx.Response) -> None:
+        """Takes an answer to a request that was made in it."""
+        if not self._is_over:
+            now_ns = monotonic_ns()
+            self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
+
+    def _problem(self, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
+        """Returns kind and example of its failure; None where it went well, and where the load ends."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._walk.cancelled
+        if error is not None:
+            return kind_of(error) if isinstance(error, Exception) else None
+        if (self._answers.status or 0) >= 500:
+            return f"status {self._answers.status}", f"answer {self._answers.status}"
+        limit_ns = self._walk.timeout_ns
+        if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > limit_ns:
+            return "timeout", self._walk.too_late
+        return None
+
+    def _succeeded(self, tally: Tally, ended_ns: int) -> None:
+        answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
+        first_ns = (
+            ended_ns - uncounted_ns if answers.first_ns is None else answers.first_ns - answers.first_uncounted_ns
+        )
+        # As if it had begun later, so that it still ends when it did.
+        started_ns = self._started_ns + uncounted_ns
+        status, (sent, received) = answers.status or 0, answers.bytes_both_ways()
+        tally.success(started_ns, first_ns + uncounted_ns, ended_ns, status, sent, received)
+
+
+def answered(response: httpx.Response) -> None:
+    """Takes an answer for every step that the task is in."""
+    step = _NOW.get()
+    while step is not None:
+        step.take(response)
+        step = step.outer
+
+
+# --- The client of a journey: an `httpx.AsyncClient` that can also wait without being measured, and go through steps
+
+
+class Client(LoadClient):
+    """An `httpx.AsyncClient` of one user, with its cookies and connections: what a journey is called with."""
+
+    def __init__(self, *, number: int = 0, **options: Any) -> None:
+        """`number` is that of the user among all; it makes the user's chance."""
+        super().__init__(**options)
+        self._uncounted = Uncounted()
+        transport = options.get("transport")
+        self.wire = transport if isinstance(transport, LoadTransport) else None
+        """What it sends over; None where the app is in this process."""
+        if self.wire is not None:
+            self.wire.under_way = partial(on_the_way_in, self._uncounted)
+        self._number = number
+        self._chances: dict[Pause, random.Random] = {}
+        self._walk = Walk()
+        self._tally_of: Callable[[str], Tally] | None = None
+        self._tallies: dict[str, Tally | None] = {}
+        """What counts the steps of a name; nothing does outside of a load."""
+
+    def goes(self, walk: Walk, tally_of: Callable[[str], Tally]) -> None:
+        """Measures its steps from now on, in the runs of a walk; `tally_of` returns what counts those of a name."""
+        self._walk, self._tally_of = walk, tally_of
+
+    async def pause(self, time: float | str | Pause) -> None:
+        """Waits as a user does who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
+
+        The pause counts in no figure, also not in those of a step that it is in. Raises ValueError for what is no time.
+        """
+        pause = parse_pause(time)
+        if pause is None:
+            return
+        chance = self._chances.get(pause)
+        if chance is None:
+            chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
+        with uncounted_in(self._uncounted, pauses=1):
+            await asyncio.sleep(pause.draw(chance) / 1e9)
+
+    def step(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Returns a block that is a step of the journey, `async with client.step("login"):`, with figures of its own.
+
+        An exception that leaves the block is a failure of the step, and so is an answer of 500 or more. Steps may be in
+        steps, and in several tasks at once. Outside of a load nothing is measured. Raises ValueError for what is no
+        name, and for more than a hundred names in a journey.
+        """
+        if name not in self._tallies:
+            if problem := why_no_name(name):
+                raise ValueError(problem)
+            self._tallies[name] = None if self._tally_of is None else self._tally_of(name)
+        return Step(self._walk, self._tallies[name])
+
+    def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
+        """Builds the request as httpx does; the work counts in no figure."""
+        with self._calling():
+            return super().build_request(method, url, **arguments)
+
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Sends the request as httpx does; what counts is the time that it is on its way."""
+        with self._calling():
+            return await super().send(request, **options)
+
+    def uncounted_ns(self, now_ns: int) -> int:
+        """Returns how long, from when it was made until now, nothing went on that counts in a figure."""
+        return self._uncounted.until_ns(now_ns)
+
+    def _calling(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.wire is None else uncounted_in(self._uncounted, calls=1)
+
+
+# --- client_slot
+
+
+class Sent:
+    """What one call of a journey or operation has sent and received."""
+
+    __slots__ = (
+        "answers",
+        "due_ns",
+        "problem",
+        "tally",
+    )
+
+    def __init__(self, tally: Tally, due_ns: int | None = None) -> None:
+        self.tally = tally
+        """What counts it."""
+        self.due_ns = due_ns
+        """When it was due in an open loop."""
+        self.answers = Answers()
+        self.problem: tuple[str, str] | None = None
+        """Kind and example of a failure that raised nothing."""
+
+
+class ClientSlot:
+    """Runs a coroutine function on an httpx client of its own, again and again."""
+
+    def __init__(
+        self,
+        *,
+        load: Turns,
+        tally: Tally,
+        client: Client,
+        call: Callable[[Client, Sent], Awaitable[object]],
+        unchecked: bool,
+    ) -> None:
+        """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
+        self._load = load
+        self._tally = tally
+        self._client = client
+        self._call = call
+        self._unchecked = unchecked
+        self._wire = client.wire
+        self._unsent_before = 0
+        """What the wire had not sent before this call."""
+        self._sent = Sent(tally)
+        self._walk = Walk(timeout_ns=load.timeout_ns, too_late=load.too_late)
+        self._task: asyncio.Task[None] | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._started_ns: int | None = None
+        self._due_ns: int | None = None
+        self._expired = False
+        self._uncounted_before_ns = 0
+        """What of the client's time did not count before this call."""
+        client.goes(self._walk, tally.step)
+        client.event_hooks["response"].append(self._on_response)
+
+    def start(self, due_ns: int | None) -> None:
+        """Starts the coroutine."""
+        self._due_ns = due_ns
+        self._started_ns = None  # a task cancelled before its first step would never say that it has ended
+        self._task = asyncio.create_task(self._run())
+
+    def expire(self, started_before_ns: int) -> None:
+        """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time.
+
+        Between two pieces of work it closes connections that have rested for long.
+        """
+        if self._wire is not None and self._task is not None and self._task.done():
+            self._wire.close_rested()
+        if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
+            return
+        uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self._load.timeout_ns)
+        if self._started_ns + uncounted_ns < started_before_ns:
+            self._expired = True
+            self._walk.expires()
+            self._task.cancel()
+
+    async def aclose(self) -> None:
+        """Ends what is under way and closes the client."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._task is not None and not self._task.done():
+            self._walk.ends()
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _on_response(self, response: httpx.Response) -> None:
+        now_ns = monotonic_ns()
+        self._sent.answers.take(response, now_ns, self._client.uncounted_ns(now_ns))
+        answered(response)
+
+    async def _run(self) -> None:
+        sent = self._sent = Sent(self._tally, self._due_ns)
+        self._walk.begin(self._due_ns)
+        self._expired = False
+        started_ns = self._started_ns = monotonic_ns()
+        self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
+        refused = False
+        code = CodeTime(self._called(sent))
+        try:
+            await code
+        except asyncio.CancelledError:
+            if self._expired:
+                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
+            elif self._task is not None and self._task.cancelling():
+                raise
+            else:
+                what = "it awaited something that was cancelled"
+                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
+        except Exception as error:  # the user's code may raise anything; each failure is a sample
+            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.answers.status, due_ns=self._due_ns)
+            refused = isinstance(error, httpx.ConnectError)
+        else:
+            self._finished(sent, started_ns)
+        finally:
+            sent.tally.held_loop(code.total_ns)
+        if sent.tally.counts(self._due_ns):
+            sent.tally.answers(sent.answers.count)
+        self._note_breaches(sent)
+        if refused:
+            self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
+        else:
+            self._load.next(self)
+
+    async def _called(self, sent: Sent) -> None:
+        await self._call(self._client, sent)  # a call that raises before it can be awaited fails in here, too
+
+    def _note_breaches(self, sent: Sent) -> None:
+        if self._wire is not None and self._wire.breaches:
+            for breach, count in self._wire.breaches.items():
+                sent.tally.breach(breach, count)
+            self._wire.breaches.clear()
+            self._unsent_before = self._wire.unsent_bytes
+
+    def _finished(self, sent: Sent, started_ns: int) -> None:
+        answers, ended_ns, problem = sent.answers, monotonic_ns(), sent.problem
+        uncounted_ns = self._client.uncounted_ns(ended_ns) - self._uncounted_before_ns
+        if problem is None and self._unchecked and (answers.status or 0) >= 500:
+            problem = f"status {answers.status}", f"answer {answers.status}"
+        if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:
+            problem = "timeout", self._load.too_late
+        if problem is not None:
+            sent.tally.failure(*problem, ended_ns, answers.status, due_ns=self._due_ns)
+            return
+        first_ns = answers.first_ns or ended_ns
+        if uncounted_ns:
+            sent.tally.uncounted(uncounted_ns)
+            first_ns -= answers.first_uncounted_ns - self._uncounted_before_ns if answers.first_ns else uncounted_ns
+            if self._due_ns is None:
+                # As if it had begun later, so that it still ends when it did.
+                started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
+            else:
+                ended_ns -= uncounted_ns  # it was due when it was
+        bytes_sent, bytes_received = answers.bytes_both_ways()
+        if self._wire is not None:
+            bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
+        sent.tally.success(
+            started_ns,
+            first_ns,
+            ended_ns,
+            answers.status or 0,
+            bytes_sent,
+            bytes_received,
+            self._due_ns,
+        )
+
+
+# --- What a slot calls again and again where a request goes through httpx's client, and how its answer is read
+
+
+def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+    """Returns a coroutine function that makes the operation's request through httpx's client and checks the answer."""
+    send, expect = sending(operation), operation.expect
+
+    async def call(client: LoadClient, sent: Sent) -> None:
+        response = await send(client)
+        encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
+        size = 0
+        excerpt = b""
+        digest = hashlib.sha256() if expect.sha256 else None
+        try:
+            async for block in body_of(response):
+                size += len(block)
+                if digest is not None:
+                    digest.update(block)
+                if len(excerpt) < EXCERPT_BYTES:
+                    excerpt += block[:EXCERPT_BYTES]
+        finally:
+            await response.aclose()
+        if problem := problem_of(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
+            kind, what = problem
+            sent.problem = kind, what + shown(kind, excerpt, size, encoding)
+
+    return call
+
+
+def sending(operation: Operation) -> Callable[[LoadClient], Awaitable[httpx.Response]]:
+    """Returns what makes the operation's request, and returns the answer with its body still to be read."""
+    arguments = dict(operation.arguments)
+    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
+    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
+
+    async def send(client: LoadClient) -> httpx.Response:
+        request = client.build_request(operation.method, operation.url, **arguments)
+        return await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
+
+    return send
+
+
+async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yields the body as it came; where an auth flow has read it already, as httpx keeps it: without compression."""
+    if response.is_stream_consumed:
+        yield response.content
+        return
+    async for block in response.aiter_raw():
+        yield block

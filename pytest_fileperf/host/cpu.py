@@ -1,0 +1,448 @@
+"""CPU time and peak memory of other processes, read in microseconds and, on Linux, without psutil.
+
+The load generator calls this between rounds, in its own process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from time import monotonic_ns
+from typing import NamedTuple, Self
+
+from pytest_fileperf.host.sample import ProcessUse, read_start
+
+__all__ = (
+    "CpuSeries",
+    "TreeCpu",
+    "cpu_times_ns",
+    "files_limit",
+    "io_stalled_ns",
+    "open_files",
+    "peak_rss_bytes",
+    "process_use",
+    "reset_peak_rss",
+    "tree_pids",
+)
+
+_CPUCLOCK_SCHED = 2
+"""From the kernel's posix-timers: the clock of a whole process that counts the scheduler's time, user and system."""
+
+
+def cpu_times_ns(pids: Iterable[int]) -> dict[int, int]:
+    """Returns the CPU time so far of each process, in ns, without processes that are gone, or that we may not read."""
+    times = {pid: _cpu_time_ns(pid) for pid in pids}
+    return {pid: time_ns for pid, time_ns in times.items() if time_ns is not None}
+
+
+def reset_peak_rss(pids: Iterable[int]) -> bool:
+    """Starts a new measurement of peak memory in each process; returns whether that worked for all of them."""
+    reset = [_reset_peak_rss(pid) for pid in pids]
+    return all(reset)
+
+
+def peak_rss_bytes(pids: Iterable[int]) -> int | None:
+    """Returns the sum of each process's peak resident memory since the reset, or since its start.
+
+    On other systems than Linux it is what they have now. None where one of them is unknown, or there are none.
+    """
+    sizes = [_peak_rss_bytes(pid) for pid in pids]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None
+
+
+def _reset_peak_rss(pid: int) -> bool:
+    try:
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # see proc_pid_clear_refs(5)
+    except OSError:
+        return False
+    return True
+
+
+if sys.platform == "linux":
+
+    def _cpu_time_ns(pid: int) -> int | None:
+        try:
+            return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # what clock_getcpuclockid(3) returns
+        except OSError:
+            return None
+
+    def _peak_rss_bytes(pid: int) -> int | None:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return None  # a zombie has no memory any more
+
+else:
+
+    def _cpu_time_ns(pid: int) -> int | None:
+        import psutil
+
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            return None
+        return round((times.user + times.system) * 1e9)
+
+    def _peak_rss_bytes(pid: int) -> int | None:
+        import psutil
+
+        try:
+            return int(psutil.Process(pid).memory_info().rss)
+        except psutil.Error:
+            return None
+
+
+# --- The CPU time of a whole process tree, with children that begin and end meanwhile
+
+_MOST_BYTES = 1 << 16
+_UNSEEN_NS = 30_000_000
+"""What a process may have used that ended uncounted: Linux tells the time of ended children to 10 ms, twice."""
+_MOST_READINGS = 5
+"""Of processes with children, until two agree: a child that ends between its reading and its parent's counts twice."""
+
+
+class _Use(NamedTuple):
+    """A process, with its CPU time so far in ns."""
+
+    parent: int
+    own: int
+    ended: int
+    """Of its children that have ended, and that it has waited for."""
+
+
+class TreeCpu:
+    """Reads the CPU time of some processes and of all below them; a reading takes some 30 µs for each process.
+
+    Who waits for a child gets its CPU time, so none is lost between two readings. It is lost only where nobody waits,
+    as where SIGCHLD is ignored: `is_complete` is False from then on.
+    """
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self.roots = tuple(roots)
+        self.is_complete = True
+        """Whether somebody has waited for all processes that ended."""
+        self.pids: tuple[int, ...] = ()
+        """The processes of the last reading, the roots first."""
+        self.ended_ns = 0
+        """What processes used that have ended since the first reading."""
+        self.total_ns: int | None = None
+        """What the last reading returned."""
+        self._last: dict[int, _Use] = {}
+        self._kept_ns = 0
+
+    def spent_ns(self) -> int | None:
+        """Returns the CPU time so far, to be compared with a later one; None where it is not known any more."""
+        found = self._read()
+        for _ in range(_MOST_READINGS if len(found) > len(self.roots) else 0):
+            before, found = found, self._read()
+            if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):
+                break
+        self.pids = tuple(found)
+        self._account(found)
+        self._last = found
+        known = bool(found) and self.is_complete
+        self.total_ns = self._kept_ns + sum(use.own + use.ended for use in found.values()) if known else None
+        return self.total_ns
+
+    def own_ns(self) -> dict[int, int]:
+        """Returns the CPU time so far of each process of the last reading, without its children."""
+        return {pid: use.own for pid, use in self._last.items()}
+
+    def above(self, pids: Iterable[int]) -> frozenset[int]:
+        """Returns the processes of the last reading that are above any of these."""
+        found: set[int] = set()
+        for pid in pids:
+            while (use := self._last.get(pid)) is not None and use.parent in self._last and use.parent not in found:
+                pid = use.parent
+                found.add(pid)
+        return frozenset(found)
+
+    def _read(self) -> dict[int, _Use]:
+        pids = dict.fromkeys((*tree_pids(self.roots), *self._last))
+        uses = ((pid, _use_of(pid)) for pid in reversed(pids))  # children first: who ends now is found in its parent
+        found = {pid: use for pid, use in uses if use is not None}
+        return {pid: found[pid] for pid in pids if pid in found}
+
+    def _account(self, found: dict[int, _Use]) -> None:
+        """Looks where the time of processes went that are gone."""
+        gone = [use for pid, use in self._last.items() if pid not in found or found[pid].own < use.own]
+        taken_ns = sum(max(0, found[pid].ended - use.ended) for pid, use in self._last.items() if pid in found)
+        missing_ns = sum(use.own + use.ended for use in gone) - taken_ns
+        self.ended_ns += taken_ns
+        if missing_ns > _UNSEEN_NS * len(gone):
+            self.is_complete = False
+        elif gone and missing_ns > 0:
+            self._kept_ns += missing_ns
+
+
+if sys.platform == "linux":
+    _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
+        """Returns the processes and all below them, each once, parents before children."""
+        found = dict.fromkeys(roots)
+        waiting = list(found)
+        for pid in waiting:
+            children = [child for child in _children_of(pid) if child not in found]
+            found.update(dict.fromkeys(children))
+            waiting += children
+        return tuple(found)
+
+    def _children_of(pid: int) -> list[int]:
+        """Returns its children; each belongs to the thread that started it."""
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 # pathlib is slow
+        except OSError:
+            return []
+        children: list[int] = []
+        for thread in threads:
+            try:
+                children += map(int, read_start(f"/proc/{pid}/task/{thread}/children", _MOST_BYTES).split())
+            except OSError:  # the thread has ended
+                continue
+        return children
+
+    def _use_of(pid: int) -> _Use | None:
+        own_ns = cpu_times_ns((pid,)).get(pid)
+        try:
+            fields = read_start(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        except OSError:
+            return None
+        if own_ns is None or len(fields) < 15:
+            return None
+        return _Use(parent=int(fields[1]), own=own_ns, ended=(int(fields[13]) + int(fields[14])) * _TICK_NS)
+
+else:
+
+    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
+        """Returns the processes and all below them, each once, parents before children."""
+        import psutil
+
+        found = dict.fromkeys(roots)
+        for pid in tuple(found):
+            try:
+                found.update(dict.fromkeys(child.pid for child in psutil.Process(pid).children(recursive=True)))
+            except psutil.Error:
+                continue
+        return tuple(found)
+
+    def _use_of(pid: int) -> _Use | None:
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            parent, times = process.ppid(), process.cpu_times()
+        except psutil.Error:
+            return None
+        return _Use(
+            parent=parent,
+            own=round((times.user + times.system) * 1e9),
+            ended=round((times.children_user + times.children_system) * 1e9),
+        )
+
+
+# --- The CPU time of processes over time, read by this process, for loads whose generators are on other machines
+
+_INTERVAL_S = 0.02
+"""For what ends at no instant that is known before, such as a fixed number of requests."""
+
+
+class CpuSeries:
+    """Reads the CPU time of process trees within the `with` block, every 20 ms, and at instants it is told.
+
+    Between two of them the time is taken to be spent evenly.
+    """
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._tree = TreeCpu(roots)
+        self._at_ns = array("q")
+        self._spent_ns = array("q")
+        self._is_known = True
+        self._asked_ns: deque[int] = deque()
+        """Instants to come at which to read."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf CPU series", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._read()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._read()
+
+    def read_at(self, instants_ns: Iterable[int]) -> None:
+        """Also reads at these instants of the monotonic clock, in ascending order; the last that were given count."""
+        self._asked_ns = deque(instants_ns)
+
+    def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
+        """Returns the CPU time between two instants of the monotonic clock; None where it is not known."""
+        before, after = self._until(from_ns), self._until(to_ns)
+        return None if before is None or after is None else max(0, round(after - before))
+
+    def _main(self) -> None:
+        while self._is_known and not self._over.wait(self._pause_s()):
+            self._read()
+
+    def _pause_s(self) -> float:
+        """Returns how long it is until the next reading."""
+        now_ns, asked_ns = monotonic_ns(), self._asked_ns
+        while asked_ns and asked_ns[0] <= now_ns:
+            asked_ns.popleft()
+        left_s = (asked_ns[0] - now_ns) / 1e9 if asked_ns else _INTERVAL_S
+        return min(left_s, _INTERVAL_S)
+
+    def _read(self) -> None:
+        now_ns = monotonic_ns()
+        spent_ns = self._tree.spent_ns()
+        if spent_ns is None:  # there is no process, or one has ended and nobody waited for it
+            self._is_known = False
+        else:
+            self._at_ns.append(now_ns)
+            self._spent_ns.append(spent_ns)
+
+    def _until(self, at_ns: int) -> float | None:
+        """Returns the CPU time from the first reading until an instant."""
+        place = bisect_right(self._at_ns, at_ns)
+        if not self._is_known or place == 0:
+            return None
+        if place == len(self._at_ns):
+            return float(self._spent_ns[-1])
+        start_ns, end_ns = self._at_ns[place - 1], self._at_ns[place]
+        share = (at_ns - start_ns) / (end_ns - start_ns)
+        return self._spent_ns[place - 1] + share * (self._spent_ns[place] - self._spent_ns[place - 1])
+
+
+# --- What another process uses at this moment, read in microseconds and, on Linux, without psutil
+
+MOST_FILES_LISTED = 1_000
+"""Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
+
+
+def process_use(pid: int) -> ProcessUse | None:
+    """Returns what the process uses, without what its threads do; None when it is gone, or another user's."""
+    cpu_ns = cpu_times_ns((pid,)).get(pid)
+    return None if cpu_ns is None else _rest_of_use(pid, cpu_ns)
+
+
+def io_stalled_ns() -> int | None:
+    """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
+    try:
+        some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
+    except OSError:
+        return None
+    return int(some.rpartition(b"total=")[2]) * 1000
+
+
+def files_limit(pids: Sequence[int]) -> int | None:
+    """Returns the least number of files that one of these processes may open; None where that is not told."""
+    found = [limit for pid in pids if (limit := _files_limit(pid)) is not None]
+    return min(found, default=None)
+
+
+def _files_limit(pid: int) -> int | None:
+    try:
+        limits = read_start(f"/proc/{pid}/limits").splitlines()
+    except OSError:
+        return None
+    soft = next((line.split()[3] for line in limits if line.startswith(b"Max open files")), b"")
+    return int(soft) if soft.isdigit() else None
+
+
+def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:
+    """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
+    try:
+        count = os.stat(directory).st_size  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
+        if not count:
+            with os.scandir(directory) as files:
+                count = sum(1 for _ in islice(files, most_listed + 1))
+                return count if count <= most_listed else None
+    except OSError:
+        return None
+    return count
+
+
+if sys.platform == "linux":
+    _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
+        try:
+            memory = read_start(f"/proc/{pid}/statm").split()
+            # Two links and one for each thread. pathlib would cost more than the call.
+            threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
+        except OSError:
+            return None
+        main_cpu_ns, waiting_ns = _main_thread_ns(pid)
+        read_bytes, written_bytes = _storage_bytes(pid)
+        page_faults = _page_faults(pid)
+        return ProcessUse(
+            pid=pid,
+            cpu_ns=cpu_ns,
+            main_cpu_ns=main_cpu_ns,
+            waiting_ns=waiting_ns,
+            rss_bytes=int(memory[1]) * _PAGE_BYTES,
+            threads=threads,
+            files=open_files(f"/proc/{pid}/fd"),
+            written_bytes=written_bytes,
+            read_bytes=read_bytes,
+            page_faults=page_faults,
+        )
+
+    def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
+        """Returns how long the main thread ran, and how long it waited for a core; None where that is not counted."""
+        try:
+            ran, waited, _ = map(int, read_start(f"/proc/{pid}/schedstat").split())
+        except (OSError, ValueError):
+            return None, None
+        return ran, waited
+
+    def _page_faults(pid: int) -> int | None:
+        try:
+            return int(read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()[7])
+        except OSError:
+            return None
+
+    def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
+        """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""
+        try:
+            fields = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
+        except OSError:
+            return None, None
+        return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])
+
+else:
+
+    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                return ProcessUse(
+                    pid=pid,
+                    cpu_ns=cpu_ns,
+                    main_cpu_ns=None,
+                    waiting_ns=None,
+                    rss_bytes=int(process.memory_info().rss),
+                    threads=process.num_threads(),
+                    files=process.num_fds() if hasattr(process, "num_fds") else None,
+                    written_bytes=None,
+                    read_bytes=None,
+                )
+        except psutil.Error:
+            return None

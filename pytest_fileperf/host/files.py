@@ -1,0 +1,130 @@
+"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.host.scratch import beside
+
+__all__ = ("MAKE_ROOM", "full_disk", "put_bytes", "put_text", "write_text")
+
+MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
+"""What to do where a temporary file cannot be written."""
+_LEAST_FREE_BYTES = 64 << 10
+"""Less is no room: programs write in larger pieces."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a file system that has no more room, for anybody or for this user."""
+_READER_S = 10.0
+"""So long a pipe may be without a reader, or its reader may read nothing."""
+_PAUSE_S = 0.002
+"""Between two tries to open a pipe."""
+_STREAMS = (1, 2)
+"""Standard output and standard error of this process."""
+
+
+def put_text(path: Path, text: str) -> None:
+    r"""Writes the text as UTF-8 to a temporary file beside `path`, then renames it; missing directories are made.
+
+    A link stays, and what it leads to is replaced. A device, a pipe, and the file that is this process's own output are
+    written to. Half of a surrogate pair, which UTF-8 does not have, becomes `\udc80`, as JSON writes it.
+    Raises OSError when it cannot be written; a file that was there before is then unchanged.
+    """
+    put_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def put_bytes(path: Path, data: bytes) -> None:
+    """Does with bytes what `put_text` does."""
+    there = None
+    with suppress(FileNotFoundError):
+        there = path.stat()
+    if there is not None:
+        for descriptor in _STREAMS:
+            if _is_open_at(there, descriptor):
+                return _write_all(descriptor, data)
+        if not stat.S_ISREG(there.st_mode):
+            return _write_through(path, data, waits=stat.S_ISFIFO(there.st_mode))
+    return _replace(Path(os.path.realpath(path)), data)
+
+
+def full_disk() -> str:
+    """Returns a sentence about a disk without room, of the temporary directory or the working directory; or nothing."""
+    for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "make room there")):
+        with suppress(OSError):
+            free_bytes = shutil.disk_usage(place).free
+            if free_bytes < _LEAST_FREE_BYTES:
+                return f"the disk of {place} is full, {free_bytes:,} bytes are left: {advice}"
+    return ""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Does what `put_text` does; raises FilePerfError, naming path, reason and what to do, when it cannot be."""
+    try:
+        put_text(path, text)
+    except OSError as error:
+        remedy = "make room there, or name another path" if error.errno in _FULL else "name another path"
+        raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A directory of our own, as mkstemp's file would be readable for its owner alone; open() honours the umask.
+    with beside(path.parent) as temporary:
+        fresh = temporary / "new"
+        with fresh.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+
+
+def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
+    """Returns whether a descriptor leads to this file: a second one would write over what the first has written."""
+    try:
+        return os.path.samestat(there, os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _write_through(path: Path, data: bytes, *, waits: bool) -> None:
+    """Writes to what is no file; `waits` for a reader. Raises OSError."""
+    descriptor = _opened(path, waits=waits)
+    try:
+        _write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path, *, waits: bool) -> int:
+    until_s = time.monotonic() + _READER_S
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+        except OSError as error:
+            if not waits or error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until_s:
+                raise _nobody_reads() from error
+        time.sleep(_PAUSE_S)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError as error:
+            if not select.select([], [descriptor], [], _READER_S)[1]:
+                raise _nobody_reads() from error
+
+
+def _nobody_reads() -> OSError:
+    return OSError(errno.EPIPE, f"it is a pipe that nobody has read from for {_READER_S:g} s")

@@ -1,0 +1,348 @@
+"""Profiles server processes from outside: one py-spy for each, which reads its memory as it runs.
+
+py-spy pauses a process at each sample, so that its stacks are of one moment: at 200 samples a second an async server
+loses some 5 % of its requests, and its CPU per request stays as it is. But a pause wakes every thread: a server with a
+pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one function
+after the other while they go on: the innermost is right, those around it may be of a moment later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import kill_group
+from pytest_fileperf.host.cpu import cpu_times_ns
+from pytest_fileperf.host.sample import read_start
+
+__all__ = (
+    "MOST_PAUSED_THREADS",
+    "RATE_HZ",
+    "Profiler",
+    "ProfilerUnavailable",
+    "PySpy",
+    "Sampled",
+    "find_py_spy",
+    "let_run",
+    "permission_needed",
+)
+
+RATE_HZ = 200
+"""Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
+MOST_PAUSED_THREADS = 8
+"""A process with more threads is not paused: each takes 0.3 ms to stop, and then has to come to rest again."""
+_POLL_S = 0.01
+_SAMPLING = "Sampling process"
+_ERROR = "Error: "
+"""How the line begins that tells what is wrong. Causes and a backtrace come after it."""
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+
+def find_py_spy(directory: Path | None = None) -> str | None:
+    """Returns the path of py-spy: in that directory (that of the Python that runs the tests), or on PATH."""
+    places = (str(directory or Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    return shutil.which("py-spy", path=os.pathsep.join(places))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PySpy:
+    """Which py-spy is run, and how long it may take."""
+
+    program: str | None = field(default_factory=find_py_spy)
+    """None where it is not installed."""
+    start_s: float = 15.0
+    """It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
+    tail_s: float = 2.0
+    """It samples for so much longer than asked, so that we end it, and not in the middle of the load."""
+    end_s: float = 10.0
+    let_go_s: float = 2.0
+    """For letting go of a process that it has paused, once it is asked to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The stacks that were seen."""
+
+    collapsed: tuple[str, ...]
+    """Per process, in the form of `py-spy record --format raw --threads`: a line for each stack, with its number of
+    samples."""
+    main_shares: tuple[float | None, ...]
+    """Per process, the share of its CPU time that its main thread had meanwhile; None where that is not known."""
+    rate_hz: int
+    torn: bool
+    """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
+    notes: tuple[str, ...] = ()
+    """What kept single processes from being sampled, a line each; the others were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerUnavailable:
+    """Why nothing can be seen, in one line."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no profile: {self.reason}"
+
+
+class Profiler:
+    """Samples processes from its start to `stop`. A context manager: leaving it ends all that it started.
+
+        with Profiler(server.worker_pids, seconds=3, cores=generator_cores) as profiler:
+            ... the load, where `profiler.unavailable` is None ...
+            seen = profiler.stop()
+
+    It samples for `seconds` and a little longer at the most, even where nobody ends it. Each stack begins with its
+    thread. With `all_time` threads that wait are seen too.
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int],
+        *,
+        seconds: float,
+        rate_hz: int = RATE_HZ,
+        all_time: bool = False,
+        cores: frozenset[int] | None = None,
+        spy: PySpy | None = None,
+    ) -> None:
+        self._pids = tuple(pids)
+        self._seconds = seconds
+        self._rate_hz = rate_hz
+        self._all_time = all_time
+        self._cores = cores
+        self._spy = spy or PySpy()
+        self._directory: Path | None = None
+        self._spies: tuple[_Spy, ...] = ()
+        self._cpu_before: dict[int, tuple[int, int] | None] = {}
+        self.unavailable: ProfilerUnavailable | None = None
+        """Why nothing is sampled; None while something is."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def stop(self) -> Sampled | ProfilerUnavailable:
+        """Ends the sampling and returns what was seen; to be called once."""
+        if self.unavailable is not None:
+            return self.unavailable
+        deadline_s = time.monotonic() + self._spy.end_s
+        shares = {spy.pid: _main_share(self._cpu_before.get(spy.pid), _cpu_ns(spy.pid)) for spy in self._spies}
+        for spy in self._spies:
+            spy.ask_to_end()
+        seen = [(spy, text) for spy in self._spies if (text := spy.collected(deadline_s)) is not None]
+        notes = tuple(spy.problem for spy in self._spies if spy.problem)
+        self._end()
+        if not seen:
+            return ProfilerUnavailable(reason=notes[0])
+        return Sampled(
+            collapsed=tuple(text for _, text in seen),
+            main_shares=tuple(shares[spy.pid] for spy, _ in seen),
+            rate_hz=self._rate_hz,
+            torn=not all(spy.pauses for spy, _ in seen),
+            notes=notes,
+        )
+
+    def _start(self) -> None:
+        reason = None
+        if self._spy.program is None:
+            reason = 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
+        elif not self._pids:
+            reason = "the server has no process that could be looked at"
+        elif os.getpid() in self._pids:
+            reason = "the app runs in the test process, together with the load"
+        else:
+            self._directory = directory = scratch.make("profile")
+            self._spies = tuple(_Spy(pid, directory, self._spy) for pid in self._pids)
+            for spy in self._spies:
+                spy.start(self._command(self._spy.program, spy))
+            deadline_s = time.monotonic() + self._spy.start_s
+            if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
+                reason = self._spies[0].problem
+            self._cpu_before = {pid: _cpu_ns(pid) for pid in self._pids}
+        self.unavailable = ProfilerUnavailable(reason=reason) if reason else None
+
+    def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
+        duration_s = math.ceil(self._seconds + self._spy.tail_s)
+        how = ("--rate", str(self._rate_hz), "--duration", str(duration_s))
+        form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
+        what = ("--threads", *(("--idle",) if self._all_time else ()))
+        options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
+        assert self._directory is not None
+        return scratch.supervised(
+            (program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores
+        )
+
+    def _end(self) -> None:
+        """Ends every py-spy and removes its files. Can be repeated."""
+        for spy in self._spies:
+            spy.ask_to_end()
+        for spy in self._spies:
+            spy.end()
+        if self._directory is not None:
+            scratch.remove(self._directory)
+
+
+class _Spy:
+    """One py-spy that samples one process."""
+
+    def __init__(self, pid: int, directory: Path, limits: PySpy) -> None:
+        self.pid = pid
+        self._limits = limits
+        self.pauses = _threads_of(pid) <= MOST_PAUSED_THREADS
+        """Whether the process is paused at each sample."""
+        self.output = directory / f"{pid}.raw"
+        self.problem = ""
+        """Why it sees nothing."""
+        self._log = directory / f"{pid}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: Sequence[str]) -> None:
+        """Starts it and returns at once."""
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                )
+        except OSError as error:
+            self.problem = f"py-spy cannot be started: {error}"
+
+    def has_begun(self, deadline_s: float) -> bool:
+        """Waits until it samples, and returns whether it does."""
+        while self._process is not None and time.monotonic() < deadline_s:
+            ended = self._process.poll() is not None
+            said = self._said()
+            if _SAMPLING in said:
+                return True
+            if ended:
+                self.problem = _reason(self.pid, said)
+                return False
+            time.sleep(_POLL_S)
+        self.problem = (
+            self.problem or f"py-spy did not find its way into process {self.pid} in {self._limits.start_s:g} s"
+        )
+        self.end()
+        return False
+
+    def ask_to_end(self) -> None:
+        """Asks it to write down what it has seen. Windows has no such signal: there it ends with its time."""
+        if self._process is not None and self._process.poll() is None and os.name == "posix":
+            self._process.send_signal(signal.SIGINT)
+
+    def collected(self, deadline_s: float) -> str | None:
+        """Waits for its end and returns what it has seen; None where it could see nothing."""
+        if self._process is None or self.problem:
+            return None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline_s - time.monotonic()))
+        self.end()
+        try:
+            return self.output.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            self.problem = f"py-spy wrote nothing down of what it saw of process {self.pid}"
+            return None
+
+    def end(self) -> None:
+        """Ends it, at the latest in a moment. Can be repeated."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        try:
+            self._process.wait(self._limits.let_go_s if os.name == "posix" else 0.0)
+        except subprocess.TimeoutExpired:
+            kill_group(self._process.pid)
+            self._process.kill()
+            self._process.wait()
+            let_run(self.pid)
+
+    def _said(self) -> str:
+        try:
+            return self._log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+
+def _cpu_ns(pid: int) -> tuple[int, int] | None:
+    """Returns the CPU time of a process's main thread and of all; None where the system does not tell."""
+    try:
+        main_ns = int(read_start(f"/proc/{pid}/task/{pid}/schedstat").split()[0])
+        return main_ns, cpu_times_ns([pid])[pid]
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+
+
+def _main_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    return min(1.0, (after[0] - before[0]) / (after[1] - before[1]))
+
+
+def let_run(pid: int) -> None:
+    """Lets a process go on that was paused as its py-spy was killed.
+
+    It does so even where the process does not seem paused: the signal that pauses may still be on its way, and this one
+    takes it back.
+    """
+    with suppress(psutil.Error):
+        psutil.Process(pid).resume()
+
+
+def _threads_of(pid: int) -> int:
+    try:
+        return psutil.Process(pid).num_threads()
+    except psutil.Error:
+        return 1  # py-spy finds out what is wrong with it
+
+
+def _reason(pid: int, said: str) -> str:
+    """Returns in one line why py-spy cannot look into a process, from what it said."""
+    words = said.lower()
+    if "permission denied" in words or "operation not permitted" in words:
+        scope, is_root = _ptrace_scope(), hasattr(os, "geteuid") and os.geteuid() == 0
+        return f"this system does not let py-spy look into process {pid}{permission_needed(scope, is_root=is_root)}"
+    if "failed to find python version" in words:
+        return f"process {pid} is not a Python program that py-spy knows"
+    if "check that the process is running" in words or "no such process" in words:
+        return f"process {pid} has ended"
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    told = next((line for line in lines if line.startswith(_ERROR)), lines[-1])
+    return f"py-spy cannot look into process {pid}: {told.removeprefix(_ERROR)}"
+
+
+def permission_needed(scope: str, *, is_root: bool) -> str:
+    """Returns what is in the way, and what helps, for a Linux's `ptrace_scope` (empty where it has none)."""
+    if sys.platform == "darwin":
+        return ": macOS wants root for that (sudo)"
+    if scope == "3":
+        return " (ptrace_scope=3, until the machine starts again)"
+    if is_root:
+        return ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
+    if scope in ("1", "2"):
+        return f" (ptrace_scope={scope}): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"
+    return ": it runs as another user, or has privileges of its own"
+
+
+def _ptrace_scope() -> str:
+    try:
+        return _PTRACE_SCOPE.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

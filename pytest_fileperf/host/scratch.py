@@ -1,0 +1,317 @@
+"""Directories that a test run needs for a while: marked as ours, and removed by the next run where this one is killed.
+
+    TMPDIR/fileperf-2x9a/         one for each test process that needs any
+        .pytest-fileperf          the mark, whose lock this process holds
+        server-k31b/  base-p0qe/  one for each use
+
+The test process removes the whole with the last use of it, or as it exits, where Ctrl-C came in between. Where programs
+still run below a supervisor, that removes it when the test process is gone. Where there is none, or it was stopped, the
+next run does: where nobody holds the lock, nobody is left who needs the directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pytest_fileperf.host import supervisor
+
+__all__ = (
+    "IS_SUPERVISED",
+    "beside",
+    "is_held",
+    "locked",
+    "make",
+    "remove",
+    "remove_directory",
+    "supervised",
+    "supervising",
+    "take",
+)
+
+
+# --- Locks between processes: of an open file, which the system gives back when a process ends, however it does
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+
+_PAUSE_S = 0.002
+"""Between two tries: short, so that who waits gets its turn beside one who stores a lot."""
+_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
+"""Errors of a lock that somebody else has. With others the file system has no locks."""
+
+
+@contextmanager
+def locked(path: Path, *, within_s: float) -> Iterator[None]:
+    """Holds the lock of this file, which is made and stays, against other processes and threads.
+
+    The system gives it back when a process ends, however it does. Where the file system has no locks there is none.
+    Raises TimeoutError where somebody else holds it for longer than this, and OSError where the file cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        until_s = time.monotonic() + within_s
+        while not take(file.fileno()):
+            if time.monotonic() > until_s:
+                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {within_s:g} s")
+            time.sleep(_PAUSE_S)
+        yield
+
+
+def take(descriptor: int) -> bool:
+    """Takes the lock, which ends when the file is closed; returns False where somebody else has it."""
+    try:
+        _take(descriptor)
+    except OSError as error:
+        return error.errno not in _HELD
+    return True
+
+
+def is_held(descriptor: int) -> bool:
+    """Returns whether somebody else has the lock, or may have it: some file systems have none. Else it is taken."""
+    try:
+        _take(descriptor)
+    except OSError:
+        return True
+    return False
+
+
+def _take(descriptor: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# --- scratch
+
+IS_SUPERVISED = os.name == "posix"
+"""Whether programs run below a supervisor."""
+_PREFIX = "fileperf-"
+_BESIDE = ".fileperf-"
+_RANDOM = re.compile(r"-[a-z0-9_]{8}$")
+"""What `tempfile` adds to a prefix."""
+_UNMARKED_S = 600.0
+"""A directory without a mark is left alone for so long: its run may be about to make it."""
+_CONTENT = b"pytest-fileperf made this directory, and removes it\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """A marked directory that this process holds."""
+
+    path: Path
+    mark: IO[bytes]
+    """Open, and locked."""
+
+
+_tops: dict[tuple[int, str], _Top] = {}
+"""That of this process, for each TMPDIR: a fork has one of its own."""
+_guard = threading.Lock()
+
+
+def make(use: str) -> Path:
+    """Returns a new directory whose name begins with its use, for whoever asks to `remove`. Raises OSError."""
+    temporary = tempfile.gettempdir()
+    key = (os.getpid(), temporary)
+    with _guard:
+        top = _tops.get(key)
+        if top is not None and not top.path.exists():
+            top.mark.close()
+            top = None
+        if top is None:
+            atexit.unregister(_remove_all)  # once is enough
+            atexit.register(_remove_all)
+            _sweep(Path(temporary).resolve(), _PREFIX)
+            top = _tops[key] = _marked(Path(temporary).resolve(), _PREFIX)
+        return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
+
+
+def remove(directory: Path) -> None:
+    """Removes a directory that `make` has made, and what is around it with the last one. Can be repeated."""
+    remove_directory(directory)
+    with _guard:
+        for key, top in list(_tops.items()):
+            if key[0] == os.getpid() and top.path == directory.parent and _is_empty(top.path):
+                del _tops[key]
+                _discard(top)
+
+
+def supervising(directory: Path) -> tuple[str, str]:
+    """Returns the first arguments of a supervisor: this process, and what is to be removed when that is gone.
+
+    That is the marked directory around one that `make` has made.
+    """
+    assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
+    return str(os.getpid()), str(directory.parent)
+
+
+def supervised(
+    command: Sequence[str],
+    directory: Path,
+    *,
+    program: str | None = None,
+    cores: frozenset[int] | None = None,
+    stabilise: bool = False,
+) -> tuple[str, ...]:
+    """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
+
+    The directory is one that `make` has made; all others of this process are removed with it.
+    The command keeps to its cores, at fixed addresses where it is stabilised. Its
+    first word is only its name where there is a path of the program. Windows has no supervisors.
+    """
+    if not IS_SUPERVISED:
+        return tuple(command)
+    listed = ",".join(map(str, sorted(cores))) if cores else "-"
+    addresses = "FIX" if stabilise else "KEEP"
+    above = (sys.executable, "-I", "-S", supervisor.__file__, *supervising(directory), listed, addresses)
+    return (*above, program or command[0], *command)
+
+
+@contextmanager
+def beside(parent: Path) -> Iterator[Path]:
+    """Gives a new directory in this one, on the same file system, for the length of the block. Raises OSError."""
+    _sweep(parent, _BESIDE)
+    top = _marked(parent, _BESIDE)
+    try:
+        yield top.path
+    finally:
+        _discard(top)
+
+
+def remove_directory(directory: Path) -> None:
+    """Removes a directory with everything in it, also what is read-only."""
+    for parent, directories, files in os.walk(directory):
+        for path in (
+            Path(parent),
+            *(Path(parent, name) for name in (*directories, *(files if os.name == "nt" else ()))),
+        ):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _marked(parent: Path, prefix: str) -> _Top:
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    mark = None
+    try:
+        mark = (path / supervisor.MARK).open("xb")
+        take(mark.fileno())
+        mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
+        mark.flush()
+    except BaseException:  # Ctrl-C too
+        if mark is not None:
+            with suppress(OSError):  # of a full disk again, as closing writes what is left
+                mark.close()
+        remove_directory(path)
+        raise
+    return _Top(path, mark)
+
+
+def _discard(top: _Top) -> None:
+    top.mark.close()  # Windows does not remove a file that is open
+    remove_directory(top.path)
+
+
+def _remove_all() -> None:
+    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something.
+
+    The mark stays with what cannot be removed, such as a file that a program is just writing: the next run finds it.
+    """
+    for key, top in list(_tops.items()):
+        with suppress(OSError, KeyboardInterrupt):
+            if key[0] != os.getpid() or _supervisors(top.path):
+                continue
+            for path in top.path.iterdir():
+                if path.name != supervisor.MARK:
+                    remove_directory(path)
+            if _is_empty(top.path):
+                _discard(top)
+
+
+def _is_empty(top: Path) -> bool:
+    try:
+        return os.listdir(top) == [supervisor.MARK]  # noqa: PTH208 # names
+    except OSError:
+        return True
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    """Removes what killed runs of this user have left there. What cannot be removed is no error."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                with suppress(OSError):
+                    _remove_left_over(Path(entry.path), entry.stat(follow_symlinks=False))
+
+
+def _remove_left_over(path: Path, about: os.stat_result) -> None:
+    if hasattr(os, "getuid") and about.st_uid != os.getuid():
+        return
+    try:
+        with (path / supervisor.MARK).open("r+b") as mark:
+            content = mark.read()
+            if content not in (_CONTENT, b""):
+                return
+            # One without content may be about to be locked. To look whether it is held is to hold it for a moment.
+            if (content or _is_old(about)) and is_held(mark.fileno()):
+                return
+    except FileNotFoundError:
+        content = b""
+    if not content:
+        _remove_unmarked(path, about)
+        return
+    supervisors = _supervisors(path)
+    for pid in supervisors:  # one that was stopped goes on, and ends all below it
+        with suppress(OSError):
+            os.killpg(os.getpgid(pid), signal.SIGCONT)
+    if not supervisors:
+        remove_directory(path)
+
+
+def _remove_unmarked(path: Path, about: os.stat_result) -> None:
+    """Removes an old directory in which nothing is: its run was killed before it had its mark, or had it no longer."""
+    if _RANDOM.search(path.name) and _is_old(about):
+        mark = path / supervisor.MARK
+        if mark.exists() and os.listdir(path) == [mark.name]:  # noqa: PTH208 # names
+            mark.unlink()
+        path.rmdir()  # fails where anything is in it
+
+
+def _is_old(about: os.stat_result) -> bool:
+    return time.time() - about.st_mtime > _UNMARKED_S
+
+
+def _supervisors(path: Path) -> list[int]:
+    """Returns the process ids of the supervisors that remove a directory when their test run is gone.
+
+    They are known by the directory among their arguments, whichever installation of this package they are of.
+    """
+    if not IS_SUPERVISED:
+        return []
+    import psutil
+
+    found, script = [], Path(supervisor.__file__).name
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            words = process.cmdline()
+            if str(path) in words and any(Path(word).name == script for word in words):
+                found.append(process.pid)
+    return found

@@ -1,0 +1,190 @@
+"""Where bytes wait on the loopback connections of a server: the kernel tells, for one port, at both ends.
+
+Linux's socket diagnostics (see sock_diag(7)) answer for the connections of one port, where /proc/net/tcp lists every
+connection of the machine. And they tell bytes that wait to be sent from bytes that wait to be acknowledged, for up to
+40 ms and without meaning.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+import psutil
+
+from pytest_fileperf.host.sample import SocketQueues
+from pytest_fileperf.units import is_loopback
+
+__all__ = ("MOST_CONNECTIONS", "Endpoint", "endpoints_of", "is_reached", "listeners", "read_queues")
+
+
+# --- Which processes listen on a port of this machine
+
+Endpoint: TypeAlias = tuple[str, int]
+"""Address and port."""
+
+_ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may show, nothing is bound here
+
+
+def listeners(host: str, port: int) -> tuple[int, ...]:
+    """Returns the topmost processes of this machine that listen there.
+
+    Empty where the address is another machine's, and where only an administrator may know.
+    """
+    try:
+        hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        found = psutil.net_connections(kind="tcp")
+    except (OSError, psutil.Error):
+        return ()
+    if not any(map(_is_here, hosts)):
+        return ()
+    addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
+    listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
+    return tuple(sorted({_topmost(one.pid, addresses) for one in listening if one.pid is not None}))
+
+
+def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | None:
+    """Returns where the processes listen; None where the system does not tell of one of them."""
+    endpoints: set[Endpoint] = set()
+    for process in processes:
+        try:
+            found = process.net_connections(kind="tcp")
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.Error:
+            return None
+        endpoints.update((one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN)
+    return frozenset(endpoints)
+
+
+def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
+    """Returns whether a connection to this address reaches one of the endpoints."""
+    return any(ip in (host, *_ANY_ADDRESS) and number == port for ip, number in endpoints)
+
+
+def _is_here(ip: str) -> bool:
+    """Returns whether the address is one of this machine."""
+    if is_loopback(ip):
+        return True
+    own = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return ip in own
+
+
+def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
+    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of the two."""
+    try:
+        parent = psutil.Process(pid).parent()
+        found = parent.net_connections(kind="tcp") if parent is not None else []
+    except psutil.Error:
+        return pid
+    shares = any(one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses for one in found)
+    return _topmost(parent.pid, addresses) if parent is not None and shares else pid
+
+
+# --- queues
+
+MOST_CONNECTIONS = 1_000
+"""With more, the queues are not read: a connection costs 5 to 10 microseconds."""
+_SOCK_DIAG = 4
+"""NETLINK_SOCK_DIAG; all numbers are from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+_BY_FAMILY = 20
+_ERROR, _DONE = 2, 3
+_REQUEST_DUMP = 0x301
+_INFO = 2
+_MAY_HOLD_BYTES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8
+"""The states established, fin-wait 1 and 2, and close-wait."""
+_HEAD = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_PORTS = struct.Struct(">HH")
+_UNREAD = struct.Struct("=I")
+_MESSAGE_BYTES = 72
+_PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
+"""Offsets in a message, and in its tcp_info (which has it since Linux 4.6)."""
+_RECEIVE_BYTES = 1 << 16
+_PATIENCE_S = 0.2
+
+
+class _End(NamedTuple):
+    """How many bytes are in the queues at one end of a connection."""
+
+    unread: int
+    unsent: int
+
+
+def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> SocketQueues:
+    """Counts the connections that are seen at both ends. Both mappings are by the client's port."""
+    pairs = [(server[port], client[port]) for port in server.keys() & client.keys()]
+    return SocketQueues(
+        connections=len(pairs),
+        server_unread=sum(end.unread > 0 for end, _ in pairs),
+        server_unsent=sum(end.unsent > 0 for end, _ in pairs),
+        client_unread=sum(end.unread > 0 for _, end in pairs),
+        client_unsent=sum(end.unsent > 0 for _, end in pairs),
+        under_way=sum(
+            (ours.unsent > 0 and theirs.unread == 0) or (theirs.unsent > 0 and ours.unread == 0)
+            for ours, theirs in pairs
+        ),
+    )
+
+
+def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
+    """Returns the queues of the connections to that port of this machine.
+
+    None where the system does not tell, and where there are more connections than that.
+    """
+    server: dict[int, _End] = {}
+    client: dict[int, _End] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as diag:
+            diag.settimeout(_PATIENCE_S)
+            for family in (socket.AF_INET, socket.AF_INET6):
+                for ends, is_server in ((server, True), (client, False)):
+                    request = _request(family, port if is_server else 0, 0 if is_server else port)
+                    for own, other, end in _answers(diag, request):
+                        ends[other if is_server else own] = end
+                        if len(ends) > most_connections:
+                            return None
+                if server.keys() & client.keys():
+                    break  # a question costs 0.2 ms, as the kernel goes through all connections
+    except (AttributeError, OSError):  # other systems have no such sockets
+        return None
+    return count_queues(server, client)
+
+
+def _request(family: int, local: int, remote: int) -> bytes:
+    """Returns the question for all connections of these ports, 0 for any."""
+    body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
+    body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
+    return _HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body
+
+
+def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, _End]]:
+    """Yields each connection's own port, the other end's port, and its own end."""
+    diag.send(request)
+    while True:
+        block = diag.recv(_RECEIVE_BYTES)
+        start = 0
+        while start < len(block):
+            length, kind, *_ = _HEAD.unpack_from(block, start)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                raise OSError("the kernel has no socket diagnostics")
+            message = start + _HEAD.size
+            own, other = _PORTS.unpack_from(block, message + _PORTS_AT)
+            (unread,) = _UNREAD.unpack_from(block, message + _UNREAD_AT)
+            yield own, other, _End(unread, _unsent(block, message + _MESSAGE_BYTES, start + length))
+            start += length + 3 & ~3
+
+
+def _unsent(block: bytes, start: int, end: int) -> int:
+    """Returns how many bytes wait to be sent, from the attributes in this part; 0 where it is not told."""
+    while start < end:
+        length, kind = _ATTRIBUTE.unpack_from(block, start)
+        if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:
+            (unsent,) = _UNREAD.unpack_from(block, start + _ATTRIBUTE.size + _NOTSENT_AT)
+            return int(unsent)
+        start += length + 3 & ~3
+    return 0

@@ -1,0 +1,218 @@
+"""What the threads of another process do: are they in the middle of something, or do they wait for work? On Linux only.
+
+`/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A thread
+without work waits at a place of its own, in its event loop or at its pool's queue. Once the load is over, it stands
+there. At any other place it was in the middle of something: asleep, at a query, at a lock, at a disk. This needs no
+knowledge of languages and pools, and does not take threads for busy that always wait.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import get_native_id
+from typing import NamedTuple, TypeAlias
+
+from pytest_fileperf.host.sample import MainThread, read_start
+
+__all__ = ("MOST_THREADS", "RUNNING", "Activity", "Observation", "ThreadWatch")
+
+MOST_THREADS = 128
+"""Of a process with more, only the main one is judged: each thread takes 2 µs each time, and an open file."""
+_STATES_EACH_TIME = 8
+"""Threads whose state is read in one observation. Several together tell which share of them waits for storage."""
+_PAGE = 0xFFF
+"""Stacks begin at page boundaries, so threads that wait in the same code are at the same place of their page."""
+
+_Place: TypeAlias = tuple[int, int]
+"""Number of the system call (-1: a wait outside of one, such as a page fault) and stack pointer."""
+RUNNING: _Place = (-2, 0)
+"""On a core, or waiting for one."""
+
+
+class Observation(NamedTuple):
+    """The threads of a process at one instant, in the order in which they were first seen, the main one first."""
+
+    places: tuple[_Place | None, ...]
+    """None where a thread has ended, or this process may not read what it does."""
+    states: tuple[tuple[int, bool], ...]
+    """Of some threads: index, and whether it waited for storage."""
+
+
+class Activity(NamedTuple):
+    """What an observation means, once it is known where threads wait for work; see `ProcessUse`."""
+
+    main: MainThread | None = None
+    running: int | None = None
+    busy: int | None = None
+    storage: int = 0
+    lock: int = 0
+
+
+class ThreadWatch:
+    """The threads of one process: `observe` under load, `rest` once after it, then `activity` of each observation."""
+
+    def __init__(self, pid: int, *, most_threads: int = MOST_THREADS) -> None:
+        self._pid = pid
+        self._most_threads = most_threads
+        self._files: dict[int, int] = {}
+        """By thread, in the order first seen; reading an open file costs a quarter of opening it. -1: closed."""
+        self._before: dict[int, int] = {}
+        """How often each thread had been on a core when it was first seen."""
+        self._known: dict[_Place, _Place] = {}
+        """Every place once: a long watch holds many references to few of them."""
+        self._idle: tuple[_Place | None, ...] = ()
+        self._worked: set[int] = set()
+        """Indexes of the threads that were seen in the middle of something."""
+        self._complete = True
+        """Whether all threads can be observed."""
+
+    def observe(self) -> Observation:
+        """Returns where the threads are now; empty where the process is gone, or the system does not tell."""
+        first = not self._files
+        for thread in _threads_of(self._pid):
+            if thread in self._files:
+                continue
+            if len(self._files) > self._most_threads:
+                self._complete = False
+                break
+            self._files[thread] = self._open(thread)
+            self._before[thread] = _times_on_core(self._pid, thread) if first else 0
+        # States first: a call that waits for the disk again and again has often ended when its place is read.
+        states = tuple(self._states())
+        return Observation(tuple(self._place(thread, file) for thread, file in self._files.items()), states)
+
+    def rest(self) -> bool:
+        """Notes where the threads are, after the load, as where they wait for work; returns False where some run."""
+        places = self.observe().places
+        self._idle = tuple(None if place == RUNNING else place for place in places)
+        return RUNNING not in places
+
+    def activity(self, seen: Observation) -> Activity:
+        """Returns what the threads did then; nothing where it is not known where they wait for work."""
+        if not seen.places or not self._idle:
+            return Activity()
+        states = dict(seen.states)
+        main = self._main(seen.places[0], stalled=states.get(0, False))
+        if not self._complete:
+            return Activity(main)
+        busy = {index: place for index, place in enumerate(seen.places) if place and self._is_busy(index, place)}
+        self._worked.update(busy)
+        checked = [stalled for index, stalled in states.items() if index in busy]
+        return Activity(
+            main=main,
+            running=seen.places.count(RUNNING),
+            busy=len(busy),
+            storage=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
+            lock=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
+        )
+
+    def active(self) -> int:
+        """Returns how many threads, besides the main one, ran at all since they were first seen."""
+        return len(self._active())
+
+    def pool(self) -> int | None:
+        """Returns how many of these wait for work where those do that were seen busy; None where that is not known."""
+        if not self._idle or not self._complete:
+            return None
+        pools = {self._pool_of(index) for index in self._worked} - {None}
+        return sum(self._pool_of(index) in pools for index in self._active())
+
+    def close(self) -> None:
+        """Closes its files."""
+        for thread, file in self._files.items():
+            self._close(thread, file)
+
+    def _open(self, thread: int) -> int:
+        try:
+            return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY)
+        except FileNotFoundError:  # it has ended
+            pass
+        except OSError:  # another user's, or this process has too many open files
+            self._complete = False
+        return -1
+
+    def _place(self, thread: int, file: int) -> _Place | None:
+        if file < 0:
+            return None
+        try:
+            fields = os.pread(file, 256, 0).split()
+        except OSError as error:
+            self._complete = self._complete and isinstance(error, ProcessLookupError)  # it has ended
+            self._close(thread, file)
+            return None
+        if len(fields) < 3:
+            return RUNNING
+        place = (int(fields[0]), int(fields[-2], 16))
+        return self._known.setdefault(place, place)
+
+    def _close(self, thread: int, file: int) -> None:
+        if file >= 0:
+            os.close(file)
+        self._files[thread] = -1
+
+    def _states(self) -> Iterator[tuple[int, bool]]:
+        """Yields, for the main thread and some others, whether they wait for storage."""
+        threads = list(self._files)
+        others = random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_EACH_TIME)) if threads else []
+        for index in (*range(len(threads[:1])), *others):
+            yield index, _waits_for_storage(self._pid, threads[index])
+
+    def _main(self, place: _Place | None, *, stalled: bool) -> MainThread | None:
+        idle = self._idle[0]
+        if place is None or idle is None:
+            return None
+        if stalled:
+            return MainThread.STORAGE
+        if place == RUNNING:
+            return MainThread.RUNNING
+        # An event loop waits at several depths, and nothing else waits in its system call.
+        return MainThread.IDLE if place[0] == idle[0] else MainThread.BLOCKED
+
+    def _is_busy(self, index: int, place: _Place) -> bool:
+        """Returns whether a thread, not the main one, was not where it waits for work."""
+        idle = self._idle[index] if 0 < index < len(self._idle) else None
+        return idle is not None and place != idle
+
+    def _wait_for_work(self, index: int) -> int | None:
+        """Returns the system call in which it waits for work: the one for locks, in every pool of threads."""
+        idle = self._idle[index]
+        return None if idle is None else idle[0]
+
+    def _active(self) -> list[int]:
+        return [
+            index
+            for index, (thread, before) in enumerate(self._before.items())
+            if index and _times_on_core(self._pid, thread) > before
+        ]
+
+    def _pool_of(self, index: int) -> _Place | None:
+        """Returns what is equal for threads that wait for work in the same code."""
+        place = self._idle[index] if index < len(self._idle) else None
+        return None if place is None else (place[0], place[1] & _PAGE)
+
+
+def _threads_of(pid: int) -> list[int]:
+    """Returns the threads, the main one first, without the one that asks; empty where the system has no /proc."""
+    try:
+        threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
+    except OSError:
+        return []
+    return sorted(threads - {get_native_id()}, key=lambda thread: (thread != pid, thread))
+
+
+def _times_on_core(pid: int, thread: int) -> int:
+    """Returns how often it was given a core; 0 when it is gone."""
+    with suppress(OSError):
+        fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
+        return int(fields[2]) if len(fields) == 3 else 0
+    return 0
+
+
+def _waits_for_storage(pid: int, thread: int) -> bool:
+    """Returns whether it is in state D: while it waits for storage, no signal wakes it."""
+    with suppress(OSError):
+        return read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]
+    return False

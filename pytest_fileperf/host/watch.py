@@ -1,0 +1,247 @@
+"""Samples a server under load, a few times a second: its processes, the generator, the sockets between.
+
+It only reads, in a thread of the test process. It judges nothing: `measure.limiting` says what it means.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic_ns, sleep, thread_time_ns
+from typing import Self
+
+from pytest_fileperf.host.cpu import io_stalled_ns, peak_rss_bytes, process_use
+from pytest_fileperf.host.sample import Sample, SocketQueues, ThreadUse, core_times
+from pytest_fileperf.host.sockets import read_queues
+from pytest_fileperf.host.threads import Observation, ThreadWatch
+
+__all__ = ("Footprint", "Watch")
+
+
+# --- What processes hold over time: open files, threads, memory and its peak, looked at twenty times a second
+#
+# It is less than a `Watch` sees, so that it costs a thousandth of a core.
+
+_INTERVAL_S = 0.05
+_MOST_SAMPLES = 4_000
+"""With more, every other one is dropped, and half as many are taken from then on."""
+
+
+class Footprint:
+    """Looks at processes from the `with` to the end of its block."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        """`pids` tells which processes there are now."""
+        self.samples: list[Sample] = []
+        """They have nothing but `server` and `cores`."""
+        self.peaks: list[tuple[int, int]] = []
+        """When, on the monotonic clock, and how many bytes: the sum of the processes' own peaks of memory so far."""
+        self._pids = pids
+        self._interval_s = _INTERVAL_S
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf footprint", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def _main(self) -> None:
+        while not self._over.wait(self._interval_s):
+            self._look()
+            if len(self.samples) >= _MOST_SAMPLES:
+                del self.samples[1::2]
+                del self.peaks[1::2]
+                self._interval_s *= 2
+
+    def _look(self) -> None:
+        pids = self._pids()
+        if (size := peak_rss_bytes(pids)) is not None:
+            self.peaks.append((monotonic_ns(), size))
+        at_ns = monotonic_ns()
+        if uses := tuple(filter(None, map(process_use, pids))):
+            self.samples.append(Sample(at_ns=at_ns, server=uses, cores=core_times()))
+
+
+# --- watch
+
+MOST_SAMPLES = 2_000
+"""With more, every other one is dropped, and half as many are taken from then on."""
+_JITTER = 0.2
+"""Intervals vary by so much: a server with a rhythm must not always be seen at the same moment of it."""
+_QUEUES_SHARE = 0.002
+PIDS_SHARE = 0.0005
+"""Shares of a core that may go into reading sockets, and into searching for new processes."""
+_SETTLE_S = 0.02
+"""After the load, threads of the server have so long to return results, write logs, close connections."""
+_RESTS = 3
+"""How often it may still be at work then."""
+
+
+@dataclass(slots=True)
+class _Ration:
+    """Limits something costly to a share of a core: each time is followed by a pause in proportion."""
+
+    share: float
+    _next_ns: int = 0
+
+    def is_due(self) -> bool:
+        return monotonic_ns() >= self._next_ns
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        began_ns = thread_time_ns()
+        try:
+            yield
+        finally:
+            self._next_ns = monotonic_ns() + round((thread_time_ns() - began_ns) / self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A sample, and observations whose meaning is known only at the end."""
+
+    sample: Sample
+    threads: tuple[Observation, ...]
+    """One for each of the server's processes in the sample."""
+
+
+class Watch:
+    """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
+
+    `pids` gives the server's processes, and is called again now and then. `generators` gives those that make the load,
+    once they have started. `port` is the server's on this machine, None where there are no sockets. An error ends
+    the watch, not the load: the samples so far remain.
+    """
+
+    def __init__(
+        self,
+        *,
+        pids: Callable[[], Sequence[int]],
+        port: int | None,
+        generators: Callable[[], Sequence[int]] = tuple,
+        interval_s: float = 0.25,
+        most_samples: int = MOST_SAMPLES,
+        pids_share: float = PIDS_SHARE,
+    ) -> None:
+        self.samples: tuple[Sample, ...] = ()
+        self.thread_pools: tuple[ThreadUse, ...] = ()
+        """Of the server's processes that were there at the end."""
+        self.cpu_ns = 0
+        """What the watch itself took."""
+        self.failure: Exception | None = None
+        """What ended it early."""
+        self._find_pids = pids
+        self._port = port
+        self._find_generators = generators
+        self._interval_s = interval_s
+        self._most_samples = most_samples
+        self._pids: tuple[int, ...] = ()
+        self._threads: dict[int, ThreadWatch] = {}
+        self._moments: list[_Moment] = []
+        self._pids_ration = _Ration(pids_share)
+        self._queues_ration = _Ration(_QUEUES_SHARE)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            self._watch()
+            self._rest()
+        except Exception as error:  # also one of `pids`: a run is worth more than its samples
+            self.failure = error
+        finally:
+            self._conclude()
+            self.cpu_ns = thread_time_ns()
+
+    def _watch(self) -> None:
+        """Takes samples until the block is over, and one more then."""
+        while True:
+            over = self._over.is_set()
+            self._moments.append(self._moment())
+            if over:
+                return
+            if len(self._moments) >= self._most_samples:
+                del self._moments[1::2]
+                self._interval_s *= 2
+            self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
+
+    def _moment(self) -> _Moment:
+        if self._pids_ration.is_due():
+            with self._pids_ration.spending():
+                self._pids = tuple(self._find_pids())
+        now_ns = monotonic_ns()
+        server = tuple(filter(None, map(process_use, self._pids)))
+        sample = Sample(
+            at_ns=now_ns,
+            server=server,
+            generators=tuple(filter(None, map(process_use, self._find_generators()))),
+            queues=self._queues(),
+            io_stalled_ns=io_stalled_ns(),
+            cores=core_times(),
+        )
+        return _Moment(sample, tuple(self._threads_of(process.pid).observe() for process in server))
+
+    def _queues(self) -> SocketQueues | None:
+        if self._port is None or not self._queues_ration.is_due():
+            return None
+        with self._queues_ration.spending():
+            return read_queues(self._port)
+
+    def _threads_of(self, pid: int) -> ThreadWatch:
+        if pid not in self._threads:
+            self._threads[pid] = ThreadWatch(pid)
+        return self._threads[pid]
+
+    def _rest(self) -> None:
+        """Waits until the server's threads wait for work, and notes where they do."""
+        for _ in range(_RESTS):
+            sleep(_SETTLE_S)
+            resting = [threads.rest() for threads in self._threads.values()]
+            if all(resting):
+                return
+
+    def _conclude(self) -> None:
+        """Makes samples of the moments: it is known now which threads were busy then."""
+        self.samples = tuple(self._sample_of(moment) for moment in self._moments)
+        self._moments.clear()
+        last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
+        self.thread_pools = tuple(
+            ThreadUse(pid=pid, threads=process.threads, active=threads.active(), pool=threads.pool())
+            for pid, process in last.items()
+            if (threads := self._threads.get(pid)) is not None
+        )
+        for threads in self._threads.values():
+            threads.close()
+
+    def _sample_of(self, moment: _Moment) -> Sample:
+        processes = []
+        for process, threads in zip(moment.sample.server, moment.threads, strict=True):
+            seen = self._threads[process.pid].activity(threads)
+            processes.append(
+                replace(
+                    process,
+                    main=seen.main,
+                    running_threads=seen.running,
+                    busy_threads=seen.busy,
+                    storage_threads=seen.storage,
+                    lock_threads=seen.lock,
+                )
+            )
+        return replace(moment.sample, server=tuple(processes))

@@ -1,0 +1,224 @@
+"""A finished test's figures and verdict in one value: all that any report reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pytest_fileperf.judge.evidence import OtherAnswers, Pair
+from pytest_fileperf.judge.grouping import FURTHER
+from pytest_fileperf.judge.paired import NoiseFloor
+from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.measure.capacity import Capacity
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.measurement import Background, Measurement, background_of
+from pytest_fileperf.measure.recording import Recording
+
+__all__ = ("SAME_CODE", "WHILE_MEASURED", "Explanation", "FailedTest", "Result", "Standing", "TestId")
+
+WHILE_MEASURED = "changed while it was measured"
+"""How the note ends about files that changed meanwhile, and that no server loaded."""
+SAME_CODE = "the same on both sides, as it lies elsewhere"
+"""How the note begins about code that no version has."""
+_BUSY_RUN = "a run on a busy machine"
+_LEFT_WORK = "a run that left work behind"
+
+
+class Standing(StrEnum):
+    """Where one measurement stands in a word: the outcome of its gates, or what weighs more than it."""
+
+    PASS = "PASS"  # noqa: S105 - an outcome, not a password
+    """Not worse than the baseline by more than the tolerance. The test passes."""
+    IMPROVED = "IMPROVED"
+    """Better than the baseline, beyond doubt. The test passes."""
+    REGRESSED = "REGRESSED"
+    """Worse than the baseline by more than the tolerance, beyond doubt. The test fails."""
+    LIMIT = "LIMIT"
+    """A limit such as `min_rps` or `max_p99` does not hold. The test fails."""
+    FAILED = "FAILED"
+    """No request succeeded, or in a smoke run one did not. The test fails."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+    """The evidence does not decide; the message says how small a change it could have shown. pytest counts the test as
+    `inconclusive`, with the letter `I`. It fails with `--fileperf-strict`."""
+    SATURATED = "SATURATED"
+    """Nothing was found wrong, but the load generator used up its own core: the figures are its own and not the
+    server's. It is never a PASS."""
+    NEW = "NEW"
+    """There is no baseline. The test passes; it fails with `--fileperf-strict`, and where the environment variable `CI`
+    is set and no limit judges the test."""
+    UNGATED = "-"
+    """Nothing was compared. The test passes."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the test whatever the options say."""
+        return self in (Standing.FAILED, Standing.REGRESSED, Standing.LIMIT)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it shows nothing, neither that the test is fast enough nor that it is not: never a plain pass."""
+        return self in (Standing.INCONCLUSIVE, Standing.SATURATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestId:
+    """Which test measured, in pytest's words but without pytest."""
+
+    __test__ = False
+
+    nodeid: str
+    """With `#2` and so on for the second and further measurements of one test, `#upload` for a part of a load, `#login`
+    for a step of a journey, and `#visit#login` for one of a journey that is a part."""
+    module: str
+    """Path of the test module relative to the root directory, with `/`."""
+    name: str
+    """Name of the test function with its parameters."""
+    line: int | None = None
+    """Where the function begins in the module, from 1 on; None where it comes from elsewhere."""
+    params: Mapping[str, object] = field(default_factory=dict)
+    group: str | None = None
+    label: str | None = None
+    part: str = ""
+    """The part of the load that it is of; empty for all of it."""
+    step: str = ""
+    """The step of a journey that it is of; empty for all of it."""
+
+    @property
+    def title(self) -> str:
+        """What a table shows: the label, or the name."""
+        return self.label or self.name
+
+    @property
+    def own(self) -> str:
+        """What it is of within the load: `upload` for a part, `login` or `visit#login` for a step; else empty."""
+        return "#".join(filter(None, (self.part, self.step)))
+
+    @property
+    def further(self) -> str:
+        """`#2` and so on for the second and further measurements of a test, `#` and `own` for a part; else empty."""
+        own = f"#{self.own}" if self.own else ""
+        match = FURTHER.search(self.nodeid.removesuffix(own))
+        return (match[0] if match else "") + own
+
+    def is_of(self, nodeid: str) -> bool:
+        """Returns whether it is a measurement of the test with this node id of pytest's."""
+        return self.nodeid.removesuffix(self.further) == nodeid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTest:
+    """A load test that failed for another reason than a figure: its server, its setup, its own assertion."""
+
+    nodeid: str
+    module: str
+    """Path of the test module relative to the root directory, with `/`."""
+    name: str
+    line: int | None = None
+    """As that of a `TestId`."""
+    phase: str = "call"
+    """pytest's word for when: `setup` (fixtures), `call` or `teardown`."""
+    message: str = ""
+    """What it said, at most some lines of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a profiler saw of the server."""
+
+    text: str
+    """A few lines; or one, where it could not look."""
+    details: Mapping[str, object] | None = None
+    """Every function, as JSON values; None where it could not look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One measurement of one test."""
+
+    test: TestId
+    work: str
+    """`POST /upload`, or the journey's name."""
+    server: str
+    """`uvicorn ×1 (uvloop, httptools)`."""
+    load: str
+    """`32 connections, 6 s`."""
+    identity: Mapping[str, object]
+    """Work, server and load as JSON values; a baseline only compares with an equal one."""
+    recording: Recording
+    measurement: Measurement
+    verdict: Verdict
+    base: Recording | None = None
+    """What the other side has shown, where two versions were measured in turn."""
+    pairs: tuple[Pair, ...] = ()
+    """The pairs of boots of both sides, where two versions were measured in turn."""
+    base_seconds: float | None = None
+    """What measuring both took, boots too."""
+    stored_latency: Histogram | None = None
+    """The latencies of the stored baseline, where its figures alone are what the run was compared with."""
+    noise: tuple[NoiseFloor, ...] = ()
+    """What the gates could see here, where the same code was compared with itself."""
+    server_notes: tuple[str, ...] = ()
+    """What a reader must know of what the server serves, as sentences without a full stop."""
+    explanation: Explanation | None = None
+    """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
+    capacity: Capacity | None = None
+    """The highest rate that holds the limits, where it was searched for; the figures are those at this rate."""
+    base_capacity: Capacity | None = None
+    """That of the other side, where two versions were measured in turn."""
+    other_answers: tuple[OtherAnswers, ...] = ()
+    """How its answers differ from those it is compared with, of each part and step; nothing where they do not."""
+    baseline_written: bool = False
+    not_stored: str = ""
+    """Why it became no baseline though that was asked for, without a full stop; else empty."""
+    smoke: bool = False
+    load_notes: tuple[str, ...] = ()
+    """What a reader must know of how the load was made, as sentences without a full stop."""
+
+    @property
+    def lost(self) -> str:
+        """Which generators' parts of the load are missing, on either side, and why; empty where all of it is there."""
+        sides = (self.recording, self.base)
+        return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
+
+    @property
+    def background(self) -> Background | None:
+        """What each side did in the other one's turns; None where no two versions were measured in turn."""
+        return None if self.base is None else background_of(self.base, self.recording)
+
+    @property
+    def standing(self) -> Standing:
+        """The worst of everything known about it."""
+        outcome = self.verdict.outcome
+        if self.measurement.requests == 0 or (self.smoke and self.measurement.errors and not self.test.step):
+            return Standing.FAILED
+        if outcome is Outcome.REGRESSED:
+            return Standing.REGRESSED
+        if not all(check.holds for check in self.verdict.limits):
+            return Standing.LIMIT
+        if self.lost and not self.smoke:
+            return Standing.INCONCLUSIVE
+        if self.verdict.saturated and not self.smoke and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
+            return Standing.SATURATED
+        return Standing(outcome.value) if outcome else Standing.UNGATED
+
+    @property
+    def unfit(self) -> str:
+        """Why it does not become a baseline, as a noun; empty for a run that can."""
+        if not self.measurement.requests:
+            return "a run without a good answer"
+        if not all(check.holds for check in self.verdict.limits):
+            return "a run with broken limits"
+        if self.lost:
+            return "a run of which a part is missing"
+        if self.verdict.saturated:
+            return "a run of a saturated generator"
+        if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):
+            return _LEFT_WORK
+        # It would be a slow baseline, and hide what gets slower later.
+        return _BUSY_RUN if self.measurement.busy.is_busy else ""
+
+    @property
+    def never_fit(self) -> bool:
+        """Whether not even `--fileperf-update=all` makes it a baseline."""
+        return self.unfit not in ("", _BUSY_RUN, _LEFT_WORK)

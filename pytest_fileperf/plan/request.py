@@ -1,0 +1,504 @@
+"""What is asked of the server: a recipe for an httpx request with what a good answer is, or a journey of several."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from itertools import count
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from urllib.parse import quote
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.payload import Payload
+
+if TYPE_CHECKING:
+    from http.cookiejar import CookieJar
+
+    import httpx
+
+__all__ = (
+    "NAME_RULE",
+    "PLAIN",
+    "UNIQUE",
+    "Auth",
+    "Content",
+    "Cookies",
+    "Expectation",
+    "Files",
+    "Fill",
+    "Headers",
+    "Journey",
+    "Operation",
+    "Params",
+    "Place",
+    "ReadsBytes",
+    "Step",
+    "described_argument",
+    "described_recipes",
+    "described_url",
+    "digest",
+    "distinct",
+    "fields_in_url",
+    "fields_of",
+    "filled",
+    "shown_url",
+    "url_text",
+    "without_queries",
+)
+
+
+# --- What is told of a request without its values: names in clear, and of each value a digest
+#
+# A digest here is `sha256:` and the SHA-256 of the value. It never leaves the process so: of a short value it could be
+# guessed from a list. Before anything is written `judge.sealed` makes a slow digest with a salt of it.
+
+PLAIN = "sha256:"
+"""How a digest begins that was not sealed."""
+HIDDEN = "hidden"
+"""Stands for the value of a credential: it may be another one in each run, so it is not compared."""
+_CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
+_PAIRS = ("cookies", "files", "headers", "params")
+_MOST_VALUES = 50
+"""An argument of more values has one digest: sealing takes a while for each of them."""
+_MOST_RECIPES = 20
+"""More of them have one digest, for the same reason."""
+_FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
+_URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/?#]*@")
+
+
+def digest(value: str | bytes | bool | float | None) -> str:
+    """Returns the digest of a value; a number has another one than its text."""
+    raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+    if not isinstance(raw, bytes):
+        raw = f"json {json.dumps(raw)}".encode()
+    return PLAIN + hashlib.sha256(raw).hexdigest()
+
+
+def shown_url(url: str) -> str:
+    """Returns the URL with `…` for the values of its query: `/files?token=…`. Fields, `{id}`, stay."""
+    path, mark, query = url.partition("?")
+    return path + mark + "&".join(map(_shown_part, query.split("&"))) if query else url
+
+
+def _shown_part(part: str) -> str:
+    name, mark, value = part.partition("=")
+    if not mark:
+        return part if not part or _FIELDS.fullmatch(part) else "…"
+    return f"{name}={value if not value or _FIELDS.fullmatch(value) else '…'}"
+
+
+def without_queries(text: str) -> str:
+    """Returns a text whose URLs have `…` for logins and for the values of queries, as errors of httpx name them."""
+    if "://" not in text:
+        return text
+    return _URL.sub(lambda found: _LOGIN.sub("…@", shown_url(found[0])), text)
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Returns the names, those that were there before with a number: `GET /a?id=…`, `GET /a?id=… (2)`."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name} ({number})" if number > 1 else name for number in count(1))
+        found[next(one for one in numbered if one not in found)] = None
+    return list(found)
+
+
+def described_url(url: str) -> dict[str, object]:
+    """Returns the path, and the digest of each value of the query by its name."""
+    path, _, query = url.partition("?")
+    pairs = [part.partition("=") for part in query.split("&")] if query else []
+    if not pairs:
+        return {"url": path}
+    named = [(name, value) if mark else ("", name) for name, mark, value in pairs]
+    return {"url": path, "query": _by_name((name, _as_text(value)) for name, value in named)}
+
+
+def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
+    """Returns an argument of a request as JSON values.
+
+    `is_stored` is for what a baseline of schema 1 or 2 has of it: long texts by size and digest, and payloads.
+    """
+    if key == "auth":
+        return value if is_stored else type(value).__qualname__
+    if key == "follow_redirects":
+        return value
+    found = _described_pairs(key, value, is_stored) if key in _PAIRS else _described(key, value, is_stored)
+    if _count(found) > _MOST_VALUES:
+        return digest(json.dumps(found, sort_keys=True))
+    return found
+
+
+def described_recipes(recipes: list[dict[str, object]]) -> object:
+    """Returns the identities of these recipes; where there are many, how many there are and the digest of all."""
+    if len(recipes) <= _MOST_RECIPES:
+        return recipes
+    return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
+
+
+def _described_pairs(key: str, value: object, is_stored: bool) -> object:
+    """Returns names and digests of what is a mapping or pairs; of text, as params may be, the digest."""
+    if isinstance(value, str | bytes):
+        return digest(value)
+    multi = getattr(value, "multi_items", None)
+    pairs = multi() if multi else value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, Iterable):
+        return type(value).__qualname__
+    return _by_name((name, _of_pair(key, name, item, is_stored)) for name, item in map(_pair, pairs))
+
+
+def _pair(pair: object) -> tuple[str, object]:
+    raw_name, item = cast("tuple[object, object]", pair)
+    return raw_name.decode("latin-1") if isinstance(raw_name, bytes) else str(raw_name), item
+
+
+def _of_pair(key: str, name: str, item: object, is_stored: bool) -> object:
+    if key == "cookies" or (key == "headers" and name.lower() in _CREDENTIAL_HEADERS):
+        return HIDDEN
+    return _described(key, item, is_stored)
+
+
+def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Returns values by name; a name that is there several times has a list."""
+    found: dict[str, list[object]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _described(key: str, value: object, is_stored: bool) -> object:
+    if isinstance(value, Payload):
+        return _of_payload(value.identity())
+    if isinstance(value, Mapping):
+        if is_stored and set(value) == {"size_bytes", "sha256"}:
+            return f"{PLAIN}{value['sha256']}"
+        if is_stored and {"size_bytes", "kind", "seed", "sha256"} <= set(value):
+            return _of_payload(value)
+        return {str(name): _described(key, item, is_stored) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_described(key, item, is_stored) for item in value]
+        return items if key == "files" else digest(json.dumps(items, sort_keys=True))
+    if isinstance(value, str | bytes | bool | int | float | None):
+        return _as_text(value) if isinstance(value, str) else digest(value)
+    return type(value).__qualname__
+
+
+def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
+    """Returns what is known of a payload; of a file, which may hold a secret, with a digest that is sealed."""
+    if known["kind"] != "file":
+        return dict(known)
+    return {**known, "sha256": f"{PLAIN}{known['sha256']}"}
+
+
+def _as_text(value: str) -> str:
+    return value if _FIELDS.fullmatch(value) else digest(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, Mapping):
+        return sum(map(_count, value.values()))
+    return sum(map(_count, value)) if isinstance(value, list) else 1
+
+
+# --- A step of a journey that was asked for: what is compared of it, and its limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What `client.step(name)` has to show."""
+
+    name: str
+    gate: tuple[str, ...] = ()
+    """The metrics that are compared with its baseline."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+# --- operation
+
+REQUEST_ARGUMENTS = (
+    "params",
+    "headers",
+    "cookies",
+    "content",
+    "data",
+    "files",
+    "json",
+    "auth",
+    "follow_redirects",
+    "extensions",
+)
+"""The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a good answer is; anything else is a failed request and stays out of the latencies."""
+
+    statuses: tuple[int, ...] = ()
+    """Allowed status codes; none given allows every 2xx."""
+    size_bytes: int | None = None
+    """Exact length of the body as sent on the wire."""
+    sha256: str | None = None
+    """Hexadecimal digest of the body; checking it costs the generator CPU."""
+
+    def allows_status(self, status: int) -> bool:
+        """Returns whether this status is a good answer."""
+        return status in self.statuses if self.statuses else 200 <= status < 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One request, made again and again."""
+
+    method: str
+    url: str
+    """Path and query, relative to the server under test."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Keyword arguments for httpx's `client.request`, payloads among them; keys are in `REQUEST_ARGUMENTS`."""
+    expect: Expectation = Expectation()
+
+    @property
+    def name(self) -> str:
+        """`POST /upload?token=…`: without the values of the query."""
+        return f"{self.method} {shown_url(self.url)}"
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values.
+
+        It has names, and digests of values: `hidden`. Of `auth` it has the type, of cookies and credential headers the
+        names, as their values may be other ones in each run.
+        """
+        return {
+            "method": self.method,
+            **described_url(self.url),
+            "arguments": {key: described_argument(key, value) for key, value in sorted(self.arguments.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """Several requests as one unit: any code on an `httpx.AsyncClient`; one call of it is one sample."""
+
+    name: str
+    function: Callable[..., Awaitable[object]]
+    """Takes an `httpx.AsyncClient`, and what the setup of the boot has returned where `takes_value` says so."""
+    takes_value: bool = False
+    needs_value: bool = False
+    """Whether it cannot be called without."""
+    value: object = None
+    """What the setup has returned."""
+    has_value: bool = False
+    steps: tuple[Step, ...] = ()
+    """The steps that were asked for. It may have others, which nothing judges."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What it is called with, behind the client."""
+        return (self.value,) if self.has_value else ()
+
+    def identity(self) -> dict[str, object]:
+        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
+        return {"journey": self.name}
+
+
+# --- Fields of a request's recipe, `{id}`: where they stand, and what is put in for them
+
+UNIQUE = "unique"
+"""The field that is different in every request."""
+_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+NAME_RULE = "a name has letters of a to z, digits and _, and begins with no digit"
+_DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
+"""A part of a path that would lead to another one."""
+_IN_PATH = "/:@!$&'()*+,;=~"
+_IN_QUERY = "/:@!$'()*,;~"
+"""What stays as it is in a path and in the value of a query, beside letters, digits and `-._`."""
+
+
+class Place(Enum):
+    """Where a field stands, and so how its value is written there."""
+
+    PATH_START = auto()
+    """At the beginning of the path, where a slash of its own would make the value a host."""
+    PATH_FIRST = auto()
+    """The same, with more of the path behind it: it cannot be empty, as two slashes begin a host too."""
+    PATH = auto()
+    QUERY = auto()
+    """In the text of the URL."""
+    PARAMS = auto()
+    """In a value of `params`."""
+    PARAMS_TEXT = auto()
+    """In `params` that are a text, which httpx reads and writes anew."""
+    HEADER = auto()
+    """In a header or a cookie, or in the content type of a file."""
+    FILE_NAME = auto()
+    """In the name of a file in a form."""
+    TEXT = auto()
+    """In a body or a part of a form as it is."""
+    FORM = auto()
+    """In the value of a form that is sent like a query."""
+    JSON_TEXT = auto()
+    JSON_VALUE = auto()
+    """In place of a whole text: a number stays a number."""
+
+
+Fill: TypeAlias = Callable[[Place, str], object]
+"""Returns what to put in for a field: a text, or for `JSON_VALUE` any JSON value."""
+
+
+def url_text(place: Place, value: object) -> str:
+    """Returns a value as it is written in the path, the query or the `params` of a URL.
+
+    Raises ValueError for one that would make the path another URL.
+    """
+    if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
+        text = str(value) if place is Place.PATH else str(value).lstrip("/")
+        if not text and place is Place.PATH_FIRST:
+            raise ValueError(f"{value!r} would make the path begin with two slashes: leave this row out, or name it")
+        return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(text, safe=_IN_PATH))
+    return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
+
+
+def filled(operation: Operation, fill: Fill) -> Operation:
+    """Returns the request with all of its fields filled in."""
+    path, mark, query = operation.url.partition("?")
+    url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
+    is_multipart = "files" in operation.arguments
+    arguments = {name: _argument(name, value, fill, is_multipart) for name, value in operation.arguments.items()}
+    return replace(operation, url=url, arguments=arguments)
+
+
+def _path(path: str, fill: Fill) -> str:
+    """Returns the path with its fields filled in; it begins with a slash where it begins with a field."""
+    below = path.removeprefix("/")
+    start = _FIELD.match(below)
+    if start is None:
+        return _text(path, Place.PATH, fill)
+    rest = below[start.end() :]
+    place = Place.PATH_FIRST if rest.startswith(("/", "{")) else Place.PATH_START
+    return f"/{fill(place, start[1])}{_text(rest, Place.PATH, fill)}"
+
+
+def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> object:
+    """Returns an argument of the request with its fields filled in."""
+    if name == "params" and isinstance(value, str):
+        return _text(value, Place.PARAMS_TEXT, fill)
+    if name in ("params", "headers", "cookies"):
+        place = Place.PARAMS if name == "params" else Place.HEADER
+        return _named(_pairs(value), lambda item: _value(item, place, fill))
+    if name == "files":
+        return _named(value, lambda item: _file(item, fill))
+    if name == "data":
+        return _value(value, Place.TEXT if is_multipart else Place.FORM, fill)
+    if name in ("content", "json"):
+        return _value(value, Place.TEXT if name == "content" else Place.JSON_TEXT, fill)
+    return value
+
+
+def fields_of(operation: Operation) -> frozenset[str]:
+    """Returns the names of everything in it that looks like a field; `UNIQUE` also for a unique payload.
+
+    Raises PlanError for JSON that is nested too deeply.
+    """
+    found: set[str] = set()
+
+    def note(place: Place, name: str) -> str:
+        found.add(name)
+        return ""
+
+    try:
+        filled(operation, note)
+    except RecursionError:
+        raise PlanError(
+            f"{operation.name}: its json is nested too deeply to be looked at: send it as content=, as bytes"
+        ) from None
+    return frozenset(found)
+
+
+def fields_in_url(operation: Operation) -> frozenset[str]:
+    """Returns the names of the fields in its URL."""
+    return frozenset(_FIELD.findall(operation.url))
+
+
+def _pairs(value: object) -> object:
+    """Returns httpx's own parameters and headers as pairs: as a mapping they would have each name once."""
+    if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
+        coding = str(getattr(value, "encoding", "ascii"))
+        return [(name.decode(coding), item.decode(coding)) for name, item in raw]
+    return value.multi_items() if hasattr(value, "multi_items") else value
+
+
+def _named(value: object, filled_in: Callable[[object], object]) -> object:
+    """Returns a mapping or pairs with each item filled in; names stay as they are."""
+    if isinstance(value, Mapping):
+        return {name: filled_in(item) for name, item in value.items()}
+    return [(name, filled_in(item)) for name, item in value] if isinstance(value, list | tuple) else value
+
+
+def _file(item: object, fill: Fill) -> object:
+    """Returns an entry of `files` with its fields filled in."""
+    if not isinstance(item, tuple) or len(item) < 2:
+        return _value(item, Place.TEXT, fill)
+    name, content, *more = item
+    if not more and isinstance(name, str) and _FIELD.search(name) and not isinstance(content, Payload):
+        more = [mimetypes.guess_type(name)[0] or "application/octet-stream"]  # the same one for every row
+    return (
+        _value(name, Place.FILE_NAME, fill),
+        _value(content, Place.TEXT, fill),
+        *(_value(other, Place.HEADER, fill) for other in more),
+    )
+
+
+def _text(text: str, place: Place, fill: Fill) -> str:
+    return _FIELD.sub(lambda found: str(fill(place, found[1])), text)
+
+
+def _value(value: object, place: Place, fill: Fill) -> object:
+    if isinstance(value, str):
+        whole = _FIELD.fullmatch(value) if place is Place.JSON_TEXT else None
+        return _text(value, place, fill) if whole is None else fill(Place.JSON_VALUE, whole[1])
+    if isinstance(value, Payload):
+        return replace(value, unique=False, tail=str(fill(Place.TEXT, UNIQUE)).encode()) if value.unique else value
+    if isinstance(value, Mapping):
+        return {name: _value(item, place, fill) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_value(item, place, fill) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_value(item, place, fill) for item in value)
+    return value
+
+
+# --- The types of httpx's request arguments, as the verbs and the server's client take them
+
+
+class ReadsBytes(Protocol):
+    """A file that is open in binary mode, or an object that reads like one."""
+
+    def read(self) -> bytes:
+        """Returns everything that is left."""
+
+
+# Aliases that name httpx are texts: this module must not import it.
+_Value: TypeAlias = str | int | float | bool | None
+Params: TypeAlias = (
+    "httpx.QueryParams | Mapping[str, _Value | Sequence[_Value]] | Sequence[tuple[str, _Value]] | str | bytes"
+)
+Headers: TypeAlias = (
+    Mapping[str, str] | Mapping[bytes, bytes] | Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]
+)
+Cookies: TypeAlias = "httpx.Cookies | CookieJar | dict[str, str] | list[tuple[str, str]]"
+Auth: TypeAlias = "httpx.Auth | tuple[str | bytes, str | bytes] | Callable[[httpx.Request], httpx.Request]"
+Content: TypeAlias = str | bytes | bytearray | memoryview | list[bytes] | tuple[bytes, ...] | Payload | ReadsBytes
+_FileBody: TypeAlias = str | bytes | Payload | ReadsBytes
+_File: TypeAlias = (
+    _FileBody
+    | tuple[str | None, _FileBody]
+    | tuple[str | None, _FileBody, str | None]
+    | tuple[str | None, _FileBody, str | None, Mapping[str, str]]
+)
+Files: TypeAlias = Mapping[str, _File] | Sequence[tuple[str, _File]]

@@ -1,0 +1,247 @@
+"""Writes the files that were asked for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pytest_fileperf.errors import BaselineError, FilePerfError
+from pytest_fileperf.host.files import write_text
+from pytest_fileperf.judge.baseline import BaselineStore, new_salt, sealed
+from pytest_fileperf.judge.environment import Environment
+from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
+from pytest_fileperf.judge.record import FailedTest, Result
+from pytest_fileperf.plan.request import without_queries
+from pytest_fileperf.plugin.invocation import Options
+from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
+from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
+from pytest_fileperf.report.page.document import results_html
+from pytest_fileperf.report.record_file import results_json
+from pytest_fileperf.versions.checkout import commit_info, project_name
+
+__all__ = ("no_command", "record_of", "tell_ci", "write_files")
+
+
+# --- What a run tells the service that it runs on: a summary of the step and annotations, under GitHub Actions
+
+_TOPS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+"""Environment variables in which GitHub and GitLab name the top of the repository."""
+_LEAST_BYTES = 2048
+"""A summary of less says nothing."""
+
+
+def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
+    """Adds the summary of this step, and yields lines to print: annotations, or why there is no summary."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if summary and not record.asked.smoke:
+        yield from _add_summary(Path(summary), record)
+    if _on_github():
+        yield from github_commands(_annotations(config, record))
+
+
+def no_command(line: str) -> str:
+    """Returns a line that GitHub takes for no command, whatever the names in it: `::error` where it begins so.
+
+    An older form, `##[error]`, is one anywhere in a line.
+    """
+    if not _on_github():
+        return line
+    line = line.replace("##[", "# #[")
+    return line.replace("::", ": :", 1) if line.lstrip().startswith("::") else line
+
+
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
+    """Writes the report behind what other commands of the step have written; yields why it could not."""
+    try:
+        written = path.stat().st_size if path.exists() else 0
+        room = STEP_LIMIT_BYTES - written - 2
+        if room < _LEAST_BYTES:
+            yield "fileperf: the summary of this step is full: --fileperf-markdown writes ours to a file"
+            return
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write("\n" * bool(written) + markdown_report(record, limit_bytes=room))
+    except OSError as error:
+        yield f"fileperf: cannot write the summary of this step to {path}: {error.strerror or error}"
+
+
+def _annotations(config: pytest.Config, record: SessionRecord) -> tuple[Annotation, ...]:
+    """Returns what there is to say at lines of the code, with paths from the top of the repository."""
+    return annotations_of(record.results, record.failed, root=_root_in_repository(config))
+
+
+def _root_in_repository(config: pytest.Config) -> str:
+    """Returns the path to the directory of the test run from the top of the repository, where a CI service names it."""
+    for name in _TOPS:
+        with suppress(ValueError, OSError):
+            if top := os.environ.get(name, ""):
+                return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
+    return ""
+
+
+# --- output
+
+
+def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
+    """Writes the files that were asked for; returns lines that say where, and whether anything failed."""
+    said: list[str] = []
+    failed = False
+    for write in _writers(config, options, record):
+        try:
+            said.append(write())
+        except FilePerfError as error:
+            said.append(f"fileperf: {error}")
+            failed = True
+    return said, failed
+
+
+def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> list[Callable[[], str]]:
+    writers: list[Callable[[], str]] = []
+    json, html, markdown, name = options.json, options.html, options.markdown, options.save
+    if json is not None:
+        writers.append(lambda: _write(json, results_json(record)))
+    if html is not None:
+        writers.append(lambda: _write(html, results_html(record)))
+    if markdown is not None:
+        writers.append(lambda: _write(markdown, markdown_report(record)))
+    if name is not None:
+        writers.append(lambda: _save(config, name or None, record))
+    return writers
+
+
+def _write(path: Path, text: str) -> str:
+    write_text(path, text)
+    return f"fileperf: wrote {path}"
+
+
+def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
+    from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
+
+    try:
+        info = run_info(record.commit, project_name(Path.cwd()))
+    except OSError as error:  # it starts programs
+        raise FilePerfError(f"nothing saved, as the facts about this machine cannot be found out: {error}") from error
+    document = benchmark_document(record, info)
+    if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
+        config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)
+    storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)
+    path = save_benchmarks(document, name=name, storage=storage)
+    if path is None:
+        return "fileperf: nothing saved, smoke runs and measurements without a successful request are left out"
+    return f"fileperf: saved {path}"
+
+
+# --- Makes the record of a session: what was measured, with when, where and of what it was
+
+
+def record_of(
+    results: Sequence[Result],
+    failed: Sequence[FailedTest],
+    config: pytest.Config,
+    options: Options,
+    said: Sequence[str],
+) -> SessionRecord:
+    """Returns the record. Commit and environment are only looked up where a file is written that has them."""
+    record = replace(
+        session_record(results, options.group_by),
+        failed=tuple(failed),
+        said=tuple(said),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        asked=_asked(config, options),
+        versions={
+            "pytest-fileperf": version("pytest-fileperf"),
+            "pytest": pytest.__version__,
+            "python": platform.python_version(),
+        },
+    )
+    if options.json is None and options.html is None and options.save is None:
+        return record
+    record = replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
+    return record if options.json is None else _sealed(record, options.baselines)
+
+
+def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
+    """Returns the record with the digests that the baselines of its tests have, so that equal values are equal."""
+    environment, store = Environment.current(), BaselineStore(baselines)
+
+    @cache
+    def salt_of(module: str) -> str:
+        try:
+            return store.salt_of(module, environment)
+        except BaselineError:
+            return new_salt()
+
+    def hidden(result: Result) -> Result:
+        identity = sealed(result.identity, salt_of(result.test.module))
+        return replace(result, identity=cast("dict[str, object]", identity))
+
+    sealed_of = {id(result): hidden(result) for result in record.results}
+    return replace(
+        record,
+        results=tuple(sealed_of[id(result)] for result in record.results),
+        alone=tuple(sealed_of[id(result)] for result in record.alone),
+        groups=tuple(
+            replace(group, results=tuple(sealed_of[id(result)] for result in group.results)) for group in record.groups
+        ),
+    )
+
+
+def _asked(config: pytest.Config, options: Options) -> Asked:
+    return Asked(
+        command=shlex.join(("pytest", *_told(map(str, config.invocation_params.args), config.invocation_params.dir))),
+        against=options.against or "",
+        aa=options.aa,
+        update=options.update or "",
+        smoke=options.smoke,
+        strict=options.strict,
+        profile=options.profile,
+        group_by=options.group_by,
+    )
+
+
+def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
+    """Yields arguments of pytest as reports may have them: names of options and paths; of other values only ours."""
+    is_ours = False
+    for argument in arguments:
+        option, mark, _ = argument.partition("=")
+        takes_ours, is_ours = is_ours, False
+        if option.startswith("--fileperf"):
+            is_ours = not mark
+            yield without_queries(argument)
+        elif option.startswith("--"):
+            yield f"{option}=…" if mark and "::" not in option else option
+        elif option.startswith("-"):
+            yield argument if _FLAGS.issuperset(argument[1:]) else _cut(argument)
+        else:
+            is_shown = takes_ours or _exists(directory / argument.partition("::")[0])
+            yield without_queries(argument) if is_shown else "…"
+
+
+def _cut(argument: str) -> str:
+    """Returns a short option without the value that may be attached to it."""
+    return argument if len(argument) == len("-k") else f"{argument[:2]}…"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # it is no path
+        return False
+
+
+_FLAGS = frozenset("hlqsvx")
+"""Short options of pytest that take no value."""

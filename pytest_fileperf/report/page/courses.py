@@ -1,0 +1,346 @@
+"""Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides.
+
+Speed is what was counted on each side. The change of a pair is that of typical moments, which follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, pairwise
+from statistics import fmean
+
+from pytest_fileperf.host.sample import Sample
+from pytest_fileperf.judge.evidence import Pair, PairSide
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.unit import Change, changes
+from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
+from pytest_fileperf.measure.recording import Boot
+from pytest_fileperf.report.page.drawing import (
+    BAD,
+    COLOURS,
+    DASHES,
+    FIRST,
+    MOST_POINTS,
+    QUIET,
+    SECOND,
+    THIRD,
+    Chart,
+    Points,
+    Scale,
+    Timeline,
+    Trace,
+    level,
+    line,
+    marks,
+    scale_for,
+    thinned,
+)
+
+__all__ = ("pair_charts", "process_charts")
+
+_PERCENT = Scale(name="%", size=0.01)
+_SPARSE = 20
+"""Up to this number, each pair has a tick."""
+
+
+def pair_charts(result: Result) -> tuple[Chart, ...]:
+    """Returns the charts that have something to show; none where nothing was measured in turn."""
+    pairs = result.pairs
+    if not pairs:
+        return ()
+    made = [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
+    made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
+    made += [_latencies(pairs)] if result.capacity else [_rates(pairs), _latencies(pairs)]
+    return tuple(chart for chart in made if chart is not None)
+
+
+def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
+    """Returns a mark for each pair of boots, or for several where a percentile needs their requests together."""
+    found = changes(metric, pairs)
+    if not found:
+        return None
+    points = [(each.first + (each.pairs + 1) / 2, each.value) for each in found]
+    together = any(each.pairs > 1 for each in found)
+    better = "lower" if metric.worse_sign > 0 else "higher"
+    return Chart(
+        title=f"Change of {metric.title} by pair of boots",
+        says=(
+            f"Now against base: {better} is better. Each mark is a fresh boot of both sides"
+            f"{', or of some together' * together}, with what is uncertain within it."
+        ),
+        traces=(
+            marks("pair", points, _PERCENT, FIRST, error_y=_error_bars(found)),
+            level("no change", 0.0, len(pairs) + 1, _PERCENT, QUIET),
+            *_levels_of(comparison, len(pairs) + 1),
+        ),
+        layout=_layout(pairs, _PERCENT),
+    )
+
+
+def _error_bars(found: Sequence[Change]) -> dict[str, object]:
+    above, below = (
+        [round(abs(end - each.value) / _PERCENT.size, 3) for each, end in ends]
+        for ends in ([(each, each.high) for each in found], [(each, each.low) for each in found])
+    )
+    bars = {"array": above, "arrayminus": below, "symmetric": False}
+    return {"type": "data", "color": FIRST, "thickness": 1.5, "width": 3, **bars}
+
+
+def _levels_of(comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
+    if comparison is None:
+        return
+    if comparison.change is not None:
+        yield level("all pairs", comparison.change, end, _PERCENT, FIRST)
+    yield level("tolerance", comparison.edge, end, _PERCENT, BAD)
+
+
+def _rates(pairs: Sequence[Pair]) -> Chart:
+    scale = Scale(name="/s")
+    return Chart(
+        title="Requests per second by pair of boots",
+        says=("What was counted on each boot. Both sides together rise and fall with the machine."),
+        traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST),
+        layout=_layout(pairs, scale),
+    )
+
+
+def _latencies(pairs: Sequence[Pair]) -> Chart | None:
+    highest_ns = max((side.latency.percentile_ns(99) for pair in pairs for side in (pair.base, pair.now)), default=0)
+    if not highest_ns:
+        return None
+    scale = scale_for(highest_ns / 1e9, Unit.SECONDS)
+    traces: list[Trace] = []
+    for percent, colour, symbol in ((50, FIRST, "circle"), (99, SECOND, "diamond")):
+
+        def reached(sides: Sequence[PairSide], percent: int = percent) -> float | None:
+            latency = Histogram.merged(side.latency for side in sides)
+            return latency.percentile_ns(percent) / 1e9 if latency.count else None
+
+        traces += _both_sides(f"p{percent} ", METRICS[f"p{percent}"], pairs, reached, scale, colour, symbol)
+    return Chart(
+        title="Latency by pair of boots",
+        says="The median and p99 of each boot, or of some together that have enough requests.",
+        traces=tuple(traces),
+        layout=_layout(pairs, scale),
+    )
+
+
+def _both_sides(
+    name: str,
+    metric: Metric,
+    pairs: Sequence[Pair],
+    value: Callable[[Sequence[PairSide]], float | None],
+    scale: Scale,
+    colour: str,
+    symbol: str = "circle",
+) -> tuple[Trace, ...]:
+    """Returns a mark for each change that is shown, or for each boot where none is; those of base are hollow."""
+    base: Points
+    now: Points
+    if found := changes(metric, pairs):
+        places = [each.first + (each.pairs + 1) / 2 for each in found]
+        groups = [pairs[each.first : each.first + each.pairs] for each in found]
+        base = [(place, value([pair.base for pair in own])) for place, own in zip(places, groups, strict=True)]
+        now = [(place, value([pair.now for pair in own])) for place, own in zip(places, groups, strict=True)]
+    else:
+        base = [(number, value([pair.base])) for number, pair in enumerate(pairs, 1)]
+        now = [(number, value([pair.now])) for number, pair in enumerate(pairs, 1)]
+    sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
+    return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
+
+
+def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:
+    axis: dict[str, object] = {"range": [0.5, len(pairs) + 0.5], "tickformat": "d"}
+    if len(pairs) <= _SPARSE:
+        axis["dtick"] = 1
+    return {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}
+
+
+# --- Charts of what the server's processes and the generator used while a load ran
+
+LEAST_SAMPLES = 4
+"""With fewer samples over all boots there is no course to draw."""
+MOST_WORKERS = len(COLOURS)
+"""With more workers, lines would cover each other."""
+NOTABLE_SHARE = 0.05
+"""Share of a core from which processes that answer no request are drawn."""
+_GENERATOR = -1
+"""Stands for the generator, whose process id may be that of a server's process on another boot. Several have numbers
+from here downwards."""
+
+_Course = list[tuple[float, float | None]]
+
+
+def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
+    """Returns the charts that have something to show."""
+    boots = sorted(
+        (boot for boot in result.recording.boots if len(boot.samples) > 1), key=lambda boot: boot.samples[0].at_ns
+    )
+    if sum(len(boot.samples) for boot in boots) < LEAST_SAMPLES:
+        return ()
+    made = (_cpu(boots, timeline), _memory(result, boots, timeline), _threads(boots, timeline), _files(boots, timeline))
+    return tuple(chart for chart in made if chart is not None)
+
+
+# --- CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """The time between two samples of a boot."""
+
+    middle_s: float
+    workers: tuple[int, ...]
+    """Process ids."""
+    shares: Mapping[int, float]
+    """CPU seconds per second by process id."""
+
+    def worker(self, place: int) -> float | None:
+        return self.shares.get(self.workers[place]) if place < len(self.workers) else None
+
+    def of_workers(self, pick: Callable[[Iterable[float]], float]) -> float | None:
+        known = [self.shares[pid] for pid in self.workers if pid in self.shares]
+        return pick(known) if known else None
+
+    def rest(self) -> float | None:
+        """Returns what the processes of the server used that are not workers; that is all where no worker is known."""
+        return sum(share for pid, share in self.shares.items() if pid not in self.workers and pid > _GENERATOR)
+
+    def generator(self) -> float | None:
+        """Returns what the generator used, or the busiest of several."""
+        return max((share for pid, share in self.shares.items() if pid <= _GENERATOR), default=None)
+
+
+def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
+    stretches = [_stretches(boot, timeline, MOST_POINTS // len(boots)) for boot in boots]
+    count = max(len(boot.worker_pids) for boot in boots)
+
+    def course(pick: Callable[[_Stretch], float | None]) -> _Course:
+        return _joined([[(stretch.middle_s, pick(stretch)) for stretch in of_boot] for of_boot in stretches])
+
+    if not count:
+        says = "All processes of the server together; 100 % is a whole core."
+        lines = [("server", course(_Stretch.rest), FIRST)]
+    elif count <= MOST_WORKERS:
+        says = "100 % is a whole core: all that one worker can use for Python code."
+        lines = [
+            (f"worker {place + 1}" if count > 1 else "worker", course(partial(_Stretch.worker, place=place)), colour)
+            for place, colour in enumerate(COLOURS[:count])
+        ]
+    else:
+        says = f"Of {count} workers; 100 % is a whole core."
+        named = (("busiest worker", max, SECOND), ("mean of the workers", fmean, FIRST), ("idlest worker", min, THIRD))
+        lines = [(name, course(partial(_Stretch.of_workers, pick=pick)), colour) for name, pick, colour in named]
+    if count and _highest(others := course(_Stretch.rest)) >= NOTABLE_SHARE:
+        lines.append(("other processes of the server", others, QUIET))
+    scale = Scale(name="%", size=0.01)
+    traces = [
+        line(name, points, scale, colour, dash=dash)
+        for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
+    ]
+    if generator := course(_Stretch.generator):
+        several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
+        name = "busiest generator" if several else "generator"
+        traces.append(line(name, generator, scale, QUIET, dash="dashdot"))
+    highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
+    return Chart(
+        title="CPU over time, shares of a core",
+        says=says,
+        traces=tuple(traces),
+        layout=timeline.layout(yaxis=scale.axis(range=[0, max(105.0, highest * 105)])),
+    )
+
+
+def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[_Stretch]:
+    """Returns the times between a boot's samples. CPU time only grows, so no use is lost by leaving samples out."""
+    found = []
+    for before, after in pairwise(thinned(boot.samples, most)):
+        used, at = _cpu_ns(before), _cpu_ns(after)
+        length_ns = after.at_ns - before.at_ns
+        if length_ns > 0:
+            shares = {pid: (at[pid] - used[pid]) / length_ns for pid in at if pid in used}
+            middle_s = timeline.seconds(before.at_ns + length_ns / 2)
+            found.append(_Stretch(middle_s=middle_s, workers=boot.worker_pids, shares=shares))
+    return found
+
+
+def _cpu_ns(sample: Sample) -> dict[int, int]:
+    generators = {_GENERATOR - place: use.cpu_ns for place, use in enumerate(sample.generators)}
+    return {use.pid: use.cpu_ns for use in sample.server} | generators
+
+
+# --- memory, threads, files
+
+
+def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
+    used = _of_samples(boots, timeline, lambda sample: sum(use.rss_bytes for use in sample.server))
+    scale = scale_for(_highest(used), Unit.BYTES)
+    limits = [check for check in result.verdict.limits if check.metric == "rss"]
+    return Chart(
+        title="Memory of the server over time",
+        says="Resident memory of all its processes together.",
+        traces=(
+            line("memory", used, scale, FIRST),
+            *(level(check.name, check.limit, timeline.end_s, scale, BAD) for check in limits),
+        ),
+        layout=timeline.layout(yaxis=scale.axis(), showlegend=bool(limits)),
+    )
+
+
+def _threads(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
+    threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
+    busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
+    says = "Busy threads are at work or wait for something; the main threads are not counted among them."
+    lines = (("threads", threads, FIRST), ("busy threads", busy, SECOND))
+    return _counts("Threads of the server over time", says, lines, timeline)
+
+
+def _files(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
+    files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
+    lines = (("open files", files, FIRST),)
+    return _counts("Open files of the server over time", "Sockets are among them.", lines, timeline)
+
+
+def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
+    """Returns the chart of the counts that are known; None where none of them changes."""
+    known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
+    if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
+        return None
+    scale = Scale()
+    return Chart(
+        title=title,
+        says=says,
+        traces=tuple(
+            line(name, course, scale, colour, dash=dash)
+            for (name, course, colour), dash in zip(known, DASHES, strict=False)
+        ),
+        layout=timeline.layout(yaxis=scale.axis()),
+    )
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sample], int | None]) -> _Course:
+    shown = [thinned(boot.samples, MOST_POINTS // len(boots)) for boot in boots]
+    return _joined([[(timeline.seconds(sample.at_ns), pick(sample)) for sample in samples] for samples in shown])
+
+
+def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
+    """Returns the courses of all boots as one, interrupted between boots."""
+    joined: _Course = []
+    for course in courses:
+        if joined and course:
+            joined.append((course[0][0], None))
+        joined += course
+    return joined
+
+
+def _highest(course: _Course) -> float:
+    return max((y for _, y in course if y is not None), default=0.0)

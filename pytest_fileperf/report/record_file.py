@@ -1,0 +1,625 @@
+"""The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
+
+Schema 3. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
+throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
+Series have a list a column, a list of plain values is on one line.
+
+    schema            3
+    created           ISO 8601 time at which the session ended
+    versions          of pytest-fileperf, pytest and python
+    commit            what was checked out: id, time, author_time, branch (`(detached head)` for none), dirty (changes
+                      were not committed); null where there is no commit
+    asked             command (without values of others' options), against, aa, update, smoke, strict, profile, group_by
+    environment       machine, system, Python and packages, as the judge describes them
+    said[]            lines about the whole session, as the terminal shows them
+    failed[]          load tests that failed for another reason than a figure: a server that died, a setup that failed,
+                      an assertion of its own. nodeid, module, name, line (of the function), phase (pytest's word for
+                      when: setup, call or teardown), message (some lines at most). Such a test may have results too
+    rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
+      group           its title
+      metric, unit    by what it is ranked: rps, or p50 where every member got the rate that was asked for
+      confidence      with which all ranks and intervals of the group hold together
+      places          a list a column, best first; null for a member without a successful request:
+        nodeid, rank (1 + how many are better beyond doubt), shared (with another),
+        value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
+    results[]         one for each measurement, in the order they were made
+      test            nodeid, module, name, line (of its function), params (as far as the id tells them), group, label,
+                      part (of the load), step (of a journey): else empty. The result of a load with parts, or with
+                      steps, is followed by one for each
+      work, server, load   in words
+      identity        the same as values: what must be equal for two results to be comparable. Of requests and commands
+                      it has names and digests, which are those of the module's baselines, else of this file
+      standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
+      smoke           true for a few requests that were not judged
+      baseline_written, not_stored (why it did not become a baseline though that was asked for; else empty)
+      engine          name (replay, client, in-process), reason (why not replay)
+      limit           what limited the run: kind (server CPU, thread pool, …, unclear), evidence (in words)
+      summary         figures over all rounds:
+        rps, requests, errors, success_ratio, duration, connections
+        http_requests, http_rps     those that were answered, well or not; rps and requests count iterations of journeys
+        open_loop     requests were due at given times, whatever the server did; latencies then count from there
+        due           how many were due; null in a closed loop for a time
+        attack, wait  from the first to the last request due, or in a closed loop the rounds; then to the last answer
+        late, dropped sent more than a millisecond after they were due; never sent, and failed (open loop)
+        cut_off       answers that came before the server had taken the whole request; the rest was not sent
+        out_of_step, closed_unsaid   connections given up as the server sent more than an answer; that it closed
+                      after an answer that did not announce it
+        closed_said   connections that the server closed after an answer that announced it
+        opened, most_open    connections opened after the warm-up; the most that were open at one time (0 for a part of
+                      a load, and for an app in the test's process)
+        statuses, errors_by_kind     counts by status code and by kind of failure
+        latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
+        service, send_delay   the same from when requests began, and from due to then (open loop; else null). A
+                      request begins with its first byte, or when the connection that it needs is to be opened
+        events        of streams, null without any: count, rate (per second), first (times to the first one of each
+                      stream) and gap (between two), both as latency
+        bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
+        server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first),
+                       children_cpu_share (cores; part of cpu_share: processes that work for the workers), cores (that
+                       all its processes together may use), peak_rss (bytes)
+        generator      cpu_per_request (s), cpu_share (of its core; of several, all together), saturated
+        generators[]   of several: number, cores, connections, rps, errors, cpu_share (of its core), lost (why its part
+                       of the load is missing; else empty); none where there was one
+        busy           share of the time in which others had a core that was wanted: by server, by generator, and what
+                       the host of a virtual machine had of the greater of them (host)
+        law            Little's law, of a closed loop for a time, else null: in_flight (requests, on average),
+                       latency (s),
+                       by_law (requests/s by these two), error (a share that rps may be off), is_short (a request takes
+                       longer than each start-up was measured), agrees
+      rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
+                      was in flight at the end, in a rate of open loops only),
+                      duration, requests (that ended in it), done (requests by the share of their time that lies in
+                      it, as in rps), failed, rps, typical_rps (by the median time in which as many answers came as
+                      there are connections; null out of turns), events (null without streams), p50, p99, mean,
+                      http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
+      boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
+                      equal between boots), tracer (what traced it, as coverage does; empty for nothing),
+                      worker_pids (those that answer), processes_ended (how many of the server's processes
+                      ended during the load, if some were there before it), processes_changed (why it is
+                      unknown what the server's processes used; else empty), left_share (cores that it went
+                      on using after its last answer, beyond what it used before the load; 0 if it left no work)
+        memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
+        warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
+        leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
+                      count, mean, max (s)
+        thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
+        series        what was seen a few times a second, null where nothing was:
+          at          seconds since the first look; the other lists have a value for each
+          processes[] pid, worker (answers requests), cpu (cores since the look before), rss, threads, files,
+                      busy_threads (besides the main one); null where it was not there or the system does not tell
+          generator   the same of the load generator, without pid and worker; null where that is this process
+          generators[]   the same of each of several; `generator` is null then
+          queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
+                      client_unsent, under_way; null where it was not looked at
+      growth          how much more the server held for each request over the rounds: open_files, threads, memory_bytes
+                      (null where that is not known), lasting (names of those that grew to the end), files_limit (the
+                      limit of open files that the server reached; else null). Null where nothing is known
+      base            the other side where two versions were measured in turn, another one or the code of the stored
+                      baseline: title, rounds[], boots[], growth, and the seconds that the comparison took; round i
+                      of a boot and of phase round on both sides are a cycle. Else null
+      capacity        of a search for the highest rate that holds its limits, else null: rate, low, high (null where it
+                      is not known), confidence, limits, broken (the limit that breaks first), closed_rps (of a closed
+                      loop before it), ended (found, load generator, no rate holds, smoke run), limit (what limited it
+                      beyond: kind, evidence), tried (a list a column, with an item for each load: rate, boot, seconds,
+                      requests, failed, beyond (how many requests, by limit), holds, by_generator, p50, p99 (s))
+      base_capacity   that of the other side where two versions were measured in turn; else null
+      background      where two versions were measured in turn: the share of a core that each side (base, now) used in
+                      the other one's turns; null where that is not known
+      other_answers[] how answers differ from those that were compared with, an item for each part or step (of; else
+                      empty) where they do: base and now, each with size (mean bytes of a good answer, null where it
+                      does not differ) and statuses (the share of each; empty where they do not differ)
+      noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
+                      comparison), smallest (worsening, a share), seconds_for (by change, as text)
+      profile         what further looks saw, null where there were none. Where a comparison REGRESSED `loss` (seconds
+                      that a request takes longer: total_s, cpu_s, wait_s; how the event loop was blocked: stalls; what
+                      limited it: limited_by), and where CPU is a good part of it base, now, growth_s and functions[],
+                      most to blame first, those that cost less now last (growth_s below 0), with their caller (of a
+                      library's function, else null); else the profile and functions[] by what they cost (seconds of
+                      CPU per request)
+      histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
+      service_histogram   the same of the service times of an open loop; else null
+      stored_histogram    the latencies of the stored baseline, where its figures alone were compared with; else null
+      failures[]      kind, count, example (the first one's message)
+      verdict         outcome (of the comparisons), saturated
+        code          which code of a stored baseline was measured again, or why none was, in words; else empty
+        comparisons[] of the code: metric, unit, outcome, base, now, change, low, high, confidence, tolerance,
+                      typical (the change of typical moments, where that of the figures is another), detectable,
+                      pairs (of boots, where both sides were measured in turn), after_requests (of memory: that of
+                      both sides is what it was after so many requests; else null), reason
+        world[]       the baseline's own code now (now) against what was stored of it (base): what is worse here is not
+                      the code. Fields as in comparisons; empty where it is not known
+        limits[]      name, metric, unit, limit, value, holds, reason
+      pinned          whether server and generator ran on separate cores
+      notes[]         what a reader must know, as sentences
+    record            all that was measured, as this package holds it, to make reports of it again (`report.record`): no
+                      other program should read it, as it may change in every version with the schema number
+
+`now` of a comparison is the figure of the summary. `base` is the same figure of the other side: measured alternately
+with it, or stored. `change` is that of these two.
+
+History: 4 has memory, warm_up, after_requests and other_answers.
+3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
+2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
+1 is the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from pytest_fileperf.errors import RecordError
+from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
+from pytest_fileperf.judge.evidence import OtherAnswers, Pair, pairs_alike, sides_by_boot
+from pytest_fileperf.judge.groups import Asked, RankedGroup, Ranking, SessionRecord
+from pytest_fileperf.judge.paired import NoiseFloor
+from pytest_fileperf.judge.record import FailedTest, Result
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
+from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named
+from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement, with_histograms
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
+from pytest_fileperf.report.details import notes
+from pytest_fileperf.report.figures import spread
+from pytest_fileperf.report.wording import capacity_json, sentence
+
+__all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_json", "samples_series")
+
+
+# --- The record of a session as JSON values, and the record that is made of them again: an equal one
+#
+# A file of `--fileperf-json` has it beside what other programs read. Neither is all of the record: what is plain enough
+# is only in the part for other programs.
+
+SCHEMA = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What a record has besides measurements, as other programs read it."""
+
+    said: tuple[str, ...]
+    created: str
+    asked: Asked
+    versions: Mapping[str, str]
+    commit: Mapping[str, object] | None
+    environment: Mapping[str, object]
+    failed: tuple[FailedTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A ranked group, with the places of its results among all of them."""
+
+    title: str
+    members: tuple[int, ...]
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paired:
+    """What the rounds do not tell of a pair of boots."""
+
+    stabilised: tuple[str, ...] = ()
+    base_boots_anew: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A result without what is made of its rounds: it would double the file."""
+
+    result: Result
+    paired: tuple[_Paired, ...] = ()
+    """Of pairs whose sides are the boots of both recordings; others are in the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What a session measured."""
+
+    results: tuple[_Kept, ...]
+    groups: tuple[_Group, ...] = ()
+    unknown_params: tuple[str, ...] = ()
+
+
+def record_to_json(record: SessionRecord) -> dict[str, object]:
+    """Returns what was measured, as values for `json.dumps`."""
+    places = {id(result): place for place, result in enumerate(record.results)}
+    measured = _Measured(
+        results=tuple(map(_kept, record.results)),
+        groups=tuple(
+            _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
+            for group in record.groups
+        ),
+        unknown_params=record.unknown_params,
+    )
+    encoder = Encoder()
+    return {"measured": encoder.encode(measured, _Measured), "histograms": encoder.histograms}
+
+
+def read_record(path: Path) -> SessionRecord:
+    """Returns the record in a file of `--fileperf-json`; raises RecordError that names the file and what is wrong."""
+    try:
+        document: object = json.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is damaged or no JSON: {error}") from error
+    if not isinstance(document, dict) or "schema" not in document:
+        raise RecordError(f"{path} was not written by --fileperf-json: it has no schema number")
+    if document["schema"] != SCHEMA:
+        raise RecordError(f"{path} has schema {document['schema']!r}, not {SCHEMA}: {_what_to_do(document['schema'])}")
+    try:
+        return _record(document)
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # what a value that does not fit leads to
+        raise RecordError(f"{path} is damaged: {error}") from error
+
+
+def _what_to_do(schema: object) -> str:
+    if isinstance(schema, int) and schema < SCHEMA:
+        return "no report can be made of results that old, run the tests again with --fileperf-json"
+    return "read it with the version of pytest-fileperf that wrote it"
+
+
+def _record(document: Mapping[str, object]) -> SessionRecord:
+    held = Decoder([]).decode(document.get("record"), Mapping[str, object], "record")
+    decoder = Decoder(held.get("histograms"))
+    facts: _Facts = decoder.decode(document, _Facts, "")
+    measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
+    results = tuple(map(_whole, measured.results))
+    groups = tuple(_group(group, results) for group in measured.groups)
+    _require_metrics(results, groups)
+    for result in results:
+        _require_boots(result)
+    if facts.created and not _is_time(facts.created):
+        raise ValueError(f"created is {facts.created!r}, not a time in ISO 8601")
+    ranked = {id(result) for group in groups for result in group.results}
+    return SessionRecord(
+        results=results,
+        alone=tuple(result for result in results if id(result) not in ranked),
+        groups=groups,
+        unknown_params=measured.unknown_params,
+        failed=facts.failed,
+        said=facts.said,
+        created=facts.created,
+        asked=facts.asked,
+        versions=facts.versions,
+        commit=facts.commit,
+        environment=facts.environment,
+    )
+
+
+def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
+    """Raises ValueError for a metric that there is not: every report looks metrics up by their names."""
+    for result in results:
+        verdict = result.verdict
+        comparisons = (*verdict.comparisons, *verdict.world)
+        names = [item.metric for item in comparisons] + [check.metric for check in verdict.limits]
+        names += [floor.metric for floor in result.noise]
+        names += [item.reason.metric for item in comparisons if item.reason is not None and item.reason.metric]
+        for name in names:
+            _require_metric(name, result.test.nodeid)
+    for group in groups:
+        _require_metric(group.ranking.metric, f"the group {group.title!r}")
+
+
+def _require_metric(name: str, where: str) -> None:
+    if name not in METRICS:
+        raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
+
+
+def _require_boots(result: Result) -> None:
+    """Raises ValueError for a round of a boot that there is not."""
+    for recording in filter(None, (result.recording, result.base)):
+        if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
+            raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _kept(result: Result) -> _Kept:
+    paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
+    if not paired or _pairs(result, paired) != result.pairs:
+        return _Kept(result=result)
+    return _Kept(result=replace(result, pairs=()), paired=paired)
+
+
+def _whole(kept: _Kept) -> Result:
+    result = kept.result
+    return replace(
+        result,
+        measurement=with_histograms(result.measurement, result.recording),
+        pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
+    )
+
+
+def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
+    """Returns the pairs that the boots of both recordings make."""
+    sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
+    return tuple(
+        pairs_alike(
+            Pair(base=base, now=now, stabilised=each.stabilised, base_boots_anew=each.base_boots_anew)
+            for base, now, each in zip(*sides, paired, strict=False)
+        )
+    )
+
+
+def _group(group: _Group, results: tuple[Result, ...]) -> RankedGroup:
+    count = len(results)
+    if not all(0 <= member < count for member in group.members):
+        raise ValueError(f"the group {group.title!r} has members that are none of its {count} results")
+    if sorted(place.member for place in group.ranking.places) != list(range(len(group.members))):
+        raise ValueError(f"the places of the group {group.title!r} are not those of its members")
+    return RankedGroup(
+        title=group.title, results=tuple(results[member] for member in group.members), ranking=group.ranking
+    )
+
+
+# --- What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time
+
+_QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
+_TIME_DIGITS = 3
+_SHARE_DIGITS = 4
+"""More digits are noise and make files large."""
+
+
+def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
+    """Returns latencies in seconds by when their requests were due, in seconds since the warm-up."""
+    return {
+        "due": [due_ns / 1e9 for due_ns in leads.due_ns],
+        "count": list(leads.counts),
+        "mean": [mean_ns / 1e9 for mean_ns in leads.mean_ns],
+        "max": [max_ns / 1e9 for max_ns in leads.max_ns],
+    }
+
+
+def samples_series(boot: Boot) -> dict[str, object]:
+    """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
+    samples = tuple(boot.samples)
+    first = samples[0]
+    pids = dict.fromkeys(process.pid for sample in samples for process in sample.server)
+    processes = [
+        {
+            "pid": pid,
+            "worker": pid in boot.worker_pids,
+            **_series_columns(samples, [_process(sample, pid) for sample in samples]),
+        }
+        for pid in pids
+    ]
+    generators = [_series_columns(samples, own) for own in _generators(samples)]
+    queues = [sample.queues for sample in samples]
+    return {
+        "at": [_offset(sample, first) for sample in samples],
+        "processes": processes,
+        "generator": generators[0] if len(generators) == 1 else None,
+        "generators": generators if len(generators) > 1 else [],
+        "queues": _queue_columns(queues) if any(queues) else None,
+    }
+
+
+def _offset(sample: Sample, first: Sample) -> float:
+    return round((sample.at_ns - first.at_ns) / 1e9, _TIME_DIGITS)
+
+
+def _process(sample: Sample, pid: int) -> ProcessUse | None:
+    return next((process for process in sample.server if process.pid == pid), None)
+
+
+def _generators(samples: Sequence[Sample]) -> list[list[ProcessUse | None]]:
+    """Returns what each generator did, with an item for each sample."""
+    pids = dict.fromkeys(use.pid for sample in samples for use in sample.generators)
+    return [[next((use for use in sample.generators if use.pid == pid), None) for sample in samples] for pid in pids]
+
+
+def _series_columns(samples: Sequence[Sample], uses: Sequence[ProcessUse | None]) -> dict[str, object]:
+    def column(name: str) -> list[int | None]:
+        return [None if use is None else getattr(use, name) for use in uses]
+
+    return {
+        "cpu": _cpu_shares([sample.at_ns for sample in samples], column("cpu_ns")),
+        "rss": column("rss_bytes"),
+        **{name: column(name) for name in ("threads", "files", "busy_threads")},
+    }
+
+
+def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
+    """Returns the cores used between each look and the one before; None for the first."""
+    shares: list[float | None] = [None]
+    for (start_ns, before_ns), (end_ns, after_ns) in pairwise(zip(times_ns, cpu_ns, strict=True)):
+        if before_ns is None or after_ns is None or end_ns <= start_ns:
+            shares.append(None)
+        else:
+            shares.append(round((after_ns - before_ns) / (end_ns - start_ns), _SHARE_DIGITS))
+    return shares
+
+
+def _queue_columns(looks: Iterable[SocketQueues | None]) -> dict[str, list[int | None]]:
+    known = list(looks)
+    return {name: [None if look is None else getattr(look, name) for look in known] for name in _QUEUES}
+
+
+# --- json_file
+
+
+def results_json(record: SessionRecord) -> str:
+    """Returns the document described at the top of this module; keys are sorted, and `record` comes last."""
+    document = {
+        "schema": SCHEMA,
+        **named(record, "created", "versions", "environment", "commit", "said"),
+        "asked": asdict(record.asked),
+        "failed": [named(test, "nodeid", "module", "name", "line", "phase", "message") for test in record.failed],
+        "rankings": [_ranking(group) for group in record.groups],
+        "results": [_result(result) for result in record.results],
+    }
+    told = json_text(json_value(document)).removesuffix("\n}")
+    kept = json.dumps(record_to_json(record), allow_nan=False, separators=(",", ":"))
+    return f'{told},\n  "record": {kept}\n}}\n'
+
+
+def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
+    """Returns a list for each of these attributes, with an item for each value."""
+    return {name: [getattr(value, name) for value in values] for name in names}
+
+
+def _ranking(group: RankedGroup) -> dict[str, object]:
+    ranking = group.ranking
+    nodeids = [result.test.nodeid for result, _ in group.ordered()]
+    return {
+        "group": group.title,
+        "unit": METRICS[ranking.metric].unit,
+        "places": {"nodeid": nodeids, **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high")},
+        **named(ranking, "metric", "confidence"),
+    }
+
+
+def _result(result: Result) -> dict[str, object]:
+    recording, measurement, verdict = result.recording, result.measurement, result.verdict
+    service, explanation = recording.service(), result.explanation
+    base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
+    return {
+        "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part", "step"),
+        **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written", "not_stored"),
+        "engine": {"name": recording.engine, "reason": recording.why_engine},
+        "limit": named(measurement.limit, "kind", "evidence"),
+        "summary": _summary(measurement),
+        **_measured(recording),
+        "base": base,
+        "capacity": capacity_json(result.capacity),
+        "base_capacity": capacity_json(result.base_capacity),
+        "background": None if result.background is None else named(result.background, "base", "now"),
+        "other_answers": [_other_answers(other) for other in result.other_answers],
+        "noise": [_noise(floor) for floor in result.noise],
+        "profile": None if explanation is None else explanation.details,
+        "histogram": recording.latency().encode(),
+        "service_histogram": service.encode() if service.count else None,
+        "stored_histogram": None if result.stored_latency is None else result.stored_latency.encode(),
+        "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
+        "verdict": {
+            **named(verdict, "outcome", "saturated", "code"),
+            "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
+            "world": [_comparison(comparison) for comparison in verdict.world],
+            "limits": [_limit(check) for check in verdict.limits],
+        },
+        "pinned": recording.pinned,
+        "notes": notes(result),
+    }
+
+
+def _measured(recording: Recording) -> dict[str, object]:
+    return {
+        "rounds": [
+            _round(round_)
+            for round_ in recording.rounds
+            if round_.phase is not Phase.HANDOVER or round_.requests or round_.failed
+        ],
+        "boots": [_boot(boot, recording) for boot in recording.boots],
+        "growth": _growth(recording.growth),
+    }
+
+
+def _other_answers(other: OtherAnswers) -> dict[str, object]:
+    sides = zip(("base", "now"), other.sizes or (None, None), (other.base_statuses, other.now_statuses), strict=True)
+    return {"of": other.of, **{side: {"size": size, "statuses": shares} for side, size, shares in sides}}
+
+
+def _growth(growth: Growth | None) -> dict[str, object] | None:
+    if growth is None:
+        return None
+    values = named(growth, "open_files", "threads", "memory_bytes", "files_limit")
+    return {**values, "lasting": sorted(growth.lasting)}
+
+
+def _noise(floor: NoiseFloor) -> dict[str, object]:
+    seconds_for = {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()}
+    return {**named(floor, "metric", "seconds", "smallest"), "seconds_for": seconds_for}
+
+
+def _summary(run: Measurement) -> dict[str, object]:
+    return {
+        **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
+        **named(run, "http_requests", "http_rps"),
+        **named(run, "attack", "wait", "late", "dropped", "statuses", "bytes_sent", "bytes_received"),
+        **named(run, "cut_off", "out_of_step", "closed_unsaid", "closed_said", "opened", "most_open"),
+        **named(run, "bytes_sent_per_second", "bytes_received_per_second"),
+        "errors_by_kind": run.error_kinds,
+        "latency": _latency(run.latency),
+        "ttfb": _latency(run.ttfb),
+        "service": _latency(run.service),
+        "send_delay": _latency(run.send_delay),
+        "events": _events(run.events) if run.events.count else None,
+        "server": named(
+            run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "children_cpu_share", "cores", "peak_rss"
+        ),
+        "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
+        "generators": [asdict(use) for use in run.client.generators],
+        "busy": named(run.busy, "server", "generator", "host"),
+        "law": None
+        if run.law is None
+        else named(run.law, "in_flight", "latency", "by_law", "error", "is_short", "agrees"),
+    }
+
+
+def _events(events: EventSummary) -> dict[str, object]:
+    return {**named(events, "count", "rate"), "first": _latency(events.first), "gap": _latency(events.gap)}
+
+
+def _latency(summary: LatencySummary) -> dict[str, float] | None:
+    return {**spread(summary), "within_one_stdev": summary.within_one_stdev} if summary.count else None
+
+
+def _round(round_: Round) -> dict[str, object]:
+    return {
+        **named(round_, "boot", "index", "phase", "requests", "failed", "typical_rps", "events"),
+        **named(round_, "http_requests", "bytes_sent", "bytes_received", "done"),
+        "duration": round_.duration_ns / 1e9,
+        **{name: METRICS[name].of_round(round_) for name in ("rps", "p50", "p99", "mean")},
+        "server_cpu": None if round_.server_cpu_ns is None else round_.server_cpu_ns / 1e9,
+        "generator_cpu": round_.client_cpu_ns / 1e9,
+    }
+
+
+def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
+    latency = recording.latency_of(boot.index)
+    return {
+        **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_ended", "processes_changed"),
+        "left_share": boot.left_share,
+        "requests": latency.count,
+        "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
+        "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
+        "peak_rss": boot.peak_rss_bytes,
+        "memory": {"requests": [at for at, _ in boot.memory], "peak_rss": [size for _, size in boot.memory]},
+        "warm_up": {
+            **named(boot.warm_up, "requests", "failed"),
+            "failures": [named(failure, "kind", "count", "example") for failure in boot.warm_up.failures],
+        },
+        "leads": leads_series(boot.leads) if boot.leads is not None else None,
+        "thread_pools": _columns(boot.thread_pools, "pid", "threads", "active", "pool"),
+        "series": samples_series(boot) if boot.samples else None,
+    }
+
+
+def _comparison(comparison: MetricComparison) -> dict[str, object]:
+    return {
+        **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+        **named(comparison, "typical", "detectable", "pairs", "after_requests"),
+        "unit": METRICS[comparison.metric].unit,
+        "reason": sentence(comparison.reason),
+    }
+
+
+def _limit(check: LimitCheck) -> dict[str, object]:
+    return {
+        **named(check, "name", "metric", "limit", "value", "holds"),
+        "unit": METRICS[check.metric].unit,
+        "reason": sentence(check.reason),
+    }

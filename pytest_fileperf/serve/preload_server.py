@@ -1,0 +1,195 @@
+"""Imports an app once in this process, and forks for each boot that the test process orders.
+
+    supervisor ── this process ─┬─ supervisor of a fork ── fork: socket, app from here, lifespan, uvicorn
+                                └─ …
+
+A fork is what a fresh process is after its import: with a session, a log, a supervisor and a socket of its own. What it
+cannot have of its own keeps this process from forking: threads, sockets, shared memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import socket
+import stat
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from uvicorn import Config
+
+from pytest_fileperf.host.supervisor import supervise
+from pytest_fileperf.serve.job import Job, Preloaded, write_report
+from pytest_fileperf.serve.loading import FilesRead
+from pytest_fileperf.serve.stability import move_heap
+from pytest_fileperf.serve.start import loaded_files, serve_after
+
+__all__ = ("MOST_BYTES", "Order", "serve", "stamps_of")
+
+MOST_BYTES = 1 << 16
+"""Of a message."""
+_NOT_FORKED = {"grpc._cython.cygrpc": "gRPC", "torch.cuda": "CUDA", "cupy": "CUDA"}
+"""Modules that do not work in a fork, and what they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One boot that is ordered."""
+
+    run_directory: str
+    env: dict[str, str]
+    """Environment variables that are its own."""
+
+    @classmethod
+    def of(cls, message: bytes) -> Self:
+        """Returns the order in a message."""
+        return cls(**json.loads(message))
+
+    def message(self) -> bytes:
+        """Returns the order as a message."""
+        return json.dumps(asdict(self)).encode()
+
+
+def serve(run_directory: Path) -> None:
+    """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
+
+    The socket for orders is the last of the program's arguments.
+    """
+    channel = socket.socket(fileno=int(sys.argv[2]))
+    channel.set_inheritable(False)
+    job, read, before = Job.read(run_directory), FilesRead(), _open_files()
+    move_heap()
+    with read.noting():
+        job.import_module()
+    _import_uvicorn(job)
+    modules, installed = loaded_files()
+    report = Preloaded(
+        pid=os.getpid(),
+        why_fresh=_why_no_forks(before),
+        stamps=stamps_of((*modules, *installed, *read.paths)),
+    )
+    write_report(run_directory, report)
+    order = _ordered(channel)
+    os.environ.update(order.env)
+    serve_after(read, Path(order.run_directory))
+
+
+def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:
+    """Returns size and time of each file that is there."""
+    stamps = {}
+    for file in files:
+        try:
+            about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
+        except OSError:
+            continue
+        stamps[file] = [about.st_size, about.st_mtime_ns]
+    return stamps
+
+
+def _import_uvicorn(job: Job) -> None:
+    """Imports what uvicorn takes for its loop and protocols."""
+
+    async def no_app(scope: object, receive: object, send: object) -> None:
+        """Stands for the app."""
+
+    Config(no_app, interface="asgi3", loop=job.loop, http=job.http, log_config=None).load()
+    if job.loop != "asyncio":
+        with suppress(ImportError):
+            importlib.import_module("uvloop")
+
+
+def _ordered(channel: socket.socket) -> Order:
+    """Forks for each order, and tells how forks end. Returns in a fork, with its order."""
+    poller, forks, owner = select.poll(), dict[int, int](), os.getpid()
+    poller.register(channel, select.POLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor in forks:
+                pid = forks.pop(descriptor)
+                poller.unregister(descriptor)
+                os.close(descriptor)
+                channel.send(json.dumps({"ended": pid, "status": os.waitpid(pid, 0)[1]}).encode())
+                continue
+            message = channel.recv(MOST_BYTES)
+            if not message:  # the test process needs no more
+                os._exit(0)
+            pid = os.fork()
+            if pid == 0:
+                for held in forks:
+                    os.close(held)
+                channel.close()
+                os.setsid()
+                order = Order.of(message)
+                _write_to(Path(order.run_directory, "log.txt"))
+                # It removes nothing: that is for our own supervisor, which knows whether the test process is gone.
+                supervise(owner, order.run_directory)
+                return order
+            watched = os.pidfd_open(pid)
+            forks[watched] = pid
+            poller.register(watched, select.POLLIN)
+            channel.send(json.dumps({"forked": pid}).encode())
+
+
+def _write_to(log: Path) -> None:
+    """Lets this process write to a log of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+# --- what cannot be forked
+
+
+def _why_no_forks(before: dict[int, str]) -> str:
+    """Returns what the import has left that a fork cannot have of its own; empty for nothing."""
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if names:
+        return f"its import starts a thread ({', '.join(names)})"
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 # names
+        return "a library that it imports starts threads"
+    for pid in Path("/proc/self/task", str(os.getpid()), "children").read_text(encoding="ascii").split():
+        return f"its import starts a process ({pid})"
+    for descriptor, held in _open_files().items():
+        if held and before.get(descriptor) != held:
+            return f"its import opens {held}"
+    for module, name in _NOT_FORKED.items():
+        if module in sys.modules:
+            return f"it imports {name}"
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.split(maxsplit=2)[1].startswith("rw-s"):
+            return "its import shares memory with other processes"
+    return ""
+
+
+def _open_files() -> dict[int, str]:
+    """Returns what is open that forks would share, in words; empty for files that are only read or added to."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
+        try:
+            target, about = os.readlink(f"/proc/self/fd/{name}"), os.fstat(int(name))  # noqa: PTH115
+            flags = Path(f"/proc/self/fdinfo/{name}").read_text(encoding="ascii").split("flags:")[1].split()[0]
+        except OSError:  # the one that lists them
+            continue
+        found[int(name)] = _in_words(target, about.st_mode, int(flags, 8))
+    return found
+
+
+def _in_words(target: str, mode: int, flags: int) -> str:
+    if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
+        return ""
+    if stat.S_ISREG(mode):
+        is_safe = flags & os.O_ACCMODE == os.O_RDONLY or flags & os.O_APPEND
+        return "" if is_safe else f"{Path(target).name} to write"
+    kind, _, what = target.partition(":")
+    return {"socket": "a socket", "pipe": "a pipe"}.get(
+        kind, f"an {what.strip('[]')}" if kind == "anon_inode" else kind
+    )

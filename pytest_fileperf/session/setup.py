@@ -1,0 +1,258 @@
+"""What a test does on each boot of the server: its setup before the load, its teardown after it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+from pytest_fileperf.errors import BaseSetupError, PlanError, SetupError
+from pytest_fileperf.plan.work import Work, with_value
+from pytest_fileperf.serve.inprocess import RunningInProcess
+from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.versions.tree import is_of_the_interpreter
+
+__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot", "work_on")
+
+_T = TypeVar("_T")
+_WITHOUT = (
+    "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
+    " endpoint it does not have is not compared"
+)
+LEAST_LIMIT_S = 60.0
+"""A setup or teardown may take so long, or as long as `timeout` where that is longer."""
+_LONGEST = 4_000
+"""Characters kept of an error's message: it may hold a whole answer."""
+_PACKAGE = Path(__file__).parents[1]
+_GRACE_S = 1.0
+"""What a plain function gets more: an async one ends itself."""
+Step = Callable[..., object]
+_RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What a test does on a boot."""
+
+    setup: Step | None = None
+    teardown: Step | None = None
+    limit_s: float = LEAST_LIMIT_S
+
+    @classmethod
+    def of(cls, settings: Settings) -> Steps:
+        """Returns those of the settings."""
+        limit_s = max(LEAST_LIMIT_S, settings.timeout_ns / 1e9)
+        return cls(setup=settings.setup, teardown=settings.teardown, limit_s=limit_s)
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether the boot is not as it was, for another test."""
+        return self.setup is not None and self.teardown is None
+
+    def entered(self, pool: ServerPool) -> object:
+        """Makes sure that the boot that serves is set up; returns what the setup has returned. Raises SetupError."""
+        try:
+            return pool.entered((self.setup, self.teardown), partial(set_up, self))
+        except BaseException:
+            pool.close()  # whatever was done to it in part is not for other tests
+            raise
+
+    def left(self, pool: ServerPool, error: BaseException | None = None) -> None:
+        """Tears it down where it is set up, and ends it where traces would be left. Raises SetupError."""
+        clean = False
+        try:
+            pool.leave(error)
+            clean = error is None
+        finally:
+            if self.leaves_traces or not clean:  # a teardown may have failed: the next test finds no data of this one
+                pool.close()
+
+
+@contextmanager
+def work_on(server: RunningServer, pool: ServerPool, work: Work, steps: Steps) -> Iterator[Work]:
+    """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
+    value = steps.entered(pool)
+    try:
+        yield work_of_boot(work, value, server, steps.limit_s)
+    except BaseException as error:
+        steps.left(pool, error)
+        raise
+    steps.left(pool)
+
+
+@contextmanager
+def set_up(steps: Steps, server: RunningServer, base: str = "") -> Iterator[object]:
+    """Runs the setup, gives what it returned, and runs the teardown at the end of the block, also when that failed.
+
+    `base` is the title of the other side of a comparison, where the server is that side. Raises SetupError, which is a
+    BaseSetupError there. Where block and teardown fail, the block's error is raised, with the other one as a note.
+    """
+    value = None if steps.setup is None else _run("setup", steps.setup, (), server, steps.limit_s, base)
+    down = partial(_torn_down, steps, server, value, base)
+    try:
+        yield value
+    except BaseException as error:  # a time limit of pytest and Ctrl-C are no Exceptions
+        try:
+            down()
+        except SetupError as failed:
+            error.add_note(str(failed))
+        raise
+    down()
+
+
+def running_step() -> str:
+    """Returns which setup or teardown the caller is called by, `setup fill`; empty where by none.
+
+    It is known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
+    """
+    return _RUNNING.get()
+
+
+def _name(step: Step) -> str:
+    """Returns how messages and baselines call it."""
+    named = getattr(step, "func", step)  # a partial has no name
+    return str(getattr(named, "__qualname__", type(named).__qualname__)).rpartition("<locals>.")[2]
+
+
+def setup_identity(settings: Settings) -> dict[str, object]:
+    """Returns what an identity has of it: figures with a setup compare only with those of the same one."""
+    return {} if settings.setup is None else {"setup": _name(settings.setup)}
+
+
+def _torn_down(steps: Steps, server: RunningServer, value: object, base: str) -> None:
+    if steps.teardown is not None:
+        values = (value,) if takes(steps.teardown, 2) is not False else ()
+        _run("teardown", steps.teardown, values, server, steps.limit_s, base)
+
+
+def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, base: str) -> object:
+    """Returns what the function returns; raises SetupError where it raises, or takes too long."""
+    title = f"{kind} {_name(step)}"
+    advice = _WITHOUT if base and kind == "setup" else ""
+    try:
+        returned = (_async if _is_async(step) else _plain)(title, step, values, server, limit_s)
+    except _LateError:
+        raise _failure(f"{title} did not end within {limit_s:g} s", server, base, advice) from None
+    except Exception as error:
+        raise _failure(f"{title} failed", server, base, f":\n{_described(error)}{advice}") from error
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise SetupError(f"{title} returned a coroutine: write it as an async function")
+    return returned
+
+
+def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupError:
+    """Returns the error that says what failed, and on which server."""
+    where = f"on {server.title}, of {base}" if base else f"on {server.title}"
+    return (BaseSetupError if base else SetupError)(f"{what} {where}{more}", log=server.log)
+
+
+def work_of_boot(work: Work, value: object, server: RunningServer, limit_s: float, base: str = "") -> Work:
+    """Returns the work for a boot whose setup has returned this value; `base` is as in `set_up`.
+
+    Raises SetupError, or BaseSetupError, where the feed's function fails, gives no rows that can be used, or takes
+    longer than `limit_s`.
+    """
+    advice = _WITHOUT if base else ""
+    try:
+        return _in_a_thread(partial(with_value, work, value), limit_s)
+    except _LateError:
+        raise _failure(f"the feed of {work.name} did not end within {limit_s:g} s", server, base, advice) from None
+    except PlanError as error:
+        raise _failure(f"{work.name} has no requests", server, base, f": {error}{advice}") from error
+    except Exception as error:
+        raise _failure(f"the feed of {work.name} failed", server, base, f":\n{_described(error)}{advice}") from error
+
+
+class _LateError(Exception):
+    """It took too long."""
+
+
+def _is_async(step: Step) -> bool:
+    called = step if inspect.isroutine(step) else getattr(step, "__call__", step)  # noqa: B004 - its own
+    return inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
+
+
+@contextmanager
+def _staying(title: str) -> Iterator[None]:
+    """Raises what leaves by another way than an error as an error: `sys.exit`, and a skip in a teardown."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"it called sys.exit({error.code!r})").with_traceback(error.__traceback__) from None
+    except BaseException as error:
+        # pytest's, by its name: only the plugin imports pytest.
+        if title.startswith("teardown ") and type(error).__name__ == "Skipped":
+            said = f"it skipped a test that has measured ({error}): skip in the setup, or in the test"
+            raise RuntimeError(said).with_traceback(error.__traceback__) from None
+        raise
+
+
+def _async(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+    async def called() -> object:
+        _RUNNING.set(title)  # in the context of this task
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit, server.client(timeout=limit_s) as client:
+                with _staying(title):
+                    return await cast("Awaitable[object]", step(client, *values))
+        except TimeoutError:
+            if limit.expired():
+                raise _LateError from None
+            raise
+
+    if isinstance(server, RunningInProcess):
+        return server.run(called)
+    return _in_a_thread(lambda: asyncio.run(called()), limit_s + _GRACE_S)
+
+
+def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
+    def called() -> object:
+        _RUNNING.set(title)  # in the context of this thread
+        with server.sync_client(timeout=limit_s) as client, _staying(title):
+            return step(client, *values)
+
+    return _in_a_thread(called, limit_s)
+
+
+def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
+    """Returns what the function returns: the test may have an event loop of its own, and it may not end."""
+    future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised below, in the test
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="fileperf setup", daemon=True).start()
+    if not concurrent.futures.wait((future,), timeout=limit_s).done:
+        raise _LateError
+    return future.result()
+
+
+def _described(error: BaseException) -> str:
+    """Returns the error with the part of its traceback that is in the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_of_the_user(frame.filename)]
+    said = "".join(traceback.format_exception_only(error))
+    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+    text = "".join(traceback.format_list(own)) + said
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def _is_of_the_user(file: str) -> bool:
+    path = Path(file)
+    return not (file.startswith("<") or path.is_relative_to(_PACKAGE) or is_of_the_interpreter(path))

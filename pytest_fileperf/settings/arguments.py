@@ -1,0 +1,526 @@
+"""Reads the arguments of a verb: the operation or journey that it measures, and the settings given with it."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import mimetypes
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TypeVar
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.plan import request as operation
+from pytest_fileperf.plan.feed import ORDERS, Order, Requests, columns_of
+from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.plan.request import (
+    NAME_RULE,
+    UNIQUE,
+    Expectation,
+    Journey,
+    Operation,
+    Step,
+    fields_in_url,
+    fields_of,
+    shown_url,
+    without_queries,
+)
+from pytest_fileperf.plan.work import EVENT, Stream, Work, parse_each, why_no_name
+from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.settings.keys import KEYS, LIMITS, parse_count, parse_positive_duration_ns, unknown_keys
+from pytest_fileperf.settings.settings import DEFAULT_GATE, resolve
+from pytest_fileperf.units import parse_size_bytes
+
+__all__ = (
+    "EXPECTATIONS",
+    "FEEDING",
+    "NO_APP",
+    "NO_SETUP",
+    "NO_SETUP_FOR_FEED",
+    "STEP_KEYS",
+    "STREAM_ARGUMENTS",
+    "STREAM_GATE",
+    "VerbCall",
+    "fed",
+    "journey_from",
+    "order_from",
+    "request_from",
+    "steps_from",
+    "stream_from",
+)
+
+
+# --- Reads what a verb says about a feed: which requests are made of its URL and body, and in which order
+
+FEEDING = ("feed", "order", "seed", "per_connection")
+"""The keywords that say which requests there are, and in which order."""
+NO_SETUP_FOR_FEED = (
+    "the feed is a function of what a setup returned, and there is no setup: give one (setup=…, or the fixture "
+    "fileperf_setup), or give the rows themselves"
+)
+
+
+def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Requests:
+    """Returns the operation, or the requests that are made of it and a feed. Raises PlanError."""
+    feed, used = arguments.get("feed"), fields_of(operation)
+    needed = used - {UNIQUE}
+    if feed is None:
+        if named := sorted(fields_in_url(operation) - {UNIQUE}):
+            raise PlanError(
+                f"{shown_url(operation.url)!r} has a field, {{{named[0]}}}, and there is no feed: give its values, "
+                f"feed=['a', 'b'], or write %7B{named[0]}%7D for the text itself"
+            )
+        if given := [name for name in FEEDING[1:] if arguments.get(name) is not None]:
+            raise PlanError(f"{given[0]} is about the rows of a feed, and there is no feed")
+        return Requests(recipes=(operation,)) if UNIQUE in used else operation
+    if not needed:
+        raise PlanError(_no_field(operation.url))
+    requests = Requests(recipes=(operation,), order=order_from(arguments))
+    if not callable(feed):
+        return replace(requests, columns=columns_of(feed, needed))
+    if takes(feed, 0):
+        return replace(requests, columns=columns_of(feed(), needed))
+    if takes(feed, 1) is False:
+        raise PlanError("feed: a function takes what the setup returned, or nothing, and returns the rows")
+    return replace(requests, make=feed)
+
+
+def _no_field(url: str) -> str:
+    """Returns why there is no field in a request that has a feed."""
+    if (like := re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", url, re.IGNORECASE)) is None:
+        why = f"write one, as in '{url.partition('?')[0]}/{{id}}'"
+    elif like[0].startswith("{"):
+        why = f"{like[0]} is none: {NAME_RULE}"
+    else:
+        why = f"{like[0]} is none: give the URL as a text, as httpx.URL quotes braces"
+    return f"there is a feed, and the request has no field for its values: {why}"
+
+
+def order_from(arguments: Mapping[str, object]) -> Order:
+    """Returns the order that the keywords ask for; raises PlanError that names everything wrong with them."""
+    kind, seed, each = (
+        default if arguments.get(name) is None else arguments[name]
+        for name, default in (("order", "cycle"), ("seed", 0), ("per_connection", False))
+    )
+    problems = []
+    if kind not in ORDERS:
+        problems.append(f"order: {kind!r} is not one of {', '.join(ORDERS)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        problems.append(f"seed: {seed!r} is not a whole number of 0 or more")
+    if not isinstance(each, bool):
+        problems.append(f"per_connection: {each!r} is neither True nor False")
+    if problems:
+        raise PlanError(*problems)
+    assert isinstance(seed, int)
+    return Order(kind=str(kind), seed=seed, each=bool(each))
+
+
+# --- What is asked of the steps of a journey: `steps={"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`
+
+_OF_A_WHOLE_LOAD = ("cpu_per_request", "rss", "capacity", *(name for name, one in METRICS.items() if one.events))
+STEP_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _OF_A_WHOLE_LOAD))
+"""The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
+
+
+def steps_from(given: object) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Returns the steps, and what is wrong with them."""
+    if given is None:
+        return (), ()
+    if not isinstance(given, Mapping):
+        form = "say what is asked of each step by its name, as in {'login': {'max_p99': '50ms'}, 'download': {}}"
+        return (), (f"steps: {given!r} is no mapping: {form}",)
+    steps: list[Step] = []
+    problems: list[str] = []
+    for name, keys in given.items():
+        found = [*_problems(name, keys)]
+        if not found:
+            try:
+                steps.append(_step(name, keys))
+            except PlanError as error:
+                found += error.problems
+        problems += (f"steps: {name}: {problem}" for problem in found)
+    return tuple(steps), tuple(problems)
+
+
+def _problems(name: object, keys: object) -> Iterator[str]:
+    if problem := why_no_name(name):
+        yield problem
+    if not isinstance(keys, Mapping):
+        yield f"{keys!r} is no mapping: write {{}} for nothing, or {{'max_p99': '50ms'}}"
+    else:
+        yield from unknown_keys(keys, STEP_KEYS)
+
+
+def _step(name: str, keys: Mapping[str, object]) -> Step:
+    """Returns the step; nothing is compared of it, unless it says what. Raises PlanError."""
+    keys = {key: value for key, value in keys.items() if value is not None}
+    settings = resolve(verb={"gate": "none", **keys}, marker={}, options={}, ini={})
+    if others := [metric for metric in settings.gate if metric in _OF_A_WHOLE_LOAD]:
+        raise PlanError(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
+    limits = {limit: value for limit, value in settings.limits.items() if limit in keys}
+    return Step(name=name, gate=settings.gate, tolerances=settings.tolerances, limits=limits)
+
+
+# --- arguments
+
+EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
+"""The keywords that say what a good answer is."""
+
+NO_APP = (
+    'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
+    "or for one test (@pytest.mark.fileperf(app=…)), or override the fixture fileperf_app in conftest.py "
+    'to return the app or a factory of it. A server that runs already needs none: server=Url("http://127.0.0.1:8000")'
+)
+NO_SETUP = (
+    "the journey takes what a setup returned, and there is no setup: give one (setup=…, or the fixture "
+    "fileperf_setup), or let the journey take the client only"
+)
+_ONCE_ONLY = (
+    "can be sent once only, and a load sends it again and again: "
+    "use payload(size or path), or write a journey for fileperf.run() that makes a new one each time"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbCall:
+    """One call of a verb."""
+
+    work: Work | None
+    """None where the arguments are wrong: `problems` says why."""
+    keys: Mapping[str, object]
+    """The settings among its keywords, unchecked."""
+    problems: tuple[str, ...] = ()
+    where: str
+    """The call, for messages: `fileperf.post("/upload")`."""
+    default_gate: tuple[str, ...] = DEFAULT_GATE
+    """What is gated where nobody says it."""
+
+
+def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
+    """Returns the call of a verb that repeats one request; `also` are keywords of the verb that are not among these."""
+    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
+    problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
+    if not isinstance(method, str) or not method.isalpha():
+        problems.append(f"method {method!r} is not an HTTP method")
+    recipe = {}
+    for name in operation.REQUEST_ARGUMENTS:
+        if arguments.get(name) is not None:
+            try:
+                recipe[name] = _repeatable(name, arguments[name])
+            except PlanError as error:
+                problems += error.problems
+    expect, found = _expectation(arguments)
+    problems += found
+    method = str(method).upper()
+    work: Work | None = None
+    if not problems:
+        try:
+            work = fed(Operation(method=method, url=str(url), arguments=recipe, expect=expect), arguments)
+        except PlanError as error:
+            problems += error.problems
+    return VerbCall(
+        work=work,
+        keys={key: value for key, value in arguments.items() if key in KEYS},
+        problems=tuple(problems),
+        where=f"{method} {without_queries(shown_url(str(url)))}",
+    )
+
+
+def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
+    """Returns the call of `run` with a journey."""
+    steps, found = steps_from(arguments.get("steps"))
+    problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function), *found]
+    named = getattr(function, "func", function)  # a partial has no name
+    name = str(getattr(named, "__name__", type(named).__name__))
+    takes_value = not problems and takes(function, 2) is True
+    work = (
+        Journey(
+            name=name,
+            function=_as_journey(function),
+            takes_value=takes_value,
+            needs_value=takes_value and takes(function, 1) is False,
+            steps=steps,
+        )
+        if not problems
+        else None
+    )
+    keys = {key: value for key, value in arguments.items() if key in KEYS}
+    return VerbCall(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
+
+
+def _as_journey(function: object) -> Callable[..., Awaitable[object]]:
+    assert callable(function)
+    return function
+
+
+def _journey_problems(function: object) -> tuple[str, ...]:
+    if inspect.iscoroutine(function):
+        function.close()  # nothing will await it, which would be a warning
+        return (f"run takes the function itself: write run({function.__name__}), without calling it",)
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its own
+    if not callable(function) or not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
+        name = getattr(function, "__name__", None) or repr(function)
+        return (f"run takes an async function with one argument, the httpx.AsyncClient; {name} is not async",)
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        if takes(function, 2) is not True:
+            return (f"run takes an async function with one argument, the httpx.AsyncClient: {error}",)
+    return ()
+
+
+def _url_problems(url: object) -> tuple[str, ...]:
+    text = str(url)
+    if not isinstance(url, str) and type(url).__name__ != "URL":
+        return (f'{url!r} is not a URL: write a path on the server, as in "/upload"',)
+    if "://" in text.partition("?")[0]:
+        return (
+            f'{without_queries(text)!r} names a server: write only the path, and give the server as server=Url("http://…")',
+        )
+    return ()
+
+
+def _expectation(arguments: Mapping[str, object]) -> tuple[Expectation, tuple[str, ...]]:
+    problems: list[str] = []
+    statuses: tuple[int, ...] = ()
+    size_bytes: int | None = None
+    digest: str | None = None
+    if (status := arguments.get("expect_status")) is not None:
+        statuses, found = _statuses(status)
+        problems += found
+    if (size := arguments.get("expect_bytes")) is not None:
+        try:
+            size_bytes = _size_bytes(size)
+        except ValueError as error:
+            problems.append(f"expect_bytes: {error}")
+    if (body := arguments.get("expect_body")) is not None:
+        try:
+            body_bytes, digest = _body_facts(body)
+        except PlanError as error:
+            problems += error.problems
+        else:
+            if size_bytes not in (None, body_bytes):
+                problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}")
+            size_bytes = body_bytes
+    return Expectation(statuses=statuses, size_bytes=size_bytes, sha256=digest), tuple(problems)
+
+
+def _size_bytes(size: object) -> int:
+    if not isinstance(size, str | int):
+        raise ValueError(f'{size!r} is not a size: write bytes, or a text as in "256KiB"')
+    return parse_size_bytes(size)
+
+
+def _statuses(status: object) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    given = tuple(status) if isinstance(status, list | tuple | set | frozenset | range) else (status,)
+    statuses = tuple(int(one) for one in given if isinstance(one, int) and not isinstance(one, bool))
+    if len(statuses) != len(given) or not statuses or not all(100 <= one <= 599 for one in statuses):
+        return (), (f"expect_status: {status!r} is not a status code from 100 to 599, or a tuple of them",)
+    return statuses, ()
+
+
+def _body_facts(body: object) -> tuple[int, str]:
+    """Returns length and SHA-256 of an expected body; raises PlanError."""
+    import hashlib
+
+    if isinstance(body, Payload):
+        if body.unique:
+            raise PlanError(
+                "expect_body: a unique payload is different in every request, so no answer can be compared with it: "
+                "give its size as expect_bytes, or compare one of its contents, .fresh(), in a journey"
+            )
+        return body.size_bytes, body.sha256()
+    if isinstance(body, str):
+        try:
+            body = body.encode()
+        except UnicodeEncodeError as error:
+            raise PlanError(f"expect_body: the text cannot be sent: {error.reason}: give the bytes") from error
+    if isinstance(body, bytes | bytearray | memoryview):
+        return len(bytes(body)), hashlib.sha256(body).hexdigest()
+    raise PlanError(f"expect_body: {type(body).__name__} is not a body: use bytes, a text or payload(…)")
+
+
+def _repeatable(name: str, value: object) -> object:
+    """Returns a request argument as one that can be sent any number of times; raises PlanError where it cannot."""
+    if name == "content":
+        return _repeatable_content(value)
+    if name == "files":
+        if isinstance(value, Mapping):
+            return {key: _repeatable_file(f"files[{key!r}]", item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            return [(key, _repeatable_file(f"files[{key!r}]", item)) for key, item in value]
+        raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
+    if name == "data" and not isinstance(value, Mapping):
+        raise PlanError("data: give a mapping of form fields; raw bytes are content=")
+    found = _cookie_pairs(value) if name == "cookies" else value
+    return _paired(name, found) if name in ("cookies", "headers", "params") else found
+
+
+def _paired(name: str, value: object) -> object:
+    """Returns the value; raises PlanError for a list of what is no pair."""
+    if isinstance(value, list | tuple) and not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        raise PlanError(f"{name}: give a mapping of names to values, or a list of such pairs")
+    return value
+
+
+def _cookie_pairs(cookies: object) -> object:
+    """Returns the cookies of a jar as pairs, whatever their domain: a jar cannot be carried to another process."""
+    from http.cookiejar import CookieJar
+
+    jar = getattr(cookies, "jar", cookies)  # that of httpx.Cookies
+    return [(cookie.name, cookie.value or "") for cookie in jar] if isinstance(jar, CookieJar) else cookies
+
+
+def _repeatable_content(value: object) -> object:
+    if isinstance(value, str | bytes | Payload):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, list | tuple) and all(isinstance(part, bytes) for part in value):
+        return b"".join(value)
+    if hasattr(value, "read"):
+        return _read("content", value, from_start=False)
+    if hasattr(value, "__iter__") or hasattr(value, "__aiter__"):
+        raise PlanError(f"content: {_article(value)} {_ONCE_ONLY}")
+    raise PlanError(f"content: {type(value).__name__} is not a body: use bytes, a text, payload(…) or an open file")
+
+
+def _repeatable_file(name: str, item: object) -> object:
+    """Returns one entry of `files`; an open file in it is replaced by what the file holds."""
+    if isinstance(item, tuple) and len(item) >= 2:
+        filename, content, *rest = item
+        if isinstance(content, str | bytes | Payload):
+            return item
+        found = _read(name, content, from_start=True)
+        content_type = rest or [_type_of(str(filename or ""))]
+        return (filename, found, *content_type)
+    if isinstance(item, str | bytes | Payload):
+        return item
+    found = _read(name, item, from_start=True)
+    if isinstance(found, Payload):
+        return found
+    filename = Path(str(getattr(item, "name", "upload"))).name
+    return (filename, found, _type_of(filename))
+
+
+def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
+    """Returns what an open file holds, from its position or, as httpx does with forms, from its start.
+
+    A file with a path is not read, so that large files never come into memory.
+    """
+    if not hasattr(source, "read"):
+        if hasattr(source, "__iter__") or hasattr(source, "__aiter__"):
+            raise PlanError(f"{name}: {_article(source)} {_ONCE_ONLY}")
+        raise PlanError(f"{name}: {type(source).__name__} is not a file: use bytes, payload(…) or an open file")
+    if getattr(source, "closed", False):
+        raise PlanError(f"{name}: the file is closed")
+    if isinstance(source, io.TextIOBase):
+        raise PlanError(f'{name}: the file is open as text: open it in binary mode, "rb"')
+    path = _path_of(source)
+    if path is not None and (from_start or _position(source) == 0):
+        return payload(path, content_type=_type_of(path.name))
+    if from_start and hasattr(source, "seek"):
+        source.seek(0)
+    found = source.read()
+    if not isinstance(found, bytes):
+        kind = f"an async {type(source).__name__}" if inspect.isawaitable(found) else type(source).__name__
+        if inspect.iscoroutine(found):
+            found.close()
+        raise PlanError(f"{name}: {kind} does not read as bytes: use bytes, payload(…) or a file opened with 'rb'")
+    return found
+
+
+def _path_of(source: object) -> Path | None:
+    """Returns the path of a plain file that exists under its name, after writing its buffer out."""
+    file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
+    # Others, such as a GzipFile, have a descriptor and a name too, but give other bytes.
+    if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
+        return None
+    if not isinstance(file.name, str | os.PathLike):  # the name of a file without one is its descriptor's number
+        return None
+    if file.writable():
+        file.flush()
+    path = Path(file.name)
+    try:
+        same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError:
+        return None
+    return path if same and path.is_file() else None
+
+
+def _position(source: object) -> int:
+    file: IO[bytes] = source  # type: ignore[assignment]
+    return file.tell()
+
+
+def _type_of(filename: str) -> str:
+    return mimetypes.guess_type(filename)[0] or "application/octet-stream"
+
+
+def _article(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
+# --- Reads the arguments of the verb `stream`: a request, what its pieces are, and what ends it
+
+STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
+"""The keywords of `stream` that no other verb has."""
+STREAM_GATE = ("event_rate", "first_event_p50")
+"""How many streams end in a second, and how long they take, is what the test asks for: their events tell more."""
+_OF_A_FEED = "a stream is of one request, and a feed makes many: read the streams of a feed in a journey"
+_UNIQUE = (
+    "a stream sends one request again and again, and what is unique makes another one of it each time: leave that out, "
+    "or read the stream in a journey"
+)
+_T = TypeVar("_T")
+
+
+def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
+    """Returns the call of a verb that reads streams."""
+    others = {name: value for name, value in arguments.items() if name not in STREAM_ARGUMENTS}
+    method = "GET" if arguments.get("method") is None else arguments["method"]
+    call = request_from(method, url, others, also=STREAM_ARGUMENTS)
+    problems = [*call.problems]
+    each = _parsed("each", parse_each, arguments, problems)
+    events = _parsed("events", parse_count, arguments, problems)
+    lasts_ns = _parsed("listen_for", parse_positive_duration_ns, arguments, problems)
+    stream = None
+    if isinstance(call.work, Operation):
+        stream = Stream(operation=call.work, each=EVENT if each is None else each, events=events, lasts_ns=lasts_ns)
+        problems += _problems_of(stream)
+    elif call.work is not None:
+        problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
+    return replace(
+        call,
+        work=None if problems else stream,
+        problems=tuple(problems),
+        where=f"stream {call.where}",
+        default_gate=STREAM_GATE,
+    )
+
+
+def _parsed(
+    name: str, parse: Callable[[object], _T], arguments: Mapping[str, object], problems: list[str]
+) -> _T | None:
+    """Returns a keyword's value; None where it is not given, or wrong, which is one more problem."""
+    try:
+        return None if arguments.get(name) is None else parse(arguments[name])
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
+
+
+def _problems_of(stream: Stream) -> list[str]:
+    expect = stream.operation.expect
+    if stream.ends_early and expect.size_bytes is not None:
+        end = "events" if stream.events is not None else "listen_for"
+        name = "expect_bytes" if expect.sha256 is None else "expect_body"
+        return [f"{name} is of the whole answer, and {end} ends the stream before: give one of them"]
+    if stream.operation.method == "HEAD":
+        return ["a HEAD request has an answer without a body: there is nothing to stream"]
+    return []

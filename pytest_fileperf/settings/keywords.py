@@ -1,0 +1,396 @@
+"""The keywords of the verbs, each with its type and what it means: for editors and type checkers.
+
+An editor shows the text below a keyword when the keyword is written or pointed at. `settings.keys` and
+`plugin.arguments` say at run time which keywords there are; a test compares them with these.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict, Unpack
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.request import Auth, Content, Cookies, Files, Headers, Params
+from pytest_fileperf.plan.work import Mix, Pause, Stream, why_no_name
+from pytest_fileperf.plan.work import Part as MixPart
+from pytest_fileperf.serve.spec import ServerSpec
+from pytest_fileperf.settings.arguments import VerbCall, journey_from, request_from
+from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
+from pytest_fileperf.settings.settings import resolve
+
+if TYPE_CHECKING:
+    import httpx
+
+    from pytest_fileperf.drive.journey import Client
+
+__all__ = (
+    "PART_KEYS",
+    "Journey",
+    "JourneyPartKeywords",
+    "ManyRequests",
+    "MarkerKeys",
+    "Part",
+    "PartKeywords",
+    "PartOfLoad",
+    "RequestKeywords",
+    "RequestsKeywords",
+    "RunKeywords",
+    "StepKeywords",
+    "StreamKeywords",
+    "mix_from",
+    "part",
+)
+
+# What a function takes that gets a value of any type: only `Never` fits them all.
+Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object]"
+Teardown: TypeAlias = (
+    "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object] | Setup"
+)
+Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]]"
+# A function of any `httpx.AsyncClient` is one of these, too.
+# A function may make the rows, of what the setup returned or of nothing.
+Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
+
+Part: TypeAlias = "PartOfLoad | Journey"
+_Request: TypeAlias = (
+    "PartOfLoad | httpx.Request | tuple[str, str] | tuple[str, str, Mapping[str, object]] | Mapping[str, object]"
+)
+ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
+
+
+class StepKeywords(TypedDict, total=False):
+    """What is asked of a step of a journey: limits, and a gate. Nothing of a step is compared unless `gate` says so."""
+
+    min_rps: float | None
+    """The least requests per second."""
+    min_throughput: float | str | None
+    """The least bytes per second, both ways together: `"50MiB/s"`, or a number."""
+    max_p50: float | str | None
+    """The greatest median latency: `"80ms"`, or seconds."""
+    max_p75: float | str | None
+    """The greatest 75th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p90: float | str | None
+    """The greatest 90th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p95: float | str | None
+    """The greatest 95th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p99: float | str | None
+    """The greatest 99th percentile of the latencies: `"80ms"`, or seconds."""
+    max_p999: float | str | None
+    """The greatest 99.9th percentile of the latencies: `"80ms"`, or seconds."""
+    max_mean: float | str | None
+    """The greatest mean latency: `"80ms"`, or seconds."""
+    max_latency: float | str | None
+    """The greatest latency of any request: `"80ms"`, or seconds."""
+    max_error_rate: float | str | None
+    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    tolerance: float | str | Mapping[str, float | str] | None
+    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
+    gate: Literal[False] | str | Collection[str] | None
+    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+
+
+class _Judged(StepKeywords, total=False):
+    """How what was measured is judged: limits, and the gate."""
+
+    max_cpu_per_request: float | str | None
+    """The greatest CPU time of the server per request: `"400us"`, or seconds."""
+    max_rss: int | str | None
+    """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
+    min_event_rate: float | None
+    """The least events per second, of all streams together."""
+    max_first_event_p50: float | str | None
+    """The greatest median time to the first event of a stream: `"80ms"`, or seconds."""
+    max_first_event_p99: float | str | None
+    """The greatest 99th percentile of the times to the first event: `"80ms"`, or seconds."""
+    max_event_gap_p50: float | str | None
+    """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
+    max_event_gap_p99: float | str | None
+    """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
+
+
+class MarkerKeys(_Judged, total=False):
+    """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
+
+    connections: int | str | None
+    """How many connections (default 32). Each one sends its next request as soon as it has its answer. With `rate`,
+    `burst` or `fileperf.capacity` it is the greatest number (default 1000). A load opens no more than it needs."""
+    requests: int | str | None
+    """A fixed number of requests. `duration` is their time limit; those not sent by then have failed."""
+    burst: int | str | None
+    """A number of requests that are all due at once."""
+    rate: float | str | None
+    """Requests per second of an open loop, whatever the server does: `10`, `"10/s"` or `"300/min"`."""
+    ramp: str | Sequence[Sequence[float | str]] | None
+    """A rate or a number of connections that changes: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
+    `[("10s", "100/s"), (30, "100/s")]`."""
+    duration: float | str | None
+    """How long to measure over all boots of the server: `"10s"`, or seconds (default 4)."""
+    max_duration: float | str | None
+    """The longest time for a test that is measured in turn with another version, boots included: `"30s"`, or
+    seconds (default 30). With `fileperf.capacity` that of a search (default 60), and in turn that of each side."""
+    rounds: int | str | None
+    """How many rounds the duration is divided into (default 12); the statistics count rounds."""
+    warmup: float | str | None
+    """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.3)."""
+    pause: float | str | Pause | None
+    """Think time: how long each connection waits between its requests, which counts as no latency: `"1s"`, seconds,
+    `uniform("0.5s", "2s")` or `exponential("1s")`. Of a closed loop only."""
+    timeout: float | str | None
+    """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
+    boots: int | str | None
+    """How many boots of the server share the duration (default 3, and 1 where there is no gate)."""
+    generators: int | str | None
+    """How many processes on this machine make the load together (default 1); `"auto"` begins with one, and adds more
+    where it is used up and cores are free."""
+    app: object
+    """The app to boot: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
+    server: ServerSpec | str | None
+    """What to boot the app with: `Uvicorn()`, `Gunicorn()`, `InProcess()`, `Command([…])` or `Url("http://…")`, or a
+    text such as `"uvicorn:workers=2"` (default uvicorn)."""
+    workers: int | str | None
+    """How many worker processes of uvicorn or gunicorn (default 1)."""
+    min_capacity: float | None
+    """The least capacity, in requests per second: with `fileperf.capacity` only."""
+    setup: Setup | None
+    """What runs on each boot before it is loaded: an async function of an `httpx.AsyncClient`, or a plain one of an
+    `httpx.Client`. What it returns is given to the teardown, and to a journey that takes a second argument."""
+    teardown: Teardown | None
+    """What runs on each boot after it was loaded, with a client and what the setup returned, or with a client only."""
+    group: str | None
+    """The group of tests that this one is ranked in."""
+    label: str | None
+    """How the table calls the test."""
+
+
+class _Steps(TypedDict, total=False):
+    """What the steps of a journey have to show."""
+
+    steps: Mapping[str, StepKeywords] | None
+    """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
+    in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named
+    here has to be reached. Steps that are not named have figures, too."""
+
+
+class RunKeywords(MarkerKeys, _Steps, total=False):
+    """Every keyword of `run`; None is as if it were not given."""
+
+
+class _Ordering(TypedDict, total=False):
+    """In which order requests are made."""
+
+    order: Literal["cycle", "shuffle", "zipf"] | None
+    """The order of the rows: one after the other (default), shuffled, or at random with the first ones more often."""
+    seed: int | None
+    """Chooses the order of `shuffle` and `zipf` (default 0)."""
+    per_connection: bool | None
+    """Whether each connection goes through all rows by itself, in place of all connections together (default False)."""
+
+
+class FeedKeywords(_Ordering, total=False):
+    """Which requests are made, and in which order."""
+
+    feed: Feed | None
+    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
+    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
+    it is 48 other characters in every request."""
+
+
+class RequestsKeywords(MarkerKeys, _Ordering, total=False):
+    """Every keyword of `requests`."""
+
+
+class _Recipe(FeedKeywords, total=False):
+    """What a request is, and a good answer to it."""
+
+    params: Params | None
+    """The query, as httpx takes it: `{"page": 2}`."""
+    headers: Headers | None
+    """The headers, as httpx takes them."""
+    cookies: Cookies | None
+    """The cookies, as httpx takes them."""
+    content: Content | None
+    """The body: bytes, a text, `payload("256KiB")`, or a file that is open in binary mode."""
+    data: Mapping[str, object] | None
+    """The fields of a form, as httpx takes them."""
+    files: Files | None
+    """The files of a form, as httpx takes them: `{"file": payload("1MiB")}` or `{"file": ("name.txt", b"content")}`."""
+    json: object
+    """The body as an object that becomes JSON."""
+    auth: Auth | None
+    """Name and password, or an authentication of httpx."""
+    follow_redirects: bool | None
+    """Whether redirects are followed."""
+    extensions: Mapping[str, object] | None
+    """Extensions of the request, as httpx takes them."""
+    expect_status: int | Sequence[int] | AbstractSet[int] | None
+    """A request is a failure unless its status is this, or one of these: `201`, `(200, 404)` (default: any 2xx)."""
+    expect_bytes: int | str | None
+    """A request is a failure unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
+    expect_body: str | bytes | bytearray | memoryview | Payload | None
+    """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""
+
+
+class RequestKeywords(MarkerKeys, _Recipe, total=False):
+    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
+
+
+class StreamKeywords(RequestKeywords, total=False):
+    """Every keyword of `stream`; None is as if it were not given."""
+
+    method: str | None
+    """The method of the request (default `"GET"`)."""
+    each: str | int | None
+    """What a piece of the answer is: `"event"` for server-sent events (default), `"line"` for lines that are not blank,
+    as in JSON lines, or a size such as `"64KiB"` for long downloads."""
+    events: int | None
+    """A stream ends with this event, whatever the server still sends; an answer that ends before is a failure."""
+    listen_for: float | str | None
+    """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""
+
+
+class _Part(_Judged, total=False):
+    """What a part of a load has of its own: its name, gate and limits."""
+
+    name: str | None
+    """What the part is called in all reports, and in `Measurement.parts`."""
+
+
+class JourneyPartKeywords(_Part, _Steps, total=False):
+    """Every keyword of a part of a load that is a journey."""
+
+
+class PartKeywords(_Part, _Recipe, total=False):
+    """Every keyword of a part of a load that is made of requests."""
+
+
+# --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
+
+PART_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name != "min_capacity"))
+"""The keys of the marker that a part may have of its own. A capacity is a whole load's."""
+_GATE = ("p50",)
+"""What is compared of a part, unless it says something else. Its rate is that of the mix."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartOfLoad:
+    """One part of a load. Made by `part`, for `fileperf.mix`."""
+
+    call: VerbCall
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is called where it has no name: `GET /files/{id}`, or as its journey."""
+        return self.name or (self.call.where if self.call.work is None else self.call.work.name)
+
+
+class _PartVerbs:
+    """The verbs of `fileperf`, each of which returns a part of a load and measures nothing."""
+
+    def get(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of GET requests of `url`; `PartKeywords` describes the keywords."""
+        return self.request("GET", url, **arguments)
+
+    def post(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of POST requests of `url`; `PartKeywords` describes the keywords."""
+        return self.request("POST", url, **arguments)
+
+    def put(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of PUT requests of `url`; `PartKeywords` describes the keywords."""
+        return self.request("PUT", url, **arguments)
+
+    def patch(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of PATCH requests of `url`; `PartKeywords` describes the keywords."""
+        return self.request("PATCH", url, **arguments)
+
+    def delete(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of DELETE requests of `url`; `PartKeywords` describes the keywords."""
+        return self.request("DELETE", url, **arguments)
+
+    def request(self, method: str, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+        """Returns a part of requests of any method; `PartKeywords` describes the keywords."""
+        given: dict[str, object] = {**arguments}
+        name = given.pop("name", None)
+        return _checked(request_from(method, url, given), name)
+
+    def run(self, journey: Journey, **arguments: Unpack[JourneyPartKeywords]) -> PartOfLoad:
+        """Returns a part that is a journey; `JourneyPartKeywords` describes the keywords."""
+        given: dict[str, object] = {**arguments}
+        name = given.pop("name", None)
+        return _checked(journey_from(journey, given), name)
+
+
+part = _PartVerbs()
+
+
+def _checked(call: VerbCall, name: object) -> PartOfLoad:
+    """Returns the part; `mix_from` tells what is wrong with it."""
+    problems = list(call.problems)
+    if name is not None and (problem := why_no_name(name)):
+        problems.append(f"name: {problem}")
+        name = None
+    if others := [key for key in call.keys if key not in PART_KEYS]:
+        problems.append(
+            f"{', '.join(others)}: said of the whole load, not of a part, which takes {', '.join(PART_KEYS)}"
+        )
+    own = str(name) if name is not None else None
+    return PartOfLoad(replace(call, problems=tuple(problems)), own)
+
+
+def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
+    """Returns the call of `mix`: weights by parts, which are parts, or journeys as they are."""
+    problems = [*unknown_keys(arguments, KEYS)]
+    parts: list[MixPart] = []
+    if not isinstance(weights, Mapping) or not weights:
+        problems.append("mix takes weights by parts, as in {part.get('/a'): 1, part.get('/b'): 9}")
+        weights = {}
+    for given, weight in weights.items():
+        own = given if isinstance(given, PartOfLoad) else _journey(given)
+        if own is None:
+            problems.append(f"{given!r} is no part: write part.get(…), or an async function that takes a client")
+            continue
+        where = own.title
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            problems.append(f"{where}: its weight is {weight!r}, not a number above 0: leave out what has no turn")
+            weight = 1
+        problems += (f"{where}: {problem}" for problem in own.call.problems)
+        if own.call.work is not None and not own.call.problems:
+            try:
+                parts.append(_part(own, float(weight), gated=arguments.get("gate") not in (False, "none")))
+            except PlanError as error:
+                problems += (f"{where}: {problem}" for problem in error.problems)
+    names = [one.name for one in parts]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        problems.append(f"two parts are called {twice[0]!r}: give them names, as in part.get('/', name='front')")
+    work = None if problems else Mix(parts=tuple(parts))
+    keys = {key: value for key, value in arguments.items() if key in KEYS}
+    return VerbCall(work=work, keys=keys, problems=tuple(problems), where="mix")
+
+
+def _journey(given: object) -> PartOfLoad | None:
+    return PartOfLoad(journey_from(given, {})) if callable(given) or inspect.iscoroutine(given) else None
+
+
+def _part(own: PartOfLoad, weight: float, *, gated: bool) -> MixPart:
+    """Returns the part, with the gate that it has of its own; raises PlanError."""
+    keys, work = own.call.keys, own.call.work
+    assert work is not None
+    if isinstance(work, Mix | Stream):
+        raise PlanError("only requests and journeys are parts of a mix")
+    settings = resolve(verb={"gate": _GATE if gated else "none", **keys}, marker={}, options={}, ini={})
+    limits = {name: limit for name, limit in settings.limits.items() if name in keys}
+    title = own.title.replace("#", "")
+    return MixPart(
+        name=title,
+        work=work,
+        weight=weight,
+        gate=settings.gate,
+        tolerances=settings.tolerances,
+        limits=limits,
+    )

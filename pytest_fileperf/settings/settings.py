@@ -1,0 +1,279 @@
+"""Makes validated settings from what the user wrote: verb, marker, command line, ini. Pure: boots nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from dataclasses import replace as replaced
+
+from pytest_fileperf.errors import AppLoadError, PlanError
+from pytest_fileperf.measure.metrics import searches_by
+from pytest_fileperf.plan.load import Ramp
+from pytest_fileperf.plan.work import Pause
+from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
+
+__all__ = (
+    "DEFAULT_BOOTS",
+    "DEFAULT_CONNECTIONS",
+    "DEFAULT_GATE",
+    "DEFAULT_OPEN_CONNECTIONS",
+    "DEFAULT_TIMEOUT_NS",
+    "Settings",
+    "for_capacity",
+    "for_one_load",
+    "resolve",
+)
+
+DEFAULT_CONNECTIONS = 32
+"""Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
+DEFAULT_DURATION_NS = 4_000_000_000
+"""With three boots, their warm-ups, and two starts of half a second, a test alone takes seven seconds at the most."""
+DEFAULT_ROUNDS = 12
+"""A third of a second each by default. Shorter rounds have too few requests, fewer rounds say too little."""
+DEFAULT_WARMUP_NS = 300_000_000
+DEFAULT_TIMEOUT_NS = 30_000_000_000
+DEFAULT_MAX_DURATION_NS = 30_000_000_000
+"""A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""
+DEFAULT_SEARCH_NS = 60_000_000_000
+"""A search for the capacity may take so long: it needs some ten loads of seconds each, on three boots."""
+DEFAULT_BOOTS = 3
+"""Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
+DEFAULT_GATE = ("rps", "p99")
+DEFAULT_OPEN_CONNECTIONS = 1_000
+"""An open loop opens connections when it needs them. This limits them where the server stands still."""
+_SHAPES = ("requests", "burst", "rate", "ramp")
+"""Keys that each say how the load goes: a test gives one of them at most."""
+DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
+"""A failed request fails the test, unless the test says how many may fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything about one measurement, without the request itself."""
+
+    connections: int = DEFAULT_CONNECTIONS
+    """At most so many requests are in flight."""
+    requests: int | None = None
+    """A fixed number of requests, which may take `duration_ns` at the most."""
+    burst: int | None = None
+    """So many requests are due at once, and none after them."""
+    rate: float | None = None
+    """Requests that are due per second, whatever the server does."""
+    ramp: Ramp | None = None
+    """Stages of rates or connections; they take their own time, not `duration_ns`."""
+    pause: Pause | None = None
+    """How long each connection waits before its next request."""
+    duration_ns: int = DEFAULT_DURATION_NS
+    """Of the whole measurement, over all boots, without warm-up."""
+    rounds: int = DEFAULT_ROUNDS
+    """Spread over the boots."""
+    max_duration_ns: int = DEFAULT_MAX_DURATION_NS
+    """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
+    capacity: bool = False
+    """The highest rate is searched for that holds the limits; `settings.capacity` makes such settings of others."""
+    search_connections: int = DEFAULT_OPEN_CONNECTIONS
+    """The most connections that may be open in a load of a search for the capacity."""
+    search_ns: int = DEFAULT_SEARCH_NS
+    """The longest time that this search takes, with boots: `max_duration` where it is given."""
+    warmup_ns: int = DEFAULT_WARMUP_NS
+    """On each boot."""
+    timeout_ns: int = DEFAULT_TIMEOUT_NS
+    boots: int | None = None
+    """None: `DEFAULT_BOOTS` where there is a gate, else one."""
+    generators: int | str | None = None
+    """How many generators make the load together, at most; or `AUTO`. None: one process here, or all workers of a
+    cluster."""
+    app: object | None = None
+    """An import string, an app or a factory; None where nobody named one."""
+    server: ServerSpec = field(default_factory=Uvicorn)
+    limits: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_LIMITS))
+    """By the name the user writes (`min_rps`, `max_p99`), in the metric's SI unit."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """Shares by metric; a gated metric that is missing has its default tolerance."""
+    any_tolerance: float | None = None
+    """The share where it is one for all metrics."""
+    gate: tuple[str, ...] = DEFAULT_GATE
+    """The metrics compared with the baseline."""
+    group: str | None = None
+    label: str | None = None
+    setup: Callable[..., object] | None = None
+    """Called with an httpx client of each boot before it is loaded."""
+    teardown: Callable[..., object] | None = None
+    """Called after it, with a client and what the setup returned."""
+
+
+def resolve(
+    *,
+    verb: Mapping[str, object],
+    marker: Mapping[str, object],
+    options: Mapping[str, object],
+    ini: Mapping[str, object],
+    default_gate: tuple[str, ...] = DEFAULT_GATE,
+) -> Settings:
+    """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
+
+    None stands for the default. A server hides `workers` that are given further away than itself. Raises PlanError that
+    names every problem of every layer, also of values that a closer one hides.
+    """
+    problems: list[str] = []
+    chosen: dict[str, tuple[int, object]] = {}
+    layers = ((verb, "{}"), (marker, "{}"), (options, "--fileperf-{}"), (ini, "fileperf_{}"))
+    for distance, (layer, spelling) in enumerate(layers):
+        problems += unknown_keys(layer, KEYS)
+        for key in KEYS:
+            if key in layer:
+                value, found = _parsed(key, layer[key], spelling.format(key))
+                problems += found
+                chosen.setdefault(key, (distance, value))
+    server, found = _server_with_workers(chosen)
+    problems += found
+    problems += _keep_one_shape(chosen)
+    problems += _unfit_pause(chosen)
+    problems += _unfit_generators(chosen, server)
+    given = {key: value for key, (_, value) in chosen.items() if value is not None}
+    if problems:
+        raise PlanError(*dict.fromkeys(problems))
+    return _settings({"gate": default_gate, **given}, server)
+
+
+def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]]:
+    """Returns the value of a key as the package uses it, or None and why it cannot be used."""
+    if value is None:
+        return None, ()
+    try:
+        return KEYS[key](value), ()
+    except PlanError as error:
+        return None, tuple(f"{name}: {problem}" for problem in error.problems)
+    except (ValueError, AppLoadError) as error:
+        return None, (f"{name}: {error}",)
+
+
+def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[ServerSpec, tuple[str, ...]]:
+    server_distance, server = chosen.get("server", (math.inf, None))
+    workers_distance, workers = chosen.get("workers", (math.inf, None))
+    spec = server if isinstance(server, ServerSpec) else Uvicorn()
+    if not isinstance(workers, int) or (workers_distance > server_distance and server is not None):
+        return spec, ()
+    if isinstance(spec, Command):
+        return spec, (f"workers={workers} does not reach {spec.name}: tell the program, and say Command(…, workers=)",)
+    if not isinstance(spec, AsgiSpec):
+        return spec, (f"workers={workers} only goes with uvicorn and gunicorn, not with {spec!r}",)
+    return replaced(spec, workers=workers), ()
+
+
+def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
+    """Removes shapes of load that are further away than the closest; returns a problem where several are as close."""
+    given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
+    closest = [key for key in given if given[key] == min(given.values())]
+    for key in given:
+        if key not in closest:
+            del chosen[key]
+    if len(closest) < 2:
+        return ()
+    return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load: give one of them",)
+
+
+def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
+    """Returns a problem where users pause, and requests are due whatever users do."""
+    given = {key: value for key, (_, value) in chosen.items() if value is not None}
+    ramp = given.get("ramp")
+    shape = next((key for key in ("rate", "burst") if key in given), "ramp" if isinstance(ramp, Ramp) else "")
+    if "pause" not in given or not shape or (isinstance(ramp, Ramp) and not ramp.of_rate):
+        return ()
+    return (f"pause is what users do who wait for answers, and {shape} sends whatever users do: give one of them",)
+
+
+def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
+    """Removes a number of generators that is further away than an app in this process; returns a problem of others."""
+    distance, count = chosen.get("generators", (0, None))
+    if not isinstance(server, InProcess) or not isinstance(count, int) or count == 1:
+        return ()
+    if distance > chosen["server"][0]:
+        del chosen["generators"]
+        return ()
+    return (
+        f"generators={count} does not go with InProcess(): the app is loaded from the test process that it runs in, "
+        "so leave generators out, or boot the app with another server",
+    )
+
+
+def _connections(given: Mapping[str, object]) -> object:
+    """Returns how many connections a load has: a ramp of connections says it, and hides what else does."""
+    ramp = given.get("ramp")
+    if isinstance(ramp, Ramp) and not ramp.of_rate:
+        return max(1, math.floor(ramp.highest))
+    is_open = isinstance(ramp, Ramp) or "rate" in given or "burst" in given
+    return given.get("connections", DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS)
+
+
+def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
+    limits = {key: value for key, value in given.items() if key in LIMITS}
+    changes: dict[str, object] = {
+        _FIELDS.get(key, key): value
+        for key, value in given.items()
+        if key not in LIMITS and key not in ("server", "workers", "tolerance")
+    }
+    changes["connections"] = _connections(given)
+    changes["any_tolerance"] = given["tolerance"] if isinstance(given.get("tolerance"), float) else None
+    changes["search_connections"] = given.get("connections", DEFAULT_OPEN_CONNECTIONS)
+    changes["search_ns"] = given.get("max_duration", DEFAULT_SEARCH_NS)
+    gate = given["gate"]
+    tolerance = given.get("tolerance", {})
+    if isinstance(tolerance, float) and isinstance(gate, tuple):
+        tolerance = dict.fromkeys(gate, tolerance)
+    # Each value was parsed by its key: a type checker cannot follow that through a mapping.
+    make: Callable[..., Settings] = Settings
+    return make(server=server, limits={**DEFAULT_LIMITS, **limits}, tolerances=tolerance, **changes)
+
+
+_FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
+"""Keys whose field has its unit in the name."""
+
+
+# --- Settings of a search for the capacity, made of those of any measurement; and what only such a search can use
+
+_NEEDS_LATENCY = (
+    'a capacity is the highest rate that holds a limit of latency, and none is given: say max_p99="100ms", or another '
+    "percentile from max_p50 to max_p999"
+)
+
+
+def for_capacity(settings: Settings) -> Settings:
+    """Returns the settings of a search for the capacity: its gate is that of the capacity, or none.
+
+    Raises PlanError that lists every problem.
+    """
+    if problems := tuple(_problems(settings)):
+        raise PlanError(*problems)
+    of_all = {} if settings.any_tolerance is None else {"capacity": settings.any_tolerance}
+    return replace(
+        settings,
+        capacity=True,
+        gate=("capacity",) if settings.gate else (),
+        tolerances={**of_all, **settings.tolerances},
+    )
+
+
+def _problems(settings: Settings) -> Iterator[str]:
+    for shape in _SHAPES:
+        if getattr(settings, shape) is not None:
+            yield f"{shape}: a capacity is searched for at rates that the search chooses: leave it out"
+    if settings.pause is not None:
+        yield "pause is what users do who wait for answers, and here requests come by chance: leave it out"
+    if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
+        yield _NEEDS_LATENCY
+    if settings.limits.get("max_error_rate", 0.0) >= 1:
+        yield "max_error_rate: with 100 % every request may fail, so every rate holds it: give a smaller one"
+
+
+def for_one_load(settings: Settings) -> Settings:
+    """Returns the settings of a load that searches for nothing; raises PlanError where they ask for a capacity."""
+    asked = ["gate: capacity"] if "capacity" in settings.gate else []
+    asked += ["min_capacity"] if "min_capacity" in settings.limits else []
+    if asked:
+        raise PlanError(
+            *(f'{name} goes with a search only: write fileperf.capacity.get("/", max_p99="100ms")' for name in asked)
+        )
+    return settings

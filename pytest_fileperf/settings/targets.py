@@ -1,0 +1,246 @@
+"""Reads many requests that differ in everything: a list of them, or a file of targets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Operation, distinct, shown_url, without_queries
+from pytest_fileperf.settings.arguments import VerbCall, order_from, request_from
+from pytest_fileperf.settings.keys import KEYS, unknown_keys
+from pytest_fileperf.settings.keywords import PartOfLoad
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ("ORDERING", "many_from")
+
+ORDERING = ("order", "seed", "per_connection")
+_NAMED_BY_URL = 20
+"""Up to so many different requests without names have figures of their own, by method and URL."""
+_METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
+_HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _One:
+    """One request, with its URL apart from what it may share with others."""
+
+    recipe: Operation
+    url: str
+    name: str = ""
+
+
+def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
+    """Returns the call of `requests`: a list of requests, or the path of a file of them."""
+    problems = [*unknown_keys(arguments, (*ORDERING, *KEYS))]
+    work = None
+    try:
+        work = replace(_requests(list(_ones(given))), order=order_from(arguments))
+    except PlanError as error:
+        problems += error.problems
+    keys = {key: value for key, value in arguments.items() if key in KEYS}
+    return VerbCall(work=None if problems else work, keys=keys, problems=tuple(problems), where="requests")
+
+
+def _requests(ones: Sequence[_One]) -> Requests:
+    """Returns the requests with as few recipes as there are; those of few requests are named by method and URL."""
+    if not ones:
+        raise PlanError("there is no request in it")
+    named = any(one.name for one in ones)
+    if not named and (asked := _few_asked(ones)):
+        name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
+        named, ones = True, [replace(one, name=name_of[one.recipe.method, one.url]) for one in ones]
+    places: dict[object, int] = {}
+    recipes: list[Operation] = []
+    names: list[str] = []
+    uses = []
+    for one in ones:
+        own = (id(one.recipe), one.name)  # of 100,000 requests most share a recipe, and its own hash takes long
+        if own not in places:
+            plain = not one.recipe.arguments
+            key = (one.recipe.method, one.recipe.expect, one.name) if plain else own
+            if key not in places:
+                places[key] = len(recipes)
+                recipes.append(one.recipe)
+                names.append(one.name or f"other {one.recipe.method}")
+            places[own] = places[key]
+        uses.append(places[own])
+    return Requests(
+        recipes=tuple(recipes),
+        names=tuple(names) if named else (),
+        urls=tuple(one.url for one in ones),
+        uses=tuple(uses) if len(recipes) > 1 else (),
+    )
+
+
+def _few_asked(ones: Sequence[_One]) -> Mapping[tuple[str, str], None]:
+    """Returns the different methods and URLs in their order; none where there are too many to be told apart."""
+    asked: dict[tuple[str, str], None] = {}
+    for one in ones:
+        asked[one.recipe.method, one.url] = None
+        if len(asked) > _NAMED_BY_URL:
+            return {}
+    return asked
+
+
+@cache
+def _plain(method: str) -> Operation:
+    """Returns the recipe that all requests have which are a method and a URL."""
+    return Operation(method=method.upper(), url="")
+
+
+# --- what a request may be
+
+
+def _ones(given: object) -> Iterator[_One]:
+    """Yields the requests; raises PlanError that names the place of the first one that is none."""
+    if isinstance(given, str | os.PathLike):
+        yield from _of_file(Path(given))
+        return
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise PlanError("requests takes a list of requests, or the path of a file of them")
+    for place, item in enumerate(given):
+        yield _one(item, f"request {place}")
+
+
+def _one(item: object, where: str) -> _One:
+    if isinstance(item, PartOfLoad):
+        if item.call.problems or not isinstance(item.call.work, Operation) or item.call.keys:
+            problems = item.call.problems or (
+                "only one plain request, without feed, gate and limits, can be in a list",
+            )
+            raise PlanError(*(f"{where}: {problem}" for problem in problems))
+        return _split(item.call.work, item.name or "")
+    if isinstance(item, tuple) and len(item) in (2, 3) and isinstance(item[-1], str | Mapping):
+        method, url, *rest = item
+        return _called(method, url, rest[0] if rest else {}, where)
+    if isinstance(item, Mapping):
+        others = {key: value for key, value in item.items() if key not in ("method", "url")}
+        return _called(item.get("method", "GET"), item.get("url"), others, where)
+    if type(item).__name__ == "Request" and hasattr(item, "method"):
+        return _of_httpx(item, where)  # type: ignore[arg-type]  # httpx is not imported for it
+    raise PlanError(
+        f"{where} is {type(item).__name__}: write (method, url), (method, url, {{keywords}}), part.get(…), "
+        "a mapping with url, or an httpx.Request"
+    )
+
+
+def _called(method: object, url: object, keywords: object, where: str) -> _One:
+    """Returns the request that a verb would make of the keywords, which may have a `name` too."""
+    if not isinstance(keywords, Mapping):
+        raise PlanError(f"{where}: {type(keywords).__name__} is no mapping of keywords")
+    given = dict(keywords)
+    name = str(given.pop("name", "") or "").replace("#", "")
+    if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
+        return _One(recipe=_plain(method), url=_path(url, where), name=name)
+    call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
+    if call.problems or call.keys or not isinstance(call.work, Operation):
+        problems = call.problems or ("keys of a load belong to requests(…), and a feed to a verb",)
+        raise PlanError(*(f"{where}: {problem}" for problem in problems))
+    return _split(call.work, name)
+
+
+def _split(operation: Operation, name: str) -> _One:
+    return _One(recipe=replace(operation, url=""), url=operation.url, name=name)
+
+
+def _of_httpx(request: httpx.Request, where: str) -> _One:
+    # Those that httpx makes of the host and the body are made again.
+    made = ("host", "content-length", "transfer-encoding")
+    headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in made]
+    arguments: dict[str, object] = {"headers": headers} if headers else {}
+    try:
+        if content := request.read():
+            arguments["content"] = content
+    except RuntimeError as error:
+        raise PlanError(f"{where}: its body is a stream, which can be sent once only: use bytes") from error
+    operation = Operation(method=request.method, url="", arguments=arguments)
+    return _One(recipe=operation, url=request.url.raw_path.decode("ascii"))
+
+
+def _path(url: str, where: str) -> str:
+    """Returns path and query of a URL: load goes to the server under test, whatever host a file of targets names."""
+    if "://" not in url.partition("?")[0]:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise PlanError(f"{where}: {without_queries(url)!r} is no URL: {error}") from error
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+# --- files
+
+
+def _of_file(path: Path) -> Iterator[_One]:
+    """Yields the requests of a file: JSON, one object a line, or the text format of vegeta."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path} cannot be read as a file of requests: {error}") from error
+    read = _of_json if text.lstrip().startswith("{") else _of_text
+    shared: dict[object, Operation] = {}
+    for one in read(text, path):
+        # Equal recipes become one: its body is in memory once.
+        yield replace(one, recipe=shared.setdefault(repr(one.recipe), one.recipe)) if one.recipe.arguments else one
+
+
+def _of_json(text: str, path: Path) -> Iterator[_One]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            item = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise PlanError(f"{where}: no JSON: {error}") from error
+        if not isinstance(item, dict):
+            raise PlanError(f"{where}: no object with method and url")
+        if "header" in item:  # vegeta's name; it has a list of values for each
+            given = item.pop("header")
+            if not isinstance(given, dict) or not all(isinstance(values, list) for values in given.values()):
+                raise PlanError(f"{where}: header is no object with a list of values for each name, as vegeta has it")
+            item["headers"] = [(name, value) for name, values in given.items() for value in values]
+        if "body" in item:
+            try:
+                item["content"] = base64.b64decode(item.pop("body"), validate=True)
+            except (TypeError, ValueError) as error:
+                raise PlanError(f"{where}: body is no Base64, as vegeta has it; write a text as content") from error
+        yield _one(item, where)
+
+
+def _of_text(text: str, path: Path) -> Iterator[_One]:
+    """Yields the requests of a text: `METHOD URL`, lines of headers, and `@FILE` for the body; then an empty line."""
+    current: tuple[str, str, dict[str, object], str] | None = None
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        where, stripped = f"{path}, line {number}", line.strip()
+        if stripped.startswith("#"):
+            continue
+        if start := _METHOD_LINE.fullmatch(stripped):
+            if current is not None:
+                yield _called(*current)
+            current = start[1], start[2], {}, where
+        elif not stripped:
+            if current is not None:
+                yield _called(*current)
+            current = None
+        elif current is not None and stripped.startswith("@"):
+            current[2]["content"] = payload(path.parent / stripped[1:])
+        elif current is not None and (header := _HEADER_LINE.fullmatch(stripped)):
+            headers = current[2].setdefault("headers", [])
+            assert isinstance(headers, list)
+            headers.append((header[1], header[2]))
+        else:
+            raise PlanError(f"{where}: it is no method with a URL, no header and no @FILE")
