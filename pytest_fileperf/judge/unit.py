@@ -1,6 +1,6 @@
 """What pairs of boots show by themselves: how much worse now is than base, and what is uncertain about it.
 
-A *pair* is a fresh boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
+A *pair* is a new boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
 base, as a log ratio, and v is what is uncertain about it:
 rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of
              a second, so that what slows the machine for longer slows both; what slows one of them is an outlier

@@ -59,12 +59,13 @@ def prepare(
     coverage: bool = False,
     imports: Imports | None = None,
     preloads: Preloads | None = None,
+    version: str = "",
     network: Network = LOCAL,
 ) -> Launch:
     """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
 
     Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
-    `in_turn` says that it is a side of a comparison. `preloads` import an app once for many boots.
+    `in_turn` says that it is a side of a comparison. `preloads` import an app once for many boots of a `version`.
     Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree; and
     AppLoadError where the test has an app, or a test database, that a command cannot be handed.
     """
@@ -109,7 +110,8 @@ def prepare(
     )
     if preloads is None or coverage:
         return ProcessLaunch(lambda: program)
-    return ProcessLaunch(lambda: program, partial(preloads.fork, in_turn=in_turn, start_s=spec.start_timeout_s))
+    forked = partial(preloads.fork, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
+    return ProcessLaunch(lambda: program, forked)
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:

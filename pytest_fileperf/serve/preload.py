@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import signal
@@ -16,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from pytest_fileperf.serve.job import Job, Preloaded, lend_package, reports_of
 from pytest_fileperf.serve.preload_server import MOST_BYTES, Order, stamps_of
 from pytest_fileperf.serve.process import Invocation, ServerProcess
@@ -23,12 +26,15 @@ from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 __all__ = ("Preloads",)
 
-_MOST = 6
-"""Of them at once: two sides of a comparison and the code alone, of two apps. Each takes the memory of its app."""
+_MOST = 10
+"""So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
+its app."""
+_IMPORTS = 2
 _SEEDS = 1 << 20
 _ANSWER_S = 5.0
 _PATIENCE_S = 1.0
 _POLL_S = 0.01
+_LOOK_S = 1.0
 _KILLED = -9
 
 
@@ -59,10 +65,14 @@ class _Fork:
 
     def wait(self, timeout: float | None = None) -> int:
         """Returns how it ended; raises subprocess.TimeoutExpired where it still runs after so many seconds."""
-        until_s = None if timeout is None else time.monotonic() + timeout
+        until_s = time.monotonic() + (math.inf if timeout is None else timeout)
         while (returncode := self.returncode) is None:
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            if not self._preload.hear(left_s) and left_s == 0:
+            left_s = max(0.0, until_s - time.monotonic())
+            if self._preload.hear(min(left_s, _LOOK_S)):
+                continue
+            if not psutil.pid_exists(self.pid):  # its end was told to nobody, as where Ctrl-C came in between
+                self._preload.ended.setdefault(self.pid, _KILLED)
+            elif left_s == 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
         return returncode
 
@@ -103,10 +113,10 @@ class _Preload:
                 return new.pop()
         return None
 
-    def hear(self, within_s: float | None) -> bool:
+    def hear(self, within_s: float) -> bool:
         """Takes one message; returns whether there was one."""
-        self.channel.settimeout(within_s)
         try:
+            self.channel.settimeout(within_s)
             message = self.channel.recv(MOST_BYTES)
         except (BlockingIOError, TimeoutError):
             return False
@@ -114,18 +124,22 @@ class _Preload:
             message = b""
         if not message:  # its forks end with it
             self.ended |= dict.fromkeys(self.living, _KILLED)
+            self.living.clear()
             return False
         told = json.loads(message)
         if "forked" in told:
             self.living.add(told["forked"])
+            self.ended.pop(told["forked"], None)  # of an earlier process with this number
         else:
             self.living.discard(told["ended"])
             self.ended[told["ended"]] = os.waitstatus_to_exitcode(told["status"])
         return True
 
     def close(self) -> None:
+        """Ends it, and its forks with it. Can be repeated."""
         self.channel.close()
         self.process.stop(patience_s=_PATIENCE_S)
+        self.hear(0)
 
 
 @dataclass(slots=True)
@@ -138,25 +152,35 @@ class Preloads:
     """Why some are not forked."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(_SEEDS))
 
-    def fork(self, invocation: Invocation, run_directory: Path, *, in_turn: bool, start_s: float) -> _Fork | str:
+    def fork(
+        self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
+    ) -> _Fork | str:
         """Returns a fork that boots what is to be started, after an import where none was made.
+
+        In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
+        difference between pairs. A `version` has imports of its own, also where the code is the same.
 
         Else it is to be started afresh, and the text says why; it is empty where nothing keeps the app itself from it.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.workers > 1 or job.env or job.server != "uvicorn":
             return ""
+        if LAYOUT not in invocation.env or SEED in job.env_given:  # each start-up has a seed of its own, or the user's
+            return ""
         job = replace(job, sys_path=job.sys_path[1:])
-        key = _key(job, invocation, run_directory)
+        number = self._seed + boot % _IMPORTS if in_turn else 0
+        key = _key(job, invocation, run_directory, f"{version} {number}")
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.pop(key, None)
         if held is not None and not held.is_current():
+            if held.living:  # the import reads what a server of this app writes
+                self._held[key] = held
+                return ""
             held.close()
             held = None
         if held is None:
-            alike = stabilising_env(self._seed if in_turn else 0)
-            held = self._started(key, job, invocation, run_directory, alike, start_s)
+            held = self._started(key, job, invocation, run_directory, stabilising_env(number), start_s)
         if held is None:
             return self._why_fresh[key]
         self._held[key] = held
@@ -164,7 +188,7 @@ class Preloads:
         (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
         pid = held.fork(Order(run_directory=str(run_directory), env=env))
         if pid is None:
-            self._leave(key, "the process that had imported it has ended")
+            self._leave(key, "the process that had imported it does not answer")
             return self._why_fresh[key]
         return _Fork(pid, held, partial(self._leave, key))
 
@@ -193,7 +217,7 @@ class Preloads:
             replace(job, sys_path=[str(lend_package(directory)), *job.sys_path]).write(directory)
             words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
             env = dict(invocation.env)
-            env |= {name: value for name, value in alike.items() if name in env and name not in job.env_given}
+            env |= alike
             command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
             process.start(replace(invocation, command=command, env=env, descriptors=inherited))
         until_s = time.monotonic() + start_s
@@ -212,8 +236,8 @@ class Preloads:
         return _Preload(process, ours, {file: list(stamp) for file, stamp in report.stamps.items()})
 
 
-def _key(job: Job, invocation: Invocation, run_directory: Path) -> str:
+def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
     """Returns what is equal where one import serves."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
-    return json.dumps([asdict(job), words, sorted(env.items()), str(invocation.cwd)])
+    return json.dumps([version, asdict(job), words, sorted(env.items()), str(invocation.cwd)])

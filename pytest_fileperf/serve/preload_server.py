@@ -13,14 +13,17 @@ import importlib
 import json
 import os
 import select
+import signal
 import socket
 import stat
 import sys
 import threading
+import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from uvicorn import Config
 
@@ -34,8 +37,8 @@ __all__ = ("MOST_BYTES", "Order", "serve", "stamps_of")
 
 MOST_BYTES = 1 << 16
 """Of a message."""
-_NOT_FORKED = {"grpc._cython.cygrpc": "gRPC", "torch.cuda": "CUDA", "cupy": "CUDA"}
-"""Modules that do not work in a fork, and what they are."""
+_GRACE_S = 3.0
+"""How long forks may take to end when the test run is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ def serve(run_directory: Path) -> None:
         job.import_module()
     _import_uvicorn(job)
     modules, installed = loaded_files()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else each fork would write it again
     report = Preloaded(
         pid=os.getpid(),
         why_fresh=_why_no_forks(before),
@@ -81,14 +86,14 @@ def serve(run_directory: Path) -> None:
 
 
 def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:
-    """Returns size and time of each file that is there."""
+    """Returns size and times of each file that is there."""
     stamps = {}
     for file in files:
         try:
             about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
         except OSError:
             continue
-        stamps[file] = [about.st_size, about.st_mtime_ns]
+        stamps[file] = [about.st_size, about.st_mtime_ns, about.st_ctime_ns]
     return stamps
 
 
@@ -107,6 +112,7 @@ def _import_uvicorn(job: Job) -> None:
 def _ordered(channel: socket.socket) -> Order:
     """Forks for each order, and tells how forks end. Returns in a fork, with its order."""
     poller, forks, owner = select.poll(), dict[int, int](), os.getpid()
+    ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the channel ends it, after its forks
     poller.register(channel, select.POLLIN)
     while True:
         for descriptor, _ in poller.poll():
@@ -114,13 +120,16 @@ def _ordered(channel: socket.socket) -> Order:
                 pid = forks.pop(descriptor)
                 poller.unregister(descriptor)
                 os.close(descriptor)
-                channel.send(json.dumps({"ended": pid, "status": os.waitpid(pid, 0)[1]}).encode())
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)  # until it is waited for, no other group has its number
+                _tell(channel, ended=pid, status=os.waitpid(pid, 0)[1])
                 continue
             message = channel.recv(MOST_BYTES)
             if not message:  # the test process needs no more
-                os._exit(0)
+                _end(forks.values())
             pid = os.fork()
             if pid == 0:
+                signal.signal(signal.SIGTERM, ended)
                 for held in forks:
                     os.close(held)
                 channel.close()
@@ -133,13 +142,28 @@ def _ordered(channel: socket.socket) -> Order:
             watched = os.pidfd_open(pid)
             forks[watched] = pid
             poller.register(watched, select.POLLIN)
-            channel.send(json.dumps({"forked": pid}).encode())
+            _tell(channel, forked=pid)
+
+
+def _tell(channel: socket.socket, **what: int) -> None:
+    with suppress(OSError):  # the test process is gone: its end of the channel tells that too
+        channel.send(json.dumps(what).encode())
+
+
+def _end(forks: Collection[int]) -> NoReturn:
+    """Asks forks to end, and ends this process after them, or after a while."""
+    for pid in forks:
+        os.kill(pid, signal.SIGTERM)
+    until_s = time.monotonic() + _GRACE_S
+    left = set(forks)
+    while left and time.monotonic() < until_s:
+        left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}
+        time.sleep(0.01)
+    os._exit(0)
 
 
 def _write_to(log: Path) -> None:
     """Lets this process write to a log of its own."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -161,17 +185,18 @@ def _why_no_forks(before: dict[int, str]) -> str:
     for descriptor, held in _open_files().items():
         if held and before.get(descriptor) != held:
             return f"its import opens {held}"
-    for module, name in _NOT_FORKED.items():
-        if module in sys.modules:
-            return f"it imports {name}"
+    if "grpc._cython.cygrpc" in sys.modules:
+        return "it imports gRPC"
     for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        if "/libcuda.so" in line:
+            return "it loads CUDA"
         if line.split(maxsplit=2)[1].startswith("rw-s"):
             return "its import shares memory with other processes"
     return ""
 
 
 def _open_files() -> dict[int, str]:
-    """Returns what is open that forks would share, in words; empty for files that are only read or added to."""
+    """Returns what is open that forks would share, in words; empty for files that are only added to."""
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
         try:
@@ -187,8 +212,7 @@ def _in_words(target: str, mode: int, flags: int) -> str:
     if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISREG(mode):
-        is_safe = flags & os.O_ACCMODE == os.O_RDONLY or flags & os.O_APPEND
-        return "" if is_safe else f"{Path(target).name} to write"
+        return "" if flags & os.O_APPEND else f"{Path(target).name} and keeps it open"  # forks share its position
     kind, _, what = target.partition(":")
     return {"socket": "a socket", "pipe": "a pipe"}.get(
         kind, f"an {what.strip('[]')}" if kind == "anon_inode" else kind

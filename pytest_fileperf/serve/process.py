@@ -285,7 +285,7 @@ class ProcessLaunch:
                 raise
             self._again()  # afresh: perhaps it is only that it cannot be forked
             running = self._on_a_port()
-        running.why_fresh = self._why_fresh
+        running.is_forked, running.why_fresh = self._forked is not None, self._why_fresh
         if self._forked is not None:
             self._forked.has_served()
         return running

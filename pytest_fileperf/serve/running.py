@@ -65,6 +65,8 @@ class RunningServer(ABC):
     """Our own process above it, which gets the CPU time of what ends below it; None without one."""
     changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
+    is_forked: bool = False
+    """Whether it is a fork of a process that had imported the app."""
     why_fresh: str = ""
     """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
     own: tuple[tuple[str, str], ...] = ()

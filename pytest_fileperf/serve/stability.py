@@ -1,7 +1,7 @@
 """What makes two boots of the same code behave alike: the environment that asks for it, and what really holds.
 
 Boots with the same number are alike in both. From number to number the hash seed and the layout of memory change,
-so that no boot's luck is that of all boots.
+so that no boot's luck is that of all boots. Forks share the seed and the layout of their import (`preload`).
 
 The allocator keeps its thresholds: with others, large bodies cost up to three times less than in production, and a
 change that costs page faults looks smaller than it is. In a comparison its thread caches are off: blocks that lie in

@@ -3,7 +3,7 @@
     boot base + now | probe | base now now base … | boot base + now | base now base now … | … | how it is limited
     └────────────────── pair 1 ──────────────────┘└────────────── pair 2 ──────────────┘
 
-Boots are fresh in each pair and stabilised alike. What differs between them is what differs between the versions, and
+Boots are new in each pair and stabilised alike. What differs between them is what differs between the versions, and
 the luck of a boot, which the next pair draws again.
 """
 

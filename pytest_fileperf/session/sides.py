@@ -66,6 +66,8 @@ class Sides:
         self._pool = pool
         self._chance = chance
         self._first_boot = chance.randrange(_SEEDS)
+        self._why_fresh = ""
+        """Why both import the app for each boot, where only one can be forked; empty where both can, or neither."""
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers | Absent]:
@@ -76,12 +78,24 @@ class Sides:
         self._pool.close()
         with ExitStack() as stack:
             servers = self._launched(number, stack)
+            if not isinstance(servers, Absent) and self._base.url is None and self._differ(servers):
+                stack.close()
+                servers = self._launched(number, stack)
             try:
                 yield servers
             except ServerDiedError as error:
                 if self._base.url is None and not isinstance(servers, Absent) and _has_died(servers[Side.BASE]):
                     raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
+
+    def _differ(self, servers: BothServers) -> bool:
+        """Returns whether one is forked and the other is not, and keeps why."""
+        base, now = servers
+        if base.is_forked is now.is_forked:
+            return False
+        of_base = f"{self._base.title}: {base.why_fresh}" if base.why_fresh else "one version cannot be forked now"
+        self._why_fresh = now.why_fresh or of_base
+        return True
 
     def _launched(self, number: int, stack: ExitStack) -> BothServers | Absent:
         try:
@@ -102,6 +116,8 @@ class Sides:
                 if number == 0:
                     with self._of_base():
                         refuse_hidden(servers[Side.BASE], self._base.code_tree)
+            if self._why_fresh:
+                servers[Side.NOW].why_fresh = self._why_fresh
             return servers[Side.BASE], servers[Side.NOW]
         except _NoBaseError as error:
             return Absent(side=Side.BASE, what=str(error), app=True)
@@ -112,6 +128,10 @@ class Sides:
         # The number is the same on both sides, and another one in each session.
         boot, serial = self._first_boot + number, next(pool.serials)
         prepared = partial(pool.prepare, boot=boot, in_turn=True, builds=pool.builds, serial=serial)
+        if self._why_fresh:
+            prepared = partial(prepared, preloads=None)
+        elif side is Side.BASE and base.url is None and base.code_tree.is_here:
+            prepared = partial(prepared, version="base")
         if side is Side.NOW:
             return prepared(plan.spec, plan.app, cores=plan.cores)
         if base.url is not None:

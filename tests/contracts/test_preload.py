@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from contracts.project import Project
+from contracts.project import Project, results
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="apps are forked on Linux only")
 
@@ -34,6 +34,27 @@ import pytest
 def changed():
     with open("data.txt", "a") as data:
         data.write("more")
+"""
+LIFESPAN = """
+import os
+forked = []
+os.register_at_fork(after_in_child=lambda: forked.append(1))
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        if forked:
+            {fails}
+        await send({{"type": "lifespan.startup.complete"}})
+        await receive()
+        await send({{"type": "lifespan.shutdown.complete"}})
+        return
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body", "body": b"ok"}})
+"""
+COMPARED = """
+def test_get(fileperf):
+    fileperf.get("/", connections=2, max_duration="6s", gate="rps")
 """
 ANEW = "each start-up imports the app anew: "
 
@@ -101,3 +122,31 @@ def test_an_app_that_does_not_import_says_so_once(project: Project) -> None:
 
     assert ran.status == 1
     assert "RuntimeError: no key" in ran.said
+
+
+@pytest.mark.parametrize("fails", ["raise RuntimeError('not in a fork')", "os._exit(5)"])
+def test_a_lifespan_that_fails_in_a_fork_runs_in_a_fresh_process(project: Project, fails: str) -> None:
+    ran = project.write({"app.py": LIFESPAN.format(fails=fails), "test_load.py": TESTS}).run("--fileperf-smoke", "-v")
+
+    assert ran.status == 0, ran.text
+    assert f"{ANEW}a fork of it does not start" in ran.said
+
+
+def test_a_version_that_cannot_be_forked_keeps_the_other_from_it(project: Project) -> None:
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    project.write({"app.py": APP.format(thread), "before/app.py": APP.format(""), "test_load.py": COMPARED})
+    ran = project.run("--fileperf-against=./before", "-v")
+
+    assert ran.status == 0, ran.text
+    assert ANEW in ran.said
+    pairs = results(ran)["test_get"]["verdict"]["comparisons"][0]["pairs"]
+    before = (project.top / "before" / "imports.txt").read_text().splitlines()
+    assert len(before) == len(set(before)) >= pairs
+
+
+def test_each_version_of_a_comparison_is_imported_twice(project: Project) -> None:
+    project.write({"app.py": APP.format(""), "before/app.py": APP.format(""), "test_load.py": COMPARED})
+    ran = project.run("--fileperf-against=./before")
+
+    assert ran.status == 0, ran.text
+    assert len((project.top / "before" / "imports.txt").read_text().splitlines()) == 2

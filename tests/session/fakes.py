@@ -144,6 +144,7 @@ class Host:
         builds: Builds,
         serial: int,
         in_turn: bool = False,
+        version: str = "",
         code_tree: CodeTree = HERE,
     ) -> launch.Launch:
         real = launch.prepare(spec, app, boot=boot, in_turn=in_turn, cores=cores, builds=builds, code_tree=code_tree)
