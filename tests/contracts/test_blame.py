@@ -38,7 +38,7 @@ async def app(scope, receive, send):
 """
 TESTS = """
 def test_get(fileperf):
-    fileperf.get("/", connections=2, max_duration="4s", warmup="0.1s", gate=["rps"])
+    fileperf.get("/", connections=2, max_duration="10s", warmup="0.1s", gate=["rps"])
 """
 
 

@@ -279,7 +279,7 @@ def test_a_changed_app_is_not_compared_with_another_version(repo: Repo, shop: py
     )
     repo.commit()
     shop.makepyfile(fastapi_app=f"{APP}{chance}# changed since")
-    result = run("--fileperf-against=HEAD", "--fileperf-max-duration=1s", "--fileperf-json=out.json")
+    result = run("--fileperf-against=HEAD", "--fileperf-max-duration=5s", "--fileperf-json=out.json")
     said = " ".join(result.stdout.str().split())
     assert said.count("FAILED test_it.py::test_overridden") == 1
     assert "the test has set dependency_overrides, state.flag on the app, which the other side imports as it is" in said
