@@ -31,6 +31,7 @@ from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import (
     A_GOOD_PART,
     Limit,
+    LimitKind,
     Loss,
     Served,
     Stalls,
@@ -859,6 +860,9 @@ def explain_loss(
         return _explain_growth(load, plan, sides, cores)
     waiting = loss_text(loss)
     found = _waited_for(load, plan, sides, cores, record, loss) if waiting else _Waited()
+    if found.stalls is None and found.limit is not None and found.limit.kind is LimitKind.SERVER_CPU:
+        # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
+        return _explain_growth(load, plan, sides, cores)
     lines, details = [waiting, found.text], loss_json(loss, found.stalls, found.limit)
     if loss.cpu_share >= A_GOOD_PART:
         grown = _explain_growth(load, plan, sides, cores)
