@@ -28,9 +28,11 @@ from pytest_fileperf.serve.spec import AsgiSpec, has_names
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
+    "MOST_BYTES",
     "Asked",
     "Failed",
     "Job",
+    "Order",
     "Preloaded",
     "Ready",
     "Started",
@@ -38,6 +40,7 @@ __all__ = (
     "follow_supervisor",
     "lend_package",
     "reports_of",
+    "stamps_of",
     "write_report",
 )
 
@@ -327,3 +330,39 @@ def reports_of(kind: type[_Report], run_directory: Path) -> tuple[_Report, ...]:
     """Returns the reports of a kind, by process id."""
     paths = run_directory.glob(f"{kind.__name__.lower()}.*")
     return tuple(sorted((kind(**json.loads(path.read_text(encoding="utf-8"))) for path in paths), key=lambda r: r.pid))
+
+
+# --- What the test process orders from a process that has imported an app
+
+MOST_BYTES = 1 << 16
+"""Of a message between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One boot that is ordered."""
+
+    run_directory: str
+    env: dict[str, str]
+    """Environment variables that are its own."""
+
+    @classmethod
+    def of(cls, message: bytes) -> Self:
+        """Returns the order in a message."""
+        return cls(**json.loads(message))
+
+    def message(self) -> bytes:
+        """Returns the order as a message."""
+        return json.dumps(asdict(self)).encode()
+
+
+def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:
+    """Returns size and times of each file that is there."""
+    stamps = {}
+    for file in files:
+        try:
+            about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
+        except OSError:
+            continue
+        stamps[file] = [about.st_size, about.st_mtime_ns, about.st_ctime_ns]
+    return stamps

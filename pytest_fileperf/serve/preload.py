@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,7 @@ from typing import IO
 
 import psutil
 
-from pytest_fileperf.serve.job import Job, Preloaded, lend_package, reports_of
-from pytest_fileperf.serve.preload_server import MOST_BYTES, Order, stamps_of
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Order, Preloaded, lend_package, reports_of, stamps_of
 from pytest_fileperf.serve.process import Invocation, ServerProcess
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
@@ -80,7 +80,8 @@ class _Fork:
         """Asks it to end."""
         self._preload.hear(0)
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended, and that is still to be heard
+                os.kill(self.pid, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -216,8 +217,7 @@ class Preloads:
         with theirs:
             replace(job, sys_path=[str(lend_package(directory)), *job.sys_path]).write(directory)
             words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
-            env = dict(invocation.env)
-            env |= alike
+            env = {**invocation.env, **alike}
             command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
             process.start(replace(invocation, command=command, env=env, descriptors=inherited))
         until_s = time.monotonic() + start_s

@@ -21,42 +21,21 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from uvicorn import Config
 
 from pytest_fileperf.host.supervisor import supervise
-from pytest_fileperf.serve.job import Job, Preloaded, write_report
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Order, Preloaded, stamps_of, write_report
 from pytest_fileperf.serve.loading import FilesRead
 from pytest_fileperf.serve.stability import move_heap
 from pytest_fileperf.serve.start import loaded_files, serve_after
 
-__all__ = ("MOST_BYTES", "Order", "serve", "stamps_of")
+__all__ = ("serve",)
 
-MOST_BYTES = 1 << 16
-"""Of a message."""
 _GRACE_S = 3.0
 """How long forks may take to end when the test run is gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One boot that is ordered."""
-
-    run_directory: str
-    env: dict[str, str]
-    """Environment variables that are its own."""
-
-    @classmethod
-    def of(cls, message: bytes) -> Self:
-        """Returns the order in a message."""
-        return cls(**json.loads(message))
-
-    def message(self) -> bytes:
-        """Returns the order as a message."""
-        return json.dumps(asdict(self)).encode()
 
 
 def serve(run_directory: Path) -> None:
@@ -83,18 +62,6 @@ def serve(run_directory: Path) -> None:
     order = _ordered(channel)
     os.environ.update(order.env)
     serve_after(read, Path(order.run_directory))
-
-
-def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:
-    """Returns size and times of each file that is there."""
-    stamps = {}
-    for file in files:
-        try:
-            about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
-        except OSError:
-            continue
-        stamps[file] = [about.st_size, about.st_mtime_ns, about.st_ctime_ns]
-    return stamps
 
 
 def _import_uvicorn(job: Job) -> None:
