@@ -55,13 +55,20 @@ QUICK = 'gate="rps", connections={connections}, max_duration="10s"'
 RATE = 'gate="p95", rate=60, max_duration="15s"'
 
 
-def compared(project: Project, before: str, now: str, *, load: str, path: str = "fileperf.get('/'") -> Ran:
+def compared(
+    project: Project, before: str, now: str, *, load: str, path: str = "fileperf.get('/'", told: str = ""
+) -> Ran:
     test = f"def test_it(fileperf):\n    {path}, {load})\n"
     files = {"app.py": APP.format(work=now), "before/app.py": APP.format(work=before), "test_it.py": test}
-    ran = project.write(files).run("--fileperf-against=./before")
+    ran = project.write(files).told(f"REGRESSED.*{told}", "--fileperf-against=./before")
     assert ran.status == 1, ran.text
     assert "REGRESSED" in ran.said
     return ran
+
+
+WAITS = r"[\d.]+ of [\d.]+ (ms|s) more are waiting, not CPU"
+GROWN = "CPU per request grew|no profile"
+BLOCKED = r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time"
 
 
 def seconds(text: str) -> float:
@@ -70,36 +77,36 @@ def seconds(text: str) -> float:
 
 
 def test_a_wait_is_not_explained_by_a_little_cpu(project: Project) -> None:
-    ran = compared(
-        project, "burn(0.0001)", "burn(0.00015); await asyncio.sleep(0.02)", load=QUICK.format(connections=4)
-    )
+    now = "burn(0.00015); await asyncio.sleep(0.02)"
+    ran = compared(project, "burn(0.0001)", now, load=QUICK.format(connections=4), told=WAITS)
 
-    assert re.search(r"[\d.]+ of [\d.]+ (ms|s) more are waiting, not CPU", ran.said)
+    assert re.search(WAITS, ran.said), ran.text
     assert "CPU per request grew" not in ran.said
     assert "in burn" not in ran.said
 
 
 def test_cpu_is_not_called_waiting(project: Project) -> None:
-    ran = compared(project, "burn(0.0001)", "burn(0.003)", load=QUICK.format(connections=4))
+    ran = compared(project, "burn(0.0001)", "burn(0.003)", load=QUICK.format(connections=4), told=GROWN)
 
-    assert "waiting, not CPU" not in ran.said
-    assert "CPU per request grew" in ran.said or "no profile" in ran.said
+    assert "waiting, not CPU" not in ran.said, ran.text
+    assert re.search(GROWN, ran.said), ran.text
 
 
 def test_a_core_that_the_server_s_own_threads_share_is_no_wait(project: Project) -> None:
     before = "await asyncio.get_running_loop().run_in_executor(pool, burn, 0.0004)"
-    ran = compared(project, before, "burn(0.004)", load=QUICK.format(connections=4))
+    ran = compared(project, before, "burn(0.004)", load=QUICK.format(connections=4), told=GROWN)
 
-    assert "waiting, not CPU" not in ran.said
-    assert "CPU per request grew" in ran.said or "no profile" in ran.said
+    assert "waiting, not CPU" not in ran.said, ran.text
+    assert re.search(GROWN, ran.said), ran.text
 
 
 def test_a_pool_with_one_thread_is_told_as_requests_that_wait_for_each_other(project: Project) -> None:
     work = "await asyncio.get_running_loop().run_in_executor({}, time.sleep, 0.02)"
-    ran = compared(project, work.format("pool"), work.format("narrow"), load=QUICK.format(connections=8))
+    turns = "Waiting: requests wait for each other, about 1 is served at a time"
+    ran = compared(project, work.format("pool"), work.format("narrow"), load=QUICK.format(connections=8), told=turns)
 
-    assert "more are waiting, not CPU" in ran.said
-    assert "Waiting: requests wait for each other, about 1 is served at a time" in ran.said
+    assert "more are waiting, not CPU" in ran.said, ran.text
+    assert turns in ran.said, ran.text
 
 
 def test_work_in_threads_too_short_to_be_seen_is_told_with_its_size(project: Project) -> None:
@@ -114,12 +121,12 @@ def test_work_in_threads_too_short_to_be_seen_is_told_with_its_size(project: Pro
 
 
 def test_a_sleep_in_an_async_def_blocks_the_event_loop_and_is_named(project: Project) -> None:
-    ran = compared(project, "await asyncio.sleep(0.02)", "time.sleep(0.02)", load=QUICK.format(connections=4))
+    by = rf"{BLOCKED} by (.*?) ?,? code that waits"
+    before, now = "await asyncio.sleep(0.02)", "time.sleep(0.02)"
+    ran = compared(project, before, now, load=QUICK.format(connections=4), told=by)
 
-    assert "more are waiting, not CPU" in ran.said
-    found = re.search(
-        r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time by (.*?) ?,? code that waits", ran.said
-    )
+    assert "more are waiting, not CPU" in ran.said, ran.text
+    found = re.search(by, ran.said)
     assert found is not None, ran.text
     assert 0.018 <= seconds(found[1]) <= 0.2
     assert found[2] == "" or "work (app.py:" in found[2]
@@ -130,10 +137,10 @@ def test_work_that_moved_from_a_thread_to_the_event_loop_is_said(project: Projec
     mix = "fileperf.mix({part.get('/export', name='export'): 1, part.get('/', name='small'): 24}"
     rate = RATE.replace("60", "100")
     project.write({"conftest.py": "import builtins\nfrom pytest_fileperf import part\nbuiltins.part = part\n"})
-    ran = compared(project, before, "path == '/export' and crunch(0.08)", load=rate, path=mix)
+    ran = compared(project, before, "path == '/export' and crunch(0.08)", load=rate, path=mix, told=BLOCKED)
 
-    assert "did not grow" not in ran.said
-    found = re.search(r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time", ran.said)
+    assert "did not grow" not in ran.said, ran.text
+    found = re.search(BLOCKED, ran.said)
     assert found is not None, ran.text
     assert 0.05 <= seconds(found[1]) <= 1.0
     assert "code that computes; it ran in a thread before" in ran.said

@@ -65,7 +65,7 @@ def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
     slow = app(size=20_000, count=40_000)
     project.write({"before/app.py": slow, "app.py": app(size=20_000), "test_load.py": load_of(keys)})
 
-    same = project.run("--fileperf-against=./before")
+    same = project.told("requests each", "--fileperf-against=./before")
     assert same.status == 0, same.text
     memory = gate_of(results(same)["test_it"], "rss")
     assert memory["outcome"] != "REGRESSED"
@@ -78,7 +78,7 @@ def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None
     leaks = app(size=200_000, count=40_000)
     project.write({"before/app.py": app(size=1_000), "app.py": leaks, "test_load.py": load_of(keys)})
 
-    grown = project.run("--fileperf-against=./before")
+    grown = project.told("REGRESSED", "--fileperf-against=./before")
     assert grown.status == 1, grown.text
     assert gate_of(results(grown)["test_it"], "rss")["outcome"] == "REGRESSED"
     assert "requests each" in grown.said
@@ -90,7 +90,7 @@ def test_other_answers_are_said_and_are_no_improvement(project: Project) -> None
     keys = 'max_duration="8s", gate=("rps",)'
     project.write({"before/app.py": before, "app.py": broken, "test_load.py": load_of(keys)})
 
-    ran = project.run("--fileperf-against=./before")
+    ran = project.told("answers have other sizes", "--fileperf-against=./before")
     assert ran.status == 0, ran.text
     assert gate_of(results(ran)["test_it"], "rps")["outcome"] == "INCONCLUSIVE"
     assert "answers have other sizes: 11.5 KiB before, 26 B now" in ran.said
