@@ -79,16 +79,16 @@ class Project:
         written.unlink(missing_ok=True)
         return Ran(status=done.returncode, text=done.stdout.decode("utf-8", "replace"), record=record)
 
-    def told(self, words: str, *options: str, width: int = 80) -> Ran:
+    def told(self, words: str, *options: str, env: Mapping[str, str] | None = None, width: int = 80) -> Ran:
         """Runs it until what it says has these words (a regular expression), or the machine was not busy.
 
         Where other programs have the cores, a comparison rightly says less. Three runs at most; the last counts.
         """
         for _ in range(2):
-            ran = self.run(*options, width=width)
+            ran = self.run(*options, env=env, width=width)
             if re.search(words, ran.said) or "the machine was busy" not in ran.said:
                 return ran
-        return self.run(*options, width=width)
+        return self.run(*options, env=env, width=width)
 
 
 def results(ran: Ran) -> Mapping[str, Mapping[str, Any]]:

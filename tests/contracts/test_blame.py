@@ -59,5 +59,5 @@ def test_the_same_work_done_more_often_is_found_although_it_was_most_before(proj
 
     assert ran.status == 1, ran.text
     assert blamed(ran)["dumps"] > 0.5, ran.text
-    assert "dumps (json/__init__.py:" in ran.said
-    assert "called by fetch (app.py:" in ran.said
+    assert "dumps (json/__init__.py:" in ran.said, ran.text
+    assert "called by fetch (app.py:" in ran.said, ran.text

@@ -62,7 +62,7 @@ def compared(
     files = {"app.py": APP.format(work=now), "before/app.py": APP.format(work=before), "test_it.py": test}
     ran = project.write(files).told(f"REGRESSED.*{told}", "--fileperf-against=./before")
     assert ran.status == 1, ran.text
-    assert "REGRESSED" in ran.said
+    assert "REGRESSED" in ran.said, ran.text
     return ran
 
 
@@ -81,8 +81,8 @@ def test_a_wait_is_not_explained_by_a_little_cpu(project: Project) -> None:
     ran = compared(project, "burn(0.0001)", now, load=QUICK.format(connections=4), told=WAITS)
 
     assert re.search(WAITS, ran.said), ran.text
-    assert "CPU per request grew" not in ran.said
-    assert "in burn" not in ran.said
+    assert "CPU per request grew" not in ran.said, ran.text
+    assert "in burn" not in ran.said, ran.text
 
 
 def test_cpu_is_not_called_waiting(project: Project) -> None:
@@ -143,16 +143,16 @@ def test_work_that_moved_from_a_thread_to_the_event_loop_is_said(project: Projec
     found = re.search(BLOCKED, ran.said)
     assert found is not None, ran.text
     assert 0.05 <= seconds(found[1]) <= 1.0
-    assert "code that computes; it ran in a thread before" in ran.said
+    assert "code that computes; it ran in a thread before" in ran.said, ran.text
 
 
 def test_no_time_is_called_lost_where_only_memory_grew(project: Project) -> None:
     before, now = "burn(0.001)", "opened.append(bytes(100_000))"
     ran = compared(project, before, now, load='gate=("rps", "rss"), connections=4, max_duration="10s"')
 
-    assert "rss" in ran.said
-    assert "waiting" not in ran.said
-    assert "CPU per request" not in ran.said
+    assert "rss" in ran.said, ran.text
+    assert "waiting" not in ran.said, ran.text
+    assert "CPU per request" not in ran.said, ran.text
 
 
 @pytest.mark.parametrize("work,connections,kind", [("pooled()", 12, "unclear"), ("pooled()", 3, "concurrency")])

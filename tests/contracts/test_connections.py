@@ -58,7 +58,7 @@ def test_a_rate_and_users_open_no_more_connections_than_they_need(project: Proje
     assert 1 <= rate["most_open"] < 20
     assert 1 <= users["most_open"] < 40
     assert (rate["requests"], rate["errors"]) == (20, 0)
-    assert f"at most {rate['most_open']} of 1,000 connections were open" in ran.said
+    assert f"at most {rate['most_open']} of 1,000 connections were open" in ran.said, ran.text
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="gunicorn needs fork")
@@ -80,7 +80,7 @@ def test_a_sync_worker_answers_a_rate_and_its_reconnects_are_counted(project: Pr
     rate = results(ran)["test_rate"]["summary"]
     assert (rate["requests"], rate["errors"]) == (100, 0)
     assert rate["most_open"] < 64
-    assert "the server closed the connection after each answer" in ran.said
+    assert "the server closed the connection after each answer" in ran.said, ran.text
     assert rate["opened"] >= 90
 
 

@@ -42,8 +42,8 @@ def test_a_server_that_refuses_uploads_is_counted(project: Project) -> None:
     ran = project.run()
 
     assert ran.status == 1, ran.text
-    assert "3 failed, 1 passed" in ran.said
-    assert "generator's process ended" not in ran.said
+    assert "3 failed, 1 passed" in ran.said, ran.text
+    assert "generator's process ended" not in ran.said, ran.text
     for size in ("2MiB", "8MiB", "16MiB"):
         failures = results(ran)[f"test_upload[{size}]"]["failures"]
         assert failures, ran.text
@@ -121,8 +121,8 @@ def test_an_entry_that_a_merge_doubled_is_named(project: Project) -> None:
     ran = project.run()
 
     assert ran.status == 1, ran.text
-    assert "a baseline has 'test_load.py::test_get' twice" in ran.said
-    assert "test_load.py.json" in ran.said
+    assert "a baseline has 'test_load.py::test_get' twice" in ran.said, ran.text
+    assert "test_load.py.json" in ran.said, ran.text
 
 
 def _double(file: Path, begin: str) -> None:
@@ -184,5 +184,5 @@ def test_which_side_has_no_answer_is_said(project: Project) -> None:
 
     ran = project.run("--fileperf-against=./before")
     assert ran.status == 1, ran.text
-    assert "none of 2 requests succeeded: timeout" in ran.said
-    assert "the code here has no answer to GET / in 1.00 s (./before has one)" in ran.said
+    assert "none of 2 requests succeeded: timeout" in ran.said, ran.text
+    assert "the code here has no answer to GET / in 1.00 s (./before has one)" in ran.said, ran.text

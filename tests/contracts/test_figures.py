@@ -50,7 +50,7 @@ def test_equal_sleeps_have_the_rate_of_littles_law(project: Project, path: str, 
     assert ran.status == 0, ran.text
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
     assert summary["rps"] == pytest.approx(true, rel=0.15)
-    assert "not clear what limited it: 10 requests" not in ran.said
+    assert "not clear what limited it: 10 requests" not in ran.said, ran.text
 
 
 def test_sleeps_that_chance_draws_have_it_too(project: Project) -> None:
@@ -61,7 +61,7 @@ def test_sleeps_that_chance_draws_have_it_too(project: Project) -> None:
 def test_a_request_longer_than_the_run_is_said(project: Project) -> None:
     ran, summary = law(project, "/1.5-0", 'connections=8, duration="0.6s"')
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
-    assert "requests/s are rough: a request takes 1.5" in ran.said
+    assert "requests/s are rough: a request takes 1.5" in ran.said, ran.text
 
 
 def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:

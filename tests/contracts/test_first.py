@@ -20,7 +20,7 @@ def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project
     ran = project.write({"app.py": APP, "test_load.py": TESTS}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "test_get" in ran.said
-    assert "NEW" in ran.said
+    assert "test_get" in ran.said, ran.text
+    assert "NEW" in ran.said, ran.text
     assert results(ran)["test_get"]["summary"]["requests"] > 0
     assert not (project.top / ".fileperf").exists()

@@ -27,6 +27,6 @@ def test_workers_that_restart_and_connections_that_close_are_counted(project: Pr
     assert ran.status == 0, ran.text
     (boot,) = results(ran)["test_get"]["boots"]
     assert boot["processes_ended"] >= 1
-    assert f"{boot['processes_ended']} process" in ran.said
-    assert "ended during the load" in ran.said
+    assert f"{boot['processes_ended']} process" in ran.said, ran.text
+    assert "ended during the load" in ran.said, ran.text
     assert re.search(r"the server closed the connection after each answer: [\d,]+ connections were opened", ran.said)

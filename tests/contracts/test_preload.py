@@ -71,7 +71,7 @@ def test_one_import_serves_all_start_ups_of_a_session(project: Project) -> None:
     ran = app(project).run("-v")
 
     assert ran.status == 0, ran.text
-    assert ANEW not in ran.said
+    assert ANEW not in ran.said, ran.text
     assert imports(project) == 1
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_forked_starts_afresh_and_is_told(project: Project, first
     ran = app(project, first).run("--fileperf-smoke", "-v")
 
     assert ran.status == 0, ran.text
-    assert ANEW in ran.said
+    assert ANEW in ran.said, ran.text
     assert said in ran.said.partition(ANEW)[2]
 
 
@@ -121,7 +121,7 @@ def test_an_app_that_does_not_import_says_so_once(project: Project) -> None:
     ran = app(project, "raise RuntimeError('no key')").run("-k", "a")
 
     assert ran.status == 1
-    assert "RuntimeError: no key" in ran.said
+    assert "RuntimeError: no key" in ran.said, ran.text
 
 
 @pytest.mark.parametrize("fails", ["raise RuntimeError('not in a fork')", "os._exit(5)"])
@@ -129,7 +129,7 @@ def test_a_lifespan_that_fails_in_a_fork_runs_in_a_fresh_process(project: Projec
     ran = project.write({"app.py": LIFESPAN.format(fails=fails), "test_load.py": TESTS}).run("--fileperf-smoke", "-v")
 
     assert ran.status == 0, ran.text
-    assert f"{ANEW}a fork of it does not start" in ran.said
+    assert f"{ANEW}a fork of it does not start" in ran.said, ran.text
 
 
 def test_a_version_that_cannot_be_forked_keeps_the_other_from_it(project: Project) -> None:
@@ -138,7 +138,7 @@ def test_a_version_that_cannot_be_forked_keeps_the_other_from_it(project: Projec
     ran = project.run("--fileperf-against=./before", "-v")
 
     assert ran.status == 0, ran.text
-    assert ANEW in ran.said
+    assert ANEW in ran.said, ran.text
     pairs = results(ran)["test_get"]["verdict"]["comparisons"][0]["pairs"]
     before = (project.top / "before" / "imports.txt").read_text().splitlines()
     assert len(before) == len(set(before)) >= pairs

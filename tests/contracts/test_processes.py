@@ -137,12 +137,12 @@ def test_a_pool_s_processes_have_all_cores_and_count(project: Project, early: bo
     ran = project.write({"app.py": app, "test_load.py": ON_THE_CORES}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "what they used is unknown" not in ran.said
+    assert "what they used is unknown" not in ran.said, ran.text
     require_cpu_that_was_there(ran)
     use = results(ran)["test_get"]["summary"]["server"]
     assert use["cpu_per_request"] >= 0.009
     assert use["children_cpu_share"] >= 0.5 * use["cpu_share"]
-    assert "in child processes, which may use" in ran.said
+    assert "in child processes, which may use" in ran.said, ran.text
 
 
 @two_cores
@@ -150,7 +150,7 @@ def test_a_child_for_each_request_has_all_cores_and_counts(project: Project) -> 
     ran = project.write({"app.py": ASGI + PASSING, "test_load.py": ON_THE_CORES}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "what they used is unknown" not in ran.said
+    assert "what they used is unknown" not in ran.said, ran.text
     require_cpu_that_was_there(ran)
     assert results(ran)["test_get"]["summary"]["server"]["cpu_per_request"] >= 0.045
 
@@ -162,7 +162,7 @@ def test_a_pool_is_not_slower_than_the_event_loop(project: Project) -> None:
     ran = project.run("--fileperf-against=./before", "-v")
 
     assert "REGRESSED" not in ran.said, ran.text
-    assert "what they used is unknown" not in ran.said
+    assert "what they used is unknown" not in ran.said, ran.text
     require_cpu_that_was_there(ran)
 
 
@@ -180,12 +180,12 @@ def test_work_that_is_left_behind_is_no_gain(project: Project) -> None:
     ran = project.run("--fileperf-against=./before", "-v")
 
     assert results(ran)["test_get"]["standing"] == "INCONCLUSIVE", ran.text
-    assert "after its last answer" in ran.said
-    assert "background work" not in ran.said
+    assert "after its last answer" in ran.said, ran.text
+    assert "background work" not in ran.said, ran.text
 
 
 def test_what_a_server_always_does_is_no_work_left_behind(project: Project) -> None:
     ran = project.write({"app.py": ASGI + ALWAYS, "test_load.py": ALONE}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "after its last answer" not in ran.said
+    assert "after its last answer" not in ran.said, ran.text

@@ -113,7 +113,7 @@ def test_ignored_code_on_both_sides_of_a_comparison_is_named(project: Project) -
     started(project, {"app.py": app, "test_it.py": TEST.replace("3s", "8s")})
     ran = project.write({"app.py": f"# two\n{app}"}).run("--fileperf-against=HEAD")
     assert outcome(ran) == "INCONCLUSIVE", ran.text
-    assert "both sides ran generated/engine.py, which Git does not have" in ran.said
+    assert "both sides ran generated/engine.py, which Git does not have" in ran.said, ran.text
 
 
 def test_a_file_of_a_build_that_has_the_version_does_not_matter(project: Project) -> None:
@@ -121,7 +121,7 @@ def test_a_file_of_a_build_that_has_the_version_does_not_matter(project: Project
     started(project, {"app.py": f"import _version\n{FAST}", ".gitignore": f"{IGNORED}_version.py\n"})
     assert "stored" in project.run("--fileperf-update=all").said
     ran = project.write({"_version.py": "version = '2'\n"}).run()
-    assert "_version.py" not in ran.said
+    assert "_version.py" not in ran.said, ran.text
     assert outcome(ran) in ("PASS", "INCONCLUSIVE"), ran.text  # INCONCLUSIVE where others are busy
 
 
@@ -134,7 +134,7 @@ def test_a_compiled_file_that_python_takes_for_that_of_a_changed_source_is_named
     os.utime(app, ns=(status.st_atime_ns, status.st_mtime_ns))
     ran = project.run("--fileperf-against=HEAD", env=env)
     assert outcome(ran) == "refused", ran.text
-    assert "app.py has changed, and Python still runs what was compiled of it before" in ran.said
+    assert "app.py has changed, and Python still runs what was compiled of it before" in ran.said, ran.text
 
 
 def installed(project: Project, path: str) -> str:
@@ -175,7 +175,7 @@ def test_an_installed_copy_that_hides_the_code_is_named(project: Project, given:
     project.write({"src/shop/main.py": SLOW}).commit()
     ran = project.run("--fileperf-against=HEAD~1", env={"PYTHONPATH": installed(project, "shop/main.py")})
     assert outcome(ran) == "refused", ran.text
-    assert "A copy that is installed" in ran.said
+    assert "A copy that is installed" in ran.said, ran.text
     assert "site-packages/shop/main.py" in ran.text.replace("\n", "").replace(" ", "")
 
 
@@ -185,7 +185,7 @@ def test_data_of_the_tree_here_that_both_sides_read_is_named(project: Project) -
     started(project, {"app.py": app, "turns.txt": "30000"})
     ran = project.write({"turns.txt": "60000"}).run("--fileperf-against=HEAD")
     assert outcome(ran) == "refused", ran.text
-    assert "turns.txt, and not from" in ran.said
+    assert "turns.txt, and not from" in ran.said, ran.text
 
 
 AT_START = """
@@ -207,7 +207,7 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
     subprocess.run(["git", "rm", "-q", "--cached", ".env"], cwd=project.top, check=True)
     project.write({"new.py": "VALUE = 1\n", "conf.json": "{}"})
     stored = project.run("--fileperf-update=all")
-    assert "app.log, started.txt changed while it was measured" in stored.said
+    assert "app.log, started.txt changed while it was measured" in stored.said, stored.text
     assert list((project.top / ".fileperf").rglob("test_it.py.json"))
     kept = subprocess.run(
         ["git", "for-each-ref", "--format=%(tree)", "refs/fileperf"],
@@ -224,4 +224,4 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
     assert not {".env", "app.log", "started.txt"}.intersection(names)
     again = project.run()
     assert outcome(again) in ("PASS", "INCONCLUSIVE"), again.text  # INCONCLUSIVE where others are busy
-    assert "changed since" not in again.said
+    assert "changed since" not in again.said, again.text

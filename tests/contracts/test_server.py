@@ -100,7 +100,7 @@ def test_a_server_has_the_allocator_and_the_limit_of_open_files_that_the_shell_g
         ran = project.write({"app.py": FACTS, "test_load.py": ASKED.replace("EXPECTED", repr(expected))}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "access log off" in ran.said
+    assert "access log off" in ran.said, ran.text
 
 
 def test_a_server_that_runs_out_of_files_is_told(project: Project) -> None:
@@ -116,7 +116,7 @@ def test_the_access_log_is_measured_with_if_asked_for(project: Project) -> None:
     ran = project.write({"app.py": FACTS, "test_load.py": LOGGED}).run("--fileperf-server=uvicorn:access_log=yes", "-v")
 
     assert ran.status == 0, ran.text
-    assert "access log on" in ran.said
+    assert "access log on" in ran.said, ran.text
     assert [one["identity"]["server"].get("access_log") for one in results(ran).values()] == [True, True]
 
 
@@ -125,7 +125,7 @@ def test_what_grows_with_each_request_is_told_and_a_cache_that_is_full_is_not(pr
     growth = {name: one["growth"] for name, one in results(ran).items()}
 
     assert ran.status == 0, ran.text
-    assert "open files grew by 1.0 a request" in ran.said
+    assert "open files grew by 1.0 a request" in ran.said, ran.text
     assert growth["test_get[file]"]["open_files"] == pytest.approx(1.0, abs=0.2)
     assert "open_files" in growth["test_get[file]"]["lasting"]
     assert ran.said.count("memory grew by") == 1
