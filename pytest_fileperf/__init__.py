@@ -116,38 +116,31 @@ __all__ = (
 )
 
 _HOMES = {
-    "AsyncFilePerf": "plugin.verbs",
-    "Capacity": "measure.capacity",
-    "CapacityEnd": "measure.capacity",
-    "Client": "drive.journey",
-    "Command": "serve.spec",
-    "FilePerf": "plugin.verbs",
-    "Gunicorn": "serve.spec",
-    "InProcess": "serve.spec",
-    "JourneyPartKeywords": "settings.keywords",
-    "LimitKind": "measure.limiting",
-    "LoadTransport": "wire.transport",
-    "MarkerKeys": "settings.keywords",
-    "Measurement": "measure.measurement",
-    "Pause": "plan.work",
-    "PartKeywords": "settings.keywords",
-    "PartOfLoad": "settings.keywords",
-    "Payload": "plan.payload",
-    "RequestKeywords": "settings.keywords",
-    "RequestsKeywords": "settings.keywords",
-    "RunKeywords": "settings.keywords",
-    "RunningServer": "serve.running",
-    "StepKeywords": "settings.keywords",
-    "StreamKeywords": "settings.keywords",
-    "StreamingASGITransport": "wire.asgi",
-    "Url": "serve.spec",
-    "Uvicorn": "serve.spec",
-    "exponential": "plan.work",
-    "part": "settings.keywords",
-    "payload": "plan.payload",
-    "uniform": "plan.work",
+    "drive.journey": ("Client",),
+    "measure.capacity": ("Capacity", "CapacityEnd"),
+    "measure.limiting": ("LimitKind",),
+    "measure.measurement": ("Measurement",),
+    "plan.payload": ("Payload", "payload"),
+    "plan.work": ("Pause", "exponential", "uniform"),
+    "plugin.verbs": ("AsyncFilePerf", "FilePerf"),
+    "serve.running": ("RunningServer",),
+    "serve.spec": ("Command", "Gunicorn", "InProcess", "Url", "Uvicorn"),
+    "settings.keywords": (
+        "JourneyPartKeywords",
+        "MarkerKeys",
+        "PartKeywords",
+        "PartOfLoad",
+        "RequestKeywords",
+        "RequestsKeywords",
+        "RunKeywords",
+        "StepKeywords",
+        "StreamKeywords",
+        "part",
+    ),
+    "wire.asgi": ("StreamingASGITransport",),
+    "wire.transport": ("LoadTransport",),
 }
-"""The modules the names come from; errors come from `errors`."""
+"""The names that each module has; all others come from `errors`."""
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
@@ -158,7 +151,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
         if name == "__version__":
             value: object = import_module("importlib.metadata").version("pytest-fileperf")
         else:
-            value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+            home = next((home for home, names in _HOMES.items() if name in names), "errors")
+            value = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value
 

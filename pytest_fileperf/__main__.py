@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -61,28 +61,18 @@ def _report(given: argparse.Namespace) -> None:
     from pytest_fileperf.report.record_file import read_record
 
     record = read_record(given.run)
-    written: list[tuple[Path | None, Callable[[SessionRecord], str]]] = [
-        (given.html, _html),
-        (given.markdown, _markdown),
-    ]
-    for path, text_of in written:
-        if path is not None:
-            write_text(path, text_of(record))
-            sys.stdout.write(f"wrote {path}\n")
-    if given.text or not any(path for path, _ in written):
+    if given.html is not None:
+        from pytest_fileperf.report.page.document import results_html
+
+        write_text(given.html, results_html(record))
+        sys.stdout.write(f"wrote {given.html}\n")
+    if given.markdown is not None:
+        from pytest_fileperf.report.markdown import markdown_report
+
+        write_text(given.markdown, markdown_report(record))
+        sys.stdout.write(f"wrote {given.markdown}\n")
+    if given.text or (given.html is None and given.markdown is None):
         _show(record, sys.stdout, verbose=given.verbose)
-
-
-def _html(record: SessionRecord) -> str:
-    from pytest_fileperf.report.page.document import results_html
-
-    return results_html(record)
-
-
-def _markdown(record: SessionRecord) -> str:
-    from pytest_fileperf.report.markdown import markdown_report
-
-    return markdown_report(record)
 
 
 def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:

@@ -33,6 +33,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from pytest_fileperf.units import printable
+
 __all__ = (
     "AppLoadError",
     "AppMissingError",
@@ -86,6 +88,14 @@ class PlanError(FilePerfError, ValueError):
             super().__init__(f"{prefix}{len(problems)} problems:{lines}")
 
 
+class _LoggedError(FilePerfError):
+    """The message ends with the last lines of the server's log."""
+
+    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
+        self.log: tuple[str, ...] = tuple(log)
+        super().__init__(what + log_block(log))
+
+
 class ServerError(FilePerfError):
     """A server under test could not be used."""
 
@@ -117,32 +127,20 @@ class AppOriginError(ServerError):
         )
 
 
-class ServerStartError(ServerError):
-    """The server did not become ready; the message ends with its last log lines."""
-
-    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
-        self.log: tuple[str, ...] = tuple(log)
-        super().__init__(what + log_block(log))
+class ServerStartError(_LoggedError, ServerError):
+    """The server did not become ready."""
 
 
-class ServerDiedError(ServerError):
-    """The server ended or stopped answering under load; the message ends with its last log lines."""
-
-    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
-        self.log: tuple[str, ...] = tuple(log)
-        super().__init__(what + log_block(log))
+class ServerDiedError(_LoggedError, ServerError):
+    """The server ended or stopped answering under load."""
 
 
 class BaseDiedError(ServerDiedError):
     """The other side of a comparison ended or stopped answering under load."""
 
 
-class SetupError(FilePerfError):
-    """What a test does on each boot failed; the message has its traceback, and the server's last log lines."""
-
-    def __init__(self, what: str, *, log: Sequence[str] = ()) -> None:
-        self.log: tuple[str, ...] = tuple(log)
-        super().__init__(what + log_block(log))
+class SetupError(_LoggedError):
+    """What a test does on each boot failed; the message has its traceback too."""
 
 
 class BaseSetupError(SetupError):
@@ -230,4 +228,4 @@ def log_line(line: str) -> str:
     """Returns the line as it is shown: cut where it is long, without what colours, moves or turns text around it."""
     text = _ANSI.sub("", line).expandtabs()
     cut = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
+    return printable(cut)

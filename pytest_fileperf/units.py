@@ -22,6 +22,7 @@ __all__ = (
     "parse_duration_ns",
     "parse_share",
     "parse_size_bytes",
+    "printable",
 )
 
 _DURATION_UNITS_NS = {
@@ -157,6 +158,11 @@ def format_change(share: float, *, unit: bool = True) -> str:
 def format_count(count: int, noun: str) -> str:
     """Returns the number with its noun: `1 boot`, `1,200 boots`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def printable(text: str) -> str:
+    """Returns the text with marks for characters that colour, move or turn what stands around it."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def exit_text(returncode: int) -> str:

@@ -24,8 +24,8 @@ PACKAGE = Path(pytest_fileperf.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 STAGES = (
-    "errors",
     "units",
+    "errors",
     "host",  # all that the operating system gives
     "plan",
     "wire",  # before serve, which hands out clients over our transport
