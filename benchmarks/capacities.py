@@ -43,8 +43,8 @@ from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.capacity import RateSearch
 from pytest_fileperf.session.loads import Cores, Loader, Run, Tell, recording_of
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import DEFAULT_OPEN_CONNECTIONS, Settings, for_capacity
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import DEFAULT_OPEN_CONNECTIONS, Options, Settings, for_capacity
 
 HERE = Path(__file__).parent
 LIMIT_S, SERVICE_S = 0.1, 0.005
@@ -152,7 +152,7 @@ def search(name: str) -> dict[str, object]:
     rig = Rig(loads=loads, clock=loads.clock)
     with tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch:
         began_s = loads.clock()
-        with Session(SessionOptions(baselines=Path(scratch)), rig) as session:
+        with Session(Options(baselines=Path(scratch)), rig) as session:
             with suppress(LimitExceededError):  # at no rate a limit held: that is a result, too
                 session.capacity(case.operation, settings, test)
             found = session.results[0].capacity

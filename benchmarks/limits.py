@@ -25,8 +25,8 @@ from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 ROUNDS = 4
@@ -168,7 +168,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fileperf-limits-") as directory:
         scratch = Path(directory)
         for name in chosen:
-            with Session(SessionOptions(baselines=scratch / "baselines"), Rig()) as session:
+            with Session(Options(baselines=scratch / "baselines"), Rig()) as session:
                 found = limits_named(
                     name, CASES[name], session, runs=options.runs, seconds=options.seconds, scratch=scratch
                 )

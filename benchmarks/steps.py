@@ -24,8 +24,8 @@ from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.serve.spec import Url, split_cores
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 
 TAKES_S = {"login": 0.030, "download": 0.005}
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -62,7 +62,7 @@ def main() -> None:
     test = TestId(nodeid="benchmarks/steps.py::visit", module="benchmarks/steps.py", name="visit")
     with (
         tempfile.TemporaryDirectory(prefix="fileperf-steps-") as scratch,
-        Session(SessionOptions(baselines=Path(scratch)), Rig()) as session,
+        Session(Options(baselines=Path(scratch)), Rig()) as session,
     ):
         found = session.measure(Journey(name="visit", function=visit), settings, test)
     by_socket = _by_socket(port, found.requests)

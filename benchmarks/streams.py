@@ -19,8 +19,8 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Stream
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 
 COMING_PER_S = 50
 
@@ -46,7 +46,7 @@ def main() -> None:
     test = TestId(nodeid="benchmarks/streams.py::events", module="benchmarks/streams.py", name="events")
     with (
         tempfile.TemporaryDirectory(prefix="fileperf-streams-") as scratch,
-        Session(SessionOptions(baselines=Path(scratch)), Rig()) as session,
+        Session(Options(baselines=Path(scratch)), Rig()) as session,
     ):
         found = session.measure(stream, settings, test).events
         with session.server(settings, test.nodeid).sync_client() as client:

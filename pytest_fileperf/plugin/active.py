@@ -21,12 +21,12 @@ import pytest
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.census import Census, settle_stale
 from pytest_fileperf.plugin.failures import Failures
-from pytest_fileperf.plugin.invocation import Options, read_options, server_problems
+from pytest_fileperf.plugin.invocation import read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, Unmeasured, tell_properties
-from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys, runs_in_ci
+from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
 from pytest_fileperf.plugin.outcomes import ShortSummary, Storing, is_shown
 from pytest_fileperf.report.text import show_what_it_can
-from pytest_fileperf.settings.settings import Settings, resolve
+from pytest_fileperf.settings.settings import Options, Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.groups import SessionRecord
@@ -150,35 +150,12 @@ class Active:
         """Returns the session that measures; made on first use, with all that it imports."""
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
-            from pytest_fileperf.session.session import Session, SessionOptions
-            from pytest_fileperf.versions.checkout import commit_info
+            from pytest_fileperf.session.session import Session
 
             source = self._held.enter_context(_source(self._config, self.options))
-            options = SessionOptions(
-                baselines=self.options.baselines,
-                smoke=self.options.smoke,
-                update=self.options.update,
-                reason=self.options.reason,
-                strict=self.options.strict,
-                ci=runs_in_ci(),
-                gates=max(1, self._gates),
-                against=self._base(source),
-                confirm=self.options.confirm,
-                base_packages=self.options.base_packages,
-                keeps_trees=self.options.keeps_trees,
-                aa=self.options.aa,
-                profile=self.options.profile and not self.options.smoke,
-                commit=partial(commit_info, self._config.rootpath),
-            )
-            rig = Rig.starting(
-                progress=self.progress,
-                source=source,
-                coverage=self.options.coverage,
-                preloads=self.options.preloads,
-                network=self.options.network,
-                cluster=self.options.cluster,
-            )
-            self._session = Session(options, rig)
+            against, gates = self._base(source), max(1, self._gates)
+            rig = Rig.starting(self.options, progress=self.progress, source=source)
+            self._session = Session(self.options, rig, against=against, gates=gates)
         return self._session
 
     def settle(self, item: pytest.Item, passed: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.plugin.invocation import Options
+from pytest_fileperf.settings.settings import Options
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.baseline import Seen

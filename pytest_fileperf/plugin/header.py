@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.serve.spec import AsgiSpec, server_title, split_cores, worker_count
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 
 if TYPE_CHECKING:
     from pytest_fileperf.versions.checkout import Against

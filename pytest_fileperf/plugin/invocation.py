@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,9 @@ from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import LOOPBACK, Network, Reach
 from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, OF_BASELINES, runs_in_ci
 from pytest_fileperf.serve.spec import ServerSpec, Url
+from pytest_fileperf.settings.settings import Options
 
-__all__ = ("Options", "read_network", "read_options", "server_problems")
+__all__ = ("read_network", "read_options", "server_problems")
 
 
 # --- What the command line and the ini file say of networks: where servers listen, and where load may go
@@ -122,56 +123,6 @@ _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"#
 """How reports begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command line and the ini file say."""
-
-    smoke: bool
-    update: str | None
-    """`passed` (no value given), `all`, `new` or None."""
-    reason: str | None
-    """Why baselines are stored, on one line."""
-    prune: bool
-    against: str | None
-    """Another version to compare with, as the user wrote it."""
-    aa: bool
-    """Compare the code with itself."""
-    profile: bool
-    """Say which functions cost CPU."""
-    coverage: bool
-    """coverage may trace servers and load generators."""
-    strict: bool
-    json: Path | None
-    html: Path | None
-    markdown: Path | None
-    save: str | None
-    """The name to save under, empty for one made of commit and time; None saves nothing."""
-    baselines: Path
-    confirm: str
-    """Whether the code of stored baselines is measured again: `auto`, `always` or `never`."""
-    base_packages: str
-    """The packages that it runs with: `now` or `stored`."""
-    preloads: bool
-    """One process may import the app for many boots."""
-    keeps_trees: bool
-    """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
-    cluster: str | None
-    """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
-    network: Network
-    """Where servers listen, and where load may go."""
-    group_by: tuple[str, ...]
-    """Labels that say which tests are ranked together."""
-    command_line: Mapping[str, object]
-    """Settings given on the command line, by key."""
-    ini: Mapping[str, object]
-    """Settings given in the ini file, by key."""
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that the run writes for others."""
-        return tuple(path for path in (self.json, self.html, self.markdown) if path is not None)
-
-
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     """Returns the options, and everything wrong with those that are not settings."""
 
@@ -200,6 +151,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         profile=bool(given("profile")),
         coverage=bool(given("coverage") or ini.pop("coverage", False)),
         strict=bool(given("strict") or ini.pop("strict", False)),
+        ci=runs_in_ci(),
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
         markdown=_optional_path(directory, given("markdown")),
@@ -215,7 +167,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
         ini=ini,
     )
-    in_ci = runs_in_ci() and not given("update_in_ci")
+    in_ci = options.ci and not given("update_in_ci")
     unused = _unused_choices(options, [key for key in OF_BASELINES if given(key) is not None])
     problems = (
         *_problems(options, directory, in_ci=in_ci),

@@ -23,11 +23,11 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.plan.request import without_queries
-from pytest_fileperf.plugin.invocation import Options
 from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
+from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 
 __all__ = ("no_command", "record_of", "tell_ci", "write_files")

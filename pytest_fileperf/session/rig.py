@@ -15,7 +15,6 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Verdict
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.request import Step
 from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
@@ -25,7 +24,7 @@ from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.session.loads import Loader, Loads, Record, Run, of_part
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
@@ -60,28 +59,19 @@ class Rig:
     """What has imported the apps."""
 
     @classmethod
-    def starting(
-        cls,
-        *,
-        progress: ProgressSink,
-        source: Source | None,
-        coverage: bool,
-        preloads: bool = True,
-        network: Network = LOCAL,
-        cluster: str | None = None,
-    ) -> Rig:
-        """Returns what starts real servers and generators. With `coverage`, what traces the test run may trace them.
-
-        With `preloads` one process may import an app for many boots.
-
-        `network` says where servers listen and load may go. `cluster` is a Dask scheduler whose workers make the load.
-        """
-        held = Preloads() if preloads else None
+    def starting(cls, options: Options, *, progress: ProgressSink, source: Source | None) -> Rig:
+        """Returns what starts real servers and generators."""
+        coverage, network = options.coverage, options.network
+        held = Preloads() if options.preloads else None
         return cls(
             progress=progress,
             servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports(), preloads=held, network=network)),
             preloads=held,
-            loads=Loader(coverage=coverage, network=network, cluster=None if cluster is None else Cluster(cluster)),
+            loads=Loader(
+                coverage=coverage,
+                network=network,
+                cluster=None if options.cluster is None else Cluster(options.cluster),
+            ),
             source=source,
         )
 

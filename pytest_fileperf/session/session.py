@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Self
 
 from pytest_fileperf.drive.cluster import Workers
@@ -46,10 +45,10 @@ from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import BaselineCode, Nothing, OtherVersion, Reference, StoredBaseline
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import alone_plan, comparison_plan, server_plan
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
 
-__all__ = ("Session", "SessionOptions", "with_generators")
+__all__ = ("Session", "with_generators")
 
 
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
@@ -168,41 +167,6 @@ def _free_cores(workers: int) -> int:
 # --- session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What holds for all measurements of one test session."""
-
-    baselines: Path
-    """Directory of the stored baselines."""
-    smoke: bool = False
-    """Each test makes a few requests, and only their success is judged."""
-    update: str | None = None
-    """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
-    reason: str | None = None
-    """Why baselines are stored: told to those who review them or regress from them."""
-    strict: bool = False
-    """NEW and INCONCLUSIVE fail too."""
-    ci: bool = False
-    """NEW fails where nothing else judged the test."""
-    gates: int = 1
-    """Comparisons expected in this session: they share one error rate."""
-    against: Base | None = None
-    """Another version to compare with, instead of with stored baselines."""
-    profile: bool = False
-    """Say which functions cost CPU, after each measurement."""
-    confirm: str = "auto"
-    """Whether the code of a stored baseline is measured again: where stored figures cannot decide (`auto`), `always`,
-    or `never`."""
-    base_packages: str = "now"
-    """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
-    keeps_trees: bool = True
-    """Uncommitted code that a baseline is stored of is kept in the repository."""
-    aa: bool = False
-    """Compare the code with itself, to see what a gate could see; nothing is judged."""
-    commit: Callable[[], Mapping[str, object] | None] = lambda: None
-    """Reads the commit that a stored baseline is of; called only when one is stored."""
-
-
 _ON_ONE_BOOT = (
     "this test uses fileperf_server: what it puts there is on one boot of the server only, and measurements load "
     "others. Put it there with setup=, which runs on every boot"
@@ -212,13 +176,17 @@ _ON_ONE_BOOT = (
 class Session:
     """Measures, one test after the other, on servers that it boots and ends. A context manager."""
 
-    def __init__(self, options: SessionOptions, rig: Rig) -> None:
-        """`rig` is what it measures with; the session closes it."""
+    def __init__(self, options: Options, rig: Rig, *, against: Base | None = None, gates: int = 1) -> None:
+        """`rig` is what it measures with; the session closes it.
+
+        `against` is what is compared with in place of stored baselines. `gates` are the comparisons expected in this
+        session: they share one error rate.
+        """
         self._options = options
         self._rig = rig
         self._store = BaselineStore(options.baselines)
-        self._base = Base(title="itself") if options.aa else options.against
-        self._budget = ErrorBudget(options.gates)
+        self._base = Base(title="itself") if options.aa else against
+        self._budget = ErrorBudget(gates)
         self.environment = Environment.current()
         self._history = History(options.baselines, self.environment)
         self._steadiness = self._history.read()
@@ -415,7 +383,6 @@ class Session:
             confirm=options.confirm,
             update=options.update,
             reason=options.reason,
-            commit=options.commit,
         )
 
     def _suspecting(self, measured: Measured, result: Result) -> Result:

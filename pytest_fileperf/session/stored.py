@@ -303,7 +303,6 @@ class StoredBaseline:
     """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
     reason: str | None
     """Why they do, in the user's words."""
-    commit: Callable[[], Mapping[str, object] | None]
 
     def measure(self, task: Task, rig: Rig) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
@@ -373,7 +372,7 @@ class StoredBaseline:
             identity=kept.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=self.commit(),
+            commit=None if rig.source is None else rig.source.commit_info(),
             reason=self.reason,
             tree=tree,
             packages=self.environment.packages,

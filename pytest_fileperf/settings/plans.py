@@ -218,7 +218,7 @@ def alone_plan(
         boots=boots,
         most_ns=max(settings.max_duration_ns, 2 * settings.duration_ns),
         load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke, few=few),
-        profile=_profile_plan(settings, pace) if profile else None,
+        profile=_profile_plan(settings, pace) if profile and not smoke else None,
         capacity=_capacity_plan(settings) if searched else None,
     )
 

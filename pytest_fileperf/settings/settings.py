@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from dataclasses import replace as replaced
+from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, PlanError
+from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.measure.metrics import searches_by
 from pytest_fileperf.plan.load import Ramp
+from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
@@ -20,6 +22,7 @@ __all__ = (
     "DEFAULT_GATE",
     "DEFAULT_OPEN_CONNECTIONS",
     "DEFAULT_TIMEOUT_NS",
+    "Options",
     "Settings",
     "for_capacity",
     "for_one_load",
@@ -47,6 +50,62 @@ _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys that each say how the load goes: a test gives one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 """A failed request fails the test, unless the test says how many may fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line, the ini file and the environment say of a whole run. Read once, before any test."""
+
+    baselines: Path
+    """Directory of the stored baselines."""
+    smoke: bool = False
+    """Each test makes a few requests, and only their success is judged."""
+    update: str | None = None
+    """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
+    reason: str | None = None
+    """Why baselines are stored, on one line: told to those who review them or regress from them."""
+    prune: bool = False
+    against: str | None = None
+    """Another version to compare with, as the user wrote it."""
+    aa: bool = False
+    """Compare the code with itself, to see what a gate could see; nothing is judged."""
+    profile: bool = False
+    """Say which functions cost CPU, after each measurement."""
+    coverage: bool = False
+    """coverage may trace servers and load generators."""
+    strict: bool = False
+    """NEW and INCONCLUSIVE fail too."""
+    ci: bool = False
+    """NEW fails where nothing else judged the test."""
+    json: Path | None = None
+    html: Path | None = None
+    markdown: Path | None = None
+    save: str | None = None
+    """The name to save under, empty for one made of commit and time; None saves nothing."""
+    confirm: str = "auto"
+    """Whether the code of a stored baseline is measured again: where stored figures cannot decide (`auto`), `always`,
+    or `never`."""
+    base_packages: str = "now"
+    """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
+    preloads: bool = True
+    """One process may import the app for many boots."""
+    keeps_trees: bool = True
+    """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
+    cluster: str | None = None
+    """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
+    network: Network = LOCAL
+    """Where servers listen, and where load may go."""
+    group_by: tuple[str, ...] = DEFAULT_GROUP_BY
+    """Labels that say which tests are ranked together."""
+    command_line: Mapping[str, object] = field(default_factory=dict)
+    """Settings given on the command line, by key."""
+    ini: Mapping[str, object] = field(default_factory=dict)
+    """Settings given in the ini file, by key."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the run writes for others."""
+        return tuple(path for path in (self.json, self.html, self.markdown) if path is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +219,7 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
         return spec, (f"workers={workers} does not reach {spec.name}: tell the program, and say Command(…, workers=)",)
     if not isinstance(spec, AsgiSpec):
         return spec, (f"workers={workers} only goes with uvicorn and gunicorn, not with {spec!r}",)
-    return replaced(spec, workers=workers), ()
+    return replace(spec, workers=workers), ()
 
 
 def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:

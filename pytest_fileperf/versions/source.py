@@ -20,7 +20,7 @@ from typing import Self
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
-from pytest_fileperf.versions.checkout import Against, Checkout
+from pytest_fileperf.versions.checkout import Against, Checkout, commit_info
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots, changed_since, new_files, share
@@ -280,6 +280,10 @@ class Source:
         except (PlanError, GitError, OSError) as error:
             return _said(error)
         return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
+
+    def commit_info(self) -> Mapping[str, object] | None:
+        """Returns what Git says of the commit that is checked out, as stored baselines tell it."""
+        return commit_info(self._rootdir)
 
     def changed(self) -> tuple[str, ...]:
         """Returns the files that are not as they were when `here` was found out, by reading them anew.

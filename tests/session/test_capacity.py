@@ -21,9 +21,9 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Run, Tell
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.settings.settings import Settings, for_capacity, resolve
+from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
 from pytest_fileperf.versions.tree import CodeTree
 
 GET = Operation(method="GET", url="/")
@@ -66,8 +66,8 @@ def run(directory: Path, asked: Settings, host: Host, *, against: bool = False, 
     """Searches once; returns the result also where the verdict fails."""
     rig, _, _ = rig_of(host)
     rig = replace(rig, loads=Queues(host.clock))
-    options = SessionOptions(baselines=directory, update=update, against=AGAINST if against else None)
-    with Session(options, rig) as session:
+    options = Options(baselines=directory, update=update)
+    with Session(options, rig, against=AGAINST if against else None) as session:
         with suppress(PerformanceError):
             session.capacity(GET, asked, TEST)
         session.settle(passed=True)
@@ -167,7 +167,7 @@ class LosesOnce(Queues):
 def test_a_load_that_lost_a_generator_is_told_although_its_figures_are_not_kept(tmp_path: Path) -> None:
     rig, _, _ = rig_of(host := Host(now=FIVE_MS))
     search = LosesOnce(host.clock)
-    with Session(SessionOptions(baselines=tmp_path), replace(rig, loads=search)) as session:
+    with Session(Options(baselines=tmp_path), replace(rig, loads=search)) as session:
         session.capacity(GET, settings(), TEST)
         (result,) = session.results
     assert search.lost
@@ -177,6 +177,6 @@ def test_a_load_that_lost_a_generator_is_told_although_its_figures_are_not_kept(
 
 def test_where_no_rate_holds_the_limits_are_broken(tmp_path: Path) -> None:
     rig, _, _ = rig_of(host := Host(now=App(latency_ns=300 * MS)))
-    session = Session(SessionOptions(baselines=tmp_path), replace(rig, loads=Queues(host.clock)))
+    session = Session(Options(baselines=tmp_path), replace(rig, loads=Queues(host.clock)))
     with session, pytest.raises(LimitExceededError, match="no rate that was tried holds max_p99"):
         session.capacity(GET, settings(), TEST)

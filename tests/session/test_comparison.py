@@ -35,11 +35,11 @@ from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
 from pytest_fileperf.session.rig import Rig, Task
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import OtherVersion
 from pytest_fileperf.settings.plans import comparison_plan
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
 
 MS = 1_000_000
@@ -83,13 +83,14 @@ class Compared:
 class Comparing:
     """A session that compares two versions of an app."""
 
-    options: SessionOptions
+    options: Options
     host: Host
     seed: int = 1
+    base: Base | None = None
 
     def __post_init__(self) -> None:
         rig, self.loads, self.sink = rig_of(self.host, seed=self.seed)
-        self.session = Session(self.options, rig)
+        self.session = Session(self.options, rig, against=self.base, gates=2)
 
     def measure(self, settings: Settings = SETTINGS, work: Work = GET) -> Compared:
         failed = None
@@ -113,8 +114,8 @@ class Compare:
     def session(
         self, base: App = PLAIN, now: App = PLAIN, *, strict: bool = False, ci: bool = False, seed: int = 1
     ) -> Comparing:
-        options = SessionOptions(baselines=self.baselines, against=self.base, strict=strict, ci=ci, gates=2)
-        return Comparing(options, Host(base=base, now=now), seed)
+        options = Options(baselines=self.baselines, strict=strict, ci=ci)
+        return Comparing(options, Host(base=base, now=now), seed, self.base)
 
     def __call__(
         self,
@@ -464,7 +465,7 @@ def test_what_cannot_be_compared_is_refused(server: InProcess | Uvicorn | Url, r
 
 def test_a_base_that_does_not_run_is_an_error(tmp_path: Path) -> None:
     base = Base(title="http://127.0.0.1:9", url=Url("http://127.0.0.1:9"))
-    comparing = Comparing(SessionOptions(baselines=tmp_path / "baselines", against=base), Host())
+    comparing = Comparing(Options(baselines=tmp_path / "baselines"), Host(), base=base)
     with pytest.raises(ServerStartError, match="nothing answers at"):
         comparing.measure()
     assert all(server.is_over for server in comparing.host.servers)
@@ -481,7 +482,7 @@ def test_a_side_that_alone_is_traced_is_refused(compare: Compare, monkeypatch: p
 
 
 def test_the_code_with_itself_shows_what_could_be_seen(tmp_path: Path) -> None:
-    options = SessionOptions(baselines=tmp_path / "baselines", aa=True, gates=2)
+    options = Options(baselines=tmp_path / "baselines", aa=True)
     compared = Comparing(options, Host(now=SLOW)).measure()
     result = compared.result
 

@@ -20,10 +20,10 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.spec import Url, Uvicorn
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.settings.plans import Pace, server_plan
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = pytest.mark.timeout(120)
@@ -109,8 +109,8 @@ def nothing_left() -> Iterator[None]:
 
 @contextmanager
 def session(base: Base, tmp_path: Path) -> Iterator[Session]:
-    options = SessionOptions(baselines=tmp_path / "baselines", against=base)
-    with nothing_left(), Session(options, Rig(pace=PACE)) as made:
+    options = Options(baselines=tmp_path / "baselines")
+    with nothing_left(), Session(options, Rig(pace=PACE), against=base) as made:
         yield made
 
 

@@ -24,9 +24,9 @@ from pytest_fileperf.report.figures import figure_lines
 from pytest_fileperf.report.story import undecided_texts
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -84,7 +84,7 @@ def measured(
     rig, *_ = rig_of(host)
     loads = loads or SharedLoads()
     loads.clock = host.clock
-    with Session(SessionOptions(baselines=tmp_path, strict=strict), replace(rig, loads=loads)) as session:
+    with Session(Options(baselines=tmp_path, strict=strict), replace(rig, loads=loads)) as session:
         session.measure(GET, settings, TEST)
         return session.results[0], loads
 
@@ -183,7 +183,7 @@ def test_a_comparison_that_lost_one_tells_nothing(tmp_path: Path) -> None:
     for update, loads in (("new", SharedLoads()), (None, SharedLoads(lost=LOST))):
         loads.clock = host.clock
         rig, *_ = rig_of(host)
-        options = SessionOptions(baselines=tmp_path, update=update)
+        options = Options(baselines=tmp_path, update=update)
         with Session(options, replace(rig, loads=loads)) as session, suppress(PerformanceError):
             session.measure(GET, settings, TEST)
             session.settle(TEST.nodeid, passed=True)

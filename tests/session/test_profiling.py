@@ -15,9 +15,9 @@ from pytest_fileperf.serve.running import RunningServer, RunningUrl
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.session.loads import Loader, Looked, Run, explain_costs
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.plans import Pace, alone_plan
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -49,7 +49,7 @@ def _app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def explained(tmp_path: Path, server: ServerSpec) -> Explanation:
     """Measures once with a profile and returns what it says."""
     test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
-    with Session(SessionOptions(baselines=tmp_path / "baselines", profile=True), Rig(pace=PACE)) as session:
+    with Session(Options(baselines=tmp_path / "baselines", profile=True), Rig(pace=PACE)) as session:
         session.measure(GET, replace(SETTINGS, server=server), test)
         (result,) = session.results
     assert result.explanation is not None

@@ -18,8 +18,8 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.session.loads import Run
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 
@@ -31,7 +31,7 @@ QUICK = Settings(app="serve.apps:app", connections=1, duration_ns=300 * MS, roun
 
 def run(baselines: Path, update: str | None, settings: Settings = QUICK) -> Result:
     """Measures once, on fake servers; returns the result also where the verdict fails."""
-    with Session(SessionOptions(baselines=baselines, update=update), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=baselines, update=update), rig_of(Host())[0]) as session:
         with suppress(PerformanceError):
             session.measure(GET, settings, TEST)
             session.settle(TEST.nodeid, passed=True)
@@ -77,26 +77,26 @@ def test_a_run_with_a_broken_limit_is_not_stored(tmp_path: Path) -> None:
 def test_a_regression_that_was_stored_does_not_fail(tmp_path: Path) -> None:
     run(tmp_path, "new")
     make_baseline_faster(tmp_path)
-    with Session(SessionOptions(baselines=tmp_path, update="all"), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, update="all"), rig_of(Host())[0]) as session:
         session.measure(GET, QUICK, TEST)
         assert session.results[0].verdict.outcome is Outcome.REGRESSED
 
 
 def test_what_a_limit_has_judged_may_be_new_in_ci(tmp_path: Path) -> None:
-    with Session(SessionOptions(baselines=tmp_path, ci=True), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, ci=True), rig_of(Host())[0]) as session:
         session.measure(GET, replace(QUICK, limits={"min_rps": 1.0}), TEST)
         assert session.results[0].verdict.outcome is Outcome.NEW
 
 
 def test_a_smoke_run_judges_no_limits(tmp_path: Path) -> None:
-    with Session(SessionOptions(baselines=tmp_path, smoke=True), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, smoke=True), rig_of(Host())[0]) as session:
         session.measure(GET, replace(QUICK, limits={"min_rps": 1e12}), TEST)
         assert session.results[0].verdict.limits == ()
 
 
 def test_a_measurement_is_kept_when_its_baseline_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / Environment.current().profile).symlink_to("/proc/nowhere")  # nobody can make it
-    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         session.measure(GET, QUICK, TEST)
         with pytest.raises(BaselineError, match="cannot be written"):
             session.settle(TEST.nodeid, passed=True)
@@ -116,7 +116,7 @@ def test_a_baseline_that_cannot_be_written_keeps_no_other_from_being_stored(
         write(self, module, nodeid, *args, **kwargs)
 
     monkeypatch.setattr(BaselineStore, "write", failing)
-    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         for test in (TEST, replace(TEST, nodeid=f"{TEST.nodeid}#2")):
             session.measure(GET, QUICK, test)
         with pytest.raises(BaselineError, match="the disk is full"):
@@ -132,7 +132,7 @@ def test_a_baseline_that_cannot_be_written_keeps_no_other_from_being_stored(
 def test_a_baseline_is_stored_once_the_whole_test_has_passed(passed: bool | None, stores: bool, tmp_path: Path) -> None:
     """Its own assertions come after the measurements."""
     second = replace(TEST, nodeid=f"{TEST.nodeid}#2")
-    with Session(SessionOptions(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
+    with Session(Options(baselines=tmp_path, update="new"), rig_of(Host())[0]) as session:
         session.measure(GET, QUICK, TEST)
         session.measure(GET, QUICK, second)
         if passed is not None:
@@ -151,7 +151,7 @@ def test_a_damaged_baseline_is_told_before_anything_is_booted(tmp_path: Path) ->
     file.write_text("{")
     host = Host()
     with (
-        Session(SessionOptions(baselines=tmp_path), rig_of(host)[0]) as session,
+        Session(Options(baselines=tmp_path), rig_of(host)[0]) as session,
         pytest.raises(BaselineError, match="not JSON"),
     ):
         session.measure(GET, QUICK, TEST)
@@ -169,9 +169,7 @@ def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) ->
             return super().make(*args, **kwargs)
 
     rig, loads, _ = rig_of(Host())
-    with Session(
-        SessionOptions(baselines=tmp_path, update="new"), replace(rig, loads=Removing(loads.clock))
-    ) as session:
+    with Session(Options(baselines=tmp_path, update="new"), replace(rig, loads=Removing(loads.clock))) as session:
         session.measure(GET, replace(QUICK, tolerances=dict.fromkeys(("rps", "p99"), 0.25)), TEST)
         (result,) = session.results
     assert result.verdict.outcome is Outcome.PASS
@@ -182,7 +180,7 @@ def test_a_baseline_is_the_one_that_was_there_before_the_load(tmp_path: Path) ->
 def test_boots_serve_one_after_the_other_in_an_order_of_chance(tmp_path: Path) -> None:
     host = Host()
     rig, loads, sink = rig_of(host, seed=3)
-    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+    with Session(Options(baselines=tmp_path), rig) as session:
         session.measure(GET, QUICK, TEST)
         (result,) = session.results
     rounds = [(round_.boot, round_.index) for round_ in result.recording.rounds]
@@ -199,7 +197,7 @@ def test_boots_serve_one_after_the_other_in_an_order_of_chance(tmp_path: Path) -
 def test_the_last_boot_of_a_test_is_the_first_one_of_the_next(tmp_path: Path) -> None:
     host = Host()
     rig, _, _ = rig_of(host)
-    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+    with Session(Options(baselines=tmp_path), rig) as session:
         session.measure(GET, QUICK, TEST)
         server = session.server(QUICK, TEST.nodeid)
         kept = server.title

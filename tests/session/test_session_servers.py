@@ -18,8 +18,8 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.details import processes_text
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -43,7 +43,7 @@ def test_the_boots_there_are_share_the_whole_duration_and_all_rounds(
     settings = Settings(
         app="serve.apps:app", server=make(), boots=3, connections=1, duration_ns=300 * MS, rounds=6, warmup_ns=0
     )
-    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig()) as session:
         measurement = session.measure(GET, settings, TEST)
         (result,) = session.results
 
@@ -58,7 +58,7 @@ def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     settings = Settings(
         app="serve.apps:app", server=Uvicorn(), boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0
     )
-    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig()) as session:
         measurement = session.measure(GET, settings, TEST)
         (boot,) = session.results[0].recording.boots
 
@@ -107,7 +107,7 @@ def test_what_a_server_used_is_unknown_if_workers_ended_and_nobody_waited_for_th
     settings = Settings(
         server=server, boots=1, connections=1, requests=12, warmup_ns=0, limits={"max_cpu_per_request": 10.0}
     )
-    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig()) as session:
         with pytest.raises(
             LimitExceededError, match=r"(?s)CPU/request was not measured.*changed \(some ended, and nobody"
         ):
@@ -153,7 +153,7 @@ def test_processes_that_came_and_went_count(tmp_path: Path) -> None:
         warmup_ns=0,
         gate=(),
     )
-    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig()) as session:
         used = session.measure(GET, settings, TEST).server
         (result,) = session.results
 
@@ -183,7 +183,7 @@ def test_the_servers_log_says_why_it_answered_500_and_fills_no_disk(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     settings = Settings(app="flooding_app:app", boots=1, connections=1, requests=8, gate=("rps",))
-    with Session(SessionOptions(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig()) as session:
         with pytest.raises(RequestsFailedError) as raised:
             session.measure(GET, settings, TEST)
         (log,) = tmp_path.glob("fileperf-*/*/log.txt")

@@ -34,9 +34,9 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import Url
-from pytest_fileperf.session.session import Session, SessionOptions
+from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.setup import Steps, running_step, set_up, work_of_boot
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -292,7 +292,7 @@ class Notes:
 
 def measured(tmp_path: Path, host: Host, *settings: Settings, shown: bool = False, work: Work = GET) -> None:
     rig, _, _ = rig_of(host)
-    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+    with Session(Options(baselines=tmp_path), rig) as session:
         for own in settings:
             if shown:
                 session.server(own, TEST.nodeid)
@@ -328,7 +328,7 @@ def test_a_boot_on_which_the_setup_failed_serves_no_more(tmp_path: Path) -> None
 
 def test_figures_with_a_setup_are_of_something_else(tmp_path: Path) -> None:
     rig, _, _ = rig_of(Host())
-    with Session(SessionOptions(baselines=tmp_path), rig) as session:
+    with Session(Options(baselines=tmp_path), rig) as session:
         session.measure(GET, ALONE, TEST)
         session.measure(GET, replace(ALONE, setup=Notes().fill), TEST)
         without, with_setup = session.results

@@ -21,8 +21,8 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Mix, Part, Work
-from pytest_fileperf.session.session import Session, SessionOptions
-from pytest_fileperf.settings.settings import Settings
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import FoundCode, Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree
@@ -51,6 +51,9 @@ class Code(Source):
         self.ignored: tuple[str, ...] = ()
         self.edited: tuple[str, ...] = ()
         self.beside: dict[str, str] | None = None
+
+    def commit_info(self) -> None:
+        return None
 
     def changed(self) -> tuple[str, ...]:
         return self.edited
@@ -115,7 +118,7 @@ class Project:
 
     @contextmanager
     def session(self, host: Host, code: Source | None, **options: object) -> Iterator[Session]:
-        made = SessionOptions(baselines=self.baselines, **options)  # type: ignore[arg-type]
+        made = Options(baselines=self.baselines, **options)  # type: ignore[arg-type]
         host.files = host.files or (str(self.directory / "app.py"),)
         with Session(made, replace(rig_of(host)[0], source=code)) as session:
             yield session
