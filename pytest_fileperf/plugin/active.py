@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plugin.census import Census, settle_stale
-from pytest_fileperf.plugin.failures import Failures
-from pytest_fileperf.plugin.invocation import read_options, server_problems
-from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, Unmeasured, tell_properties
+from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
+from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
-from pytest_fileperf.plugin.outcomes import ShortSummary, Storing, is_shown
+from pytest_fileperf.plugin.outcomes import Outcomes, is_shown
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
 
@@ -52,7 +50,7 @@ def activate(config: pytest.Config) -> None:
     """Checks options and ini values, and registers the active part. Raises UsageError that lists every problem."""
     options, problems = read_options(config)
     try:
-        settings = resolve(verb={}, marker={}, options=options.command_line, ini=options.ini)
+        settings = resolve(options=options.command_line, ini=options.ini)
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
     problems += server_problems(settings.server, options.network)
@@ -78,11 +76,7 @@ def activate(config: pytest.Config) -> None:
     active = Active(config, options, settings, against)
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
-    config.pluginmanager.register(active.census, "fileperf-census")
-    config.pluginmanager.register(active.failures, "fileperf-failures")
-    config.pluginmanager.register(Unmeasured(), "fileperf-unmeasured")
-    config.pluginmanager.register(Storing(active.settle), "fileperf-storing")
-    config.pluginmanager.register(ShortSummary(lambda: active.results), "fileperf-short-summary")
+    config.pluginmanager.register(active.outcomes, "fileperf-outcomes")
 
 
 def _source(config: pytest.Config, options: Options) -> Source:
@@ -112,8 +106,7 @@ class Active:
         self.options = options
         self.progress = ScreenProgress(config)
         self.turns = Turns()
-        self.census = Census(config)
-        self.failures = Failures()
+        self.outcomes = Outcomes(self)
         self._settings = settings
         """What options and ini say, without the tests' own keys."""
         self._against = against
@@ -204,27 +197,22 @@ class Active:
         """Refuses wrong markers, all at once, and counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
             return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
-        tests = [item for item in session.items if is_load_test(item)]
-        problems = [problem for item in tests for problem in self._marker_problems(item)]
+        problems: list[str] = []
+        for item in filter(is_load_test, session.items):
+            found: tuple[str, ...] = ()
+            if any(marker.args for marker in item.iter_markers("fileperf")):
+                found = ("the marker fileperf takes keywords only, as in fileperf(connections=32)",)
+            try:
+                settings = resolve(marker=marker_keys(item), options=self.options.command_line, ini=self.options.ini)
+            except PlanError as error:
+                found += error.problems
+            else:
+                found += server_problems(settings.server, self.options.network)
+                if not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ())):
+                    self._gates += len(settings.gate)
+            problems += (f"{item.nodeid}: {problem}" for problem in found)
         if problems:
             raise pytest.UsageError(_listed(*dict.fromkeys(problems)))
-        self._gates = sum(
-            len(self._resolved(item).gate)
-            for item in tests
-            if not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ()))
-        )
-
-    def _marker_problems(self, item: pytest.Item) -> tuple[str, ...]:
-        positional = any(marker.args for marker in item.iter_markers("fileperf"))
-        problems = ("the marker fileperf takes keywords only, as in fileperf(connections=32)",) * positional
-        try:
-            problems += server_problems(self._resolved(item).server, self.options.network)
-        except PlanError as error:
-            problems += error.problems
-        return tuple(f"{item.nodeid}: {problem}" for problem in problems)
-
-    def _resolved(self, item: pytest.Item) -> Settings:
-        return resolve(verb={}, marker=marker_keys(item), options=self.options.command_line, ini=self.options.ini)
 
     # --- reporting
 
@@ -235,8 +223,6 @@ class Active:
         )
         if usual and self._config.get_verbosity() < 1:
             return []
-        from pytest_fileperf.plugin.header import header_words
-
         return [f"fileperf: {'; '.join(header_words(self._config, self.options, self._settings, self._against))}"]
 
     @pytest.hookimpl(trylast=True)
@@ -272,9 +258,9 @@ class Active:
         failed = False
         self._said += (f"fileperf: {note}" for note in self.turns.notes)
         if not self.options.smoke:
-            said, failed = settle_stale(self._config, self.options, self.census, session, self.results)
+            said, failed = self.outcomes.settle_stale(session)
             self._said += said
-        failed_tests = self.failures.found
+        failed_tests = self.outcomes.failed
         if self.results or failed_tests:
             from pytest_fileperf.plugin.written import record_of, tell_ci, write_files
 

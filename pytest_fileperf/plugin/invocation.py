@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,10 +19,14 @@ from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import LOOPBACK, Network, Reach
 from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, OF_BASELINES, runs_in_ci
-from pytest_fileperf.serve.spec import ServerSpec, Url
-from pytest_fileperf.settings.settings import Options
+from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
+from pytest_fileperf.settings.settings import Options, Settings
+from pytest_fileperf.units import printable
 
-__all__ = ("read_network", "read_options", "server_problems")
+if TYPE_CHECKING:
+    from pytest_fileperf.versions.checkout import Against
+
+__all__ = ("header_words", "read_network", "read_options", "server_problems")
 
 
 # --- What the command line and the ini file say of networks: where servers listen, and where load may go
@@ -144,7 +148,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     options = Options(
         smoke=bool(given("smoke")),
         update=given("update"),
-        reason=None if reason is None else _on_one_line(reason),
+        reason=None if reason is None else printable(" ".join(reason.split())),
         prune=bool(given("prune")),
         against=given("against"),
         aa=bool(given("aa")),
@@ -353,6 +357,30 @@ def _is_free(path: Path, beginning: bytes) -> bool:
         return True
 
 
-def _on_one_line(text: str) -> str:
-    """Returns the text with single spaces for white space and marks for control characters."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+# --- The line about load tests above all tests
+
+
+def header_words(config: pytest.Config, options: Options, settings: Settings, against: Against | None) -> list[str]:
+    """Returns what the run is about to do, by options and ini alone."""
+    said = ["smoke, a few requests each" if options.smoke else "measuring"]
+    if options.update:
+        which = {"new": "new baselines", "all": "all baselines, worse ones too"}
+        said.append(f"storing {which.get(options.update, 'baselines')}")
+    if options.prune:
+        said.append("removing stale baselines")
+    workers = worker_count(settings.server)
+    said.append(server_title(settings.server))
+    if isinstance(settings.server, AsgiSpec):
+        said.append(f"access log {'on' if settings.server.access_log else 'off'}")
+    if workers is not None:
+        said.append(f"server and load on {'the same' if split_cores(workers) is None else 'separate'} cores")
+    if options.cluster is not None:
+        said.append(f"load from the Dask cluster at {options.cluster}")
+    if against is not None:
+        said.append(f"against {against.title}")
+    elif options.aa:
+        said.append("against itself")
+    else:
+        directory, root = options.baselines, config.rootpath
+        said.append(f"baselines in {directory.relative_to(root) if directory.is_relative_to(root) else directory}")
+    return said

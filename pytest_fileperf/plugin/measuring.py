@@ -6,7 +6,7 @@ import inspect
 import io
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Event
@@ -20,7 +20,6 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Mix, Stream, Work, steps_of
-from pytest_fileperf.plugin.failures import line_of
 from pytest_fileperf.plugin.options import marker_keys
 from pytest_fileperf.serve.spec import needs_app
 from pytest_fileperf.settings.arguments import NO_APP, NO_SETUP, NO_SETUP_FOR_FEED, VerbCall
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.session.session import Session
 
 __all__ = (
+    "EXPECTED",
     "OUTCOME_PROPERTY",
     "AsyncVerb",
     "GivenUpError",
@@ -46,12 +46,9 @@ __all__ = (
     "ScreenProgress",
     "Turn",
     "Turns",
-    "Unmeasured",
-    "calling_place",
-    "expect_measurement",
+    "line_of",
     "properties",
     "tell_properties",
-    "unmeasured",
 )
 
 
@@ -117,16 +114,11 @@ class _Screen(io.TextIOBase):
         self._capture = config.pluginmanager.getplugin("capturemanager")
 
     def write(self, text: str) -> int:
-        with self._uncaptured():
+        capture = self._capture
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             self._reporter.ensure_newline()  # pytest may have begun a line for the test that runs
             self._writer.write(text, flush=True)
         return len(text)
-
-    def _uncaptured(self) -> AbstractContextManager[None]:
-        if self._capture is None:
-            return nullcontext()
-        lifted: AbstractContextManager[None] = self._capture.global_and_fixture_disabled()
-        return lifted
 
 
 # --- Lets one measurement run at a time: two at once would load each other, and share one server
@@ -163,7 +155,11 @@ class Turns:
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence for each test whose calls had to wait."""
-        return tuple(_waited(test, calls) for test, calls in self._waited.items())
+        more = {test: f" and {len(calls) - 1} more" * (len(calls) > 1) for test, calls in self._waited.items()}
+        return tuple(
+            f"{test}: {calls[0]}{more[test]} waited for the measurement before, as one is made at a time"
+            for test, calls in self._waited.items()
+        )
 
     def draw(self, test: str, where: str) -> Turn:
         """Returns the last place in the line; whoever draws it leaves it."""
@@ -211,16 +207,10 @@ class Turns:
         return next((each for each in earlier if each.can_begin or patient), None)
 
 
-def _waited(test: str, calls: Sequence[str]) -> str:
-    more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
-    return f"{test}: {calls[0]}{more} waited for the measurement before, as one is made at a time"
+# --- What a test is expected to measure: `outcomes` fails one that did not
 
-
-# --- Fails a test that was to measure and did not: no verb was called, or what an async verb returned was not awaited
-
-_EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
+EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
 """What the measuring fixtures gave to a test, by their names."""
-_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,65 +221,14 @@ class AsyncVerb:
     """What the call returned."""
     given_up: Event
     """Is set where it was cancelled."""
-    where: str
-    """The call, for messages: `GET /upload`."""
-    place: str
-    """File and line of the call, as text."""
+    call: str
+    """The call and its place, for messages: `tests/test_app.py:12: GET /upload`."""
 
 
-class Unmeasured:
-    """The part of the plugin that looks at each test once it has passed."""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Fails the test itself, as its own assertions do. Its own failure, skip or xfail comes first."""
-        try:
-            yield
-        finally:
-            # They are closed in any case: Python would warn of each of them as it is thrown away.
-            expected = item.stash.get(_EXPECTED, {})
-            verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
-            unawaited = [verb for verb in verbs if _is_unawaited(verb)]
-            cancelled = [verb for verb in verbs if verb.given_up.is_set()]
-            measured = any(measuring.has_measured for measuring in expected.values())
-            fixtures = tuple(expected)
-            expected.clear()
-        if problem := unmeasured(fixtures, unawaited, cancelled, measured=measured):
-            pytest.fail(problem, pytrace=False)
-
-
-def expect_measurement(item: pytest.Item, fixture: str, measuring: Measuring) -> None:
-    """Notes that the test has to measure, as it uses this fixture."""
-    item.stash.setdefault(_EXPECTED, {})[fixture] = measuring
-
-
-def unmeasured(
-    fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], cancelled: Sequence[AsyncVerb], *, measured: bool
-) -> str:
-    """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
-    if unawaited:
-        calls = "\n".join(f"{verb.place}: {verb.where} was called and not awaited" for verb in unawaited)
-        return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
-    if cancelled and not measured:
-        calls = "\n".join(f"{verb.place}: {verb.where} was cancelled before it was measured" for verb in cancelled)
-        return (
-            f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
-            " requests=, or skip the test with pytest.skip(…) where there is nothing to measure"
-        )
-    if fixtures and not measured:
-        names, call = " and ".join(fixtures), f"{fixtures[0]}.get(…)"
-        call = f"await {call}" if fixtures[0] == "afileperf" else call
-        return (
-            f"this test uses {names} and measured nothing: call a verb, as in {call}, leave the fixture out (the marker"
-            " fileperf alone makes a load test), or skip the test with pytest.skip(…) where there is nothing to measure"
-        )
-    return ""
-
-
-def calling_place(rootdir: Path) -> str:
+def _calling_place(rootdir: Path) -> str:
     """Returns file and line of the nearest caller outside this package: `tests/test_app.py:12`."""
     frame: FrameType | None = inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pytest_fileperf":
         frame = frame.f_back
     if frame is None:
         return "?"
@@ -297,12 +236,10 @@ def calling_place(rootdir: Path) -> str:
     return f"{file.relative_to(rootdir) if file.is_relative_to(rootdir) else file}:{frame.f_lineno}"
 
 
-def _is_unawaited(verb: AsyncVerb) -> bool:
-    """Returns whether the verb has not come to its end. One that was not begun is closed."""
-    state = inspect.getcoroutinestate(verb.coroutine)
-    if state == inspect.CORO_CREATED:
-        verb.coroutine.close()
-    return state != inspect.CORO_CLOSED
+def line_of(item: pytest.Item) -> int | None:
+    """Returns where the function begins in the test's module, from 1 on; None where it comes from elsewhere."""
+    file, line, _ = item.location
+    return None if line is None or Path(file).as_posix() != item.nodeid.partition("::")[0] else line + 1
 
 
 # --- measuring
@@ -328,32 +265,67 @@ class Measuring:
         self.async_verbs: list[AsyncVerb] = []
         """The calls of async verbs, which measure when they are awaited."""
 
-    def measure(self, call: VerbCall, *, turn: Turn | None = None, given_up: Event | None = None) -> Measurement:
+    def measure(self, call: VerbCall, turn: Turn | None = None, given_up: Event | None = None) -> Measurement:
         """Makes the measurement when it is its turn, and blocks. Raises FilePerfErrors and PerformanceError.
 
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
-        return self._until(call, turn, given_up, lambda: self._measured(call, for_one_load, lambda it: it.measure))
+        return self._found(call, turn, given_up, for_one_load, lambda session: session.measure)
 
-    def capacity(self, call: VerbCall, *, turn: Turn | None = None, given_up: Event | None = None) -> Capacity:
+    def capacity(self, call: VerbCall, turn: Turn | None = None, given_up: Event | None = None) -> Capacity:
         """Finds the highest rate that holds the limits, when it is its turn, and blocks; as `measure` does."""
         __tracebackhide__ = True
-        return self._until(call, turn, given_up, lambda: self._measured(call, for_capacity, lambda it: it.capacity))
+        return self._found(call, turn, given_up, for_capacity, lambda session: session.capacity)
 
-    def _until(self, call: VerbCall, turn: Turn | None, given_up: Event | None, function: Callable[[], _T]) -> _T:
+    def _found(
+        self,
+        call: VerbCall,
+        turn: Turn | None,
+        given_up: Event | None,
+        fitting: Callable[[Settings], Settings],
+        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
+    ) -> _T:
+        """Returns what a session finds, with settings that fit to what it is asked, when it is the call's turn."""
         __tracebackhide__ = True
         with self._active.turns.taken(turn or self.in_line(call), given_up):
             try:
                 with self._active.progress.until(given_up):
-                    found = _without_internals(function)
+                    found = self._found_now(call, fitting, measure_of)
             except GivenUpError:
                 raise
+            except (FilePerfError, PerformanceError) as error:
+                self.has_measured = True
+                raise error.with_traceback(None) from None  # the frames of this package tell a user nothing
             except BaseException:
                 self.has_measured = True
                 raise
             self.has_measured = True
             return found
+
+    def _found_now(
+        self,
+        call: VerbCall,
+        fitting: Callable[[Settings], Settings],
+        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
+    ) -> _T:
+        settings, problems = Settings(), call.problems
+        try:
+            settings = fitting(self._settings(call.keys, call.default_gate))
+            problems += _unfit_settings(call.work, settings)
+        except PlanError as error:
+            problems += error.problems
+        if not problems and settings.setup is None:
+            problems += _missing_setup(call.work)
+        if problems or call.work is None:
+            raise PlanError(*problems, where=call.where)
+        _require_app(settings, call.where)
+        session = self._active.session()
+        before = len(session.results)
+        try:
+            return measure_of(session)(call.work, settings, self._next_test_id(settings))
+        finally:
+            tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall) -> Turn:
         """Returns the next place in the line of measurements. Raises PlanError where it could never begin."""
@@ -378,8 +350,8 @@ class Measuring:
 
         `given_up` is set where it is cancelled.
         """
-        place = calling_place(self._item.config.rootpath)
-        self.async_verbs.append(AsyncVerb(coroutine=coroutine, given_up=given_up, where=call.where, place=place))
+        place = _calling_place(self._item.config.rootpath)
+        self.async_verbs.append(AsyncVerb(coroutine=coroutine, given_up=given_up, call=f"{place}: {call.where}"))
         return coroutine
 
     def server(self) -> RunningServer:
@@ -391,31 +363,6 @@ class Measuring:
     def leave_server(self) -> None:
         """Undoes what the setup of this test has done on the running server. Raises FilePerfError."""
         self._active.session().leave(self._settings({}))
-
-    def _measured(
-        self,
-        call: VerbCall,
-        fitting: Callable[[Settings], Settings],
-        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
-    ) -> _T:
-        """Returns what a session finds, with settings that fit to what it is asked."""
-        settings, problems = Settings(), call.problems
-        try:
-            settings = fitting(self._settings(call.keys, call.default_gate))
-            problems += _unfit_settings(call.work, settings)
-        except PlanError as error:
-            problems += error.problems
-        if not problems and settings.setup is None:
-            problems += _missing_setup(call.work)
-        if problems or call.work is None:
-            raise PlanError(*problems, where=call.where)
-        _require_app(settings, call.where)
-        session = self._active.session()
-        before = len(session.results)
-        try:
-            return measure_of(session)(call.work, settings, self._next_test_id(settings))
-        finally:
-            tell_properties(self._item, session.results[before:])
 
     def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:
         marker = marker_keys(self._item)
@@ -505,12 +452,3 @@ def properties(result: Result) -> list[tuple[str, object]]:
     if world := world_text(verdict):
         found.append((f"fileperf_world{suffix}", world))
     return found
-
-
-def _without_internals(function: Callable[[], _T]) -> _T:
-    """Returns what the function returns; its errors lose the frames of this package, which tell a user nothing."""
-    __tracebackhide__ = True
-    try:
-        return function()
-    except (FilePerfError, PerformanceError) as error:
-        raise error.with_traceback(None) from None

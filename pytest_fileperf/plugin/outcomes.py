@@ -1,42 +1,162 @@
-"""Stores the baselines that a test has measured once all of the test has passed, its assertions and fixtures too."""
+"""What becomes of each test: what is collected, how each one ends, its line in pytest's summary, stale baselines."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from traceback import format_exception_only
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fileperf.errors import FilePerfError, PerformanceError
-from pytest_fileperf.plugin.measuring import OUTCOME_PROPERTY
+from pytest_fileperf.errors import BaselineError, FilePerfError, PerformanceError
+from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, AsyncVerb, line_of
+from pytest_fileperf.plugin.options import is_load_test
 
 if TYPE_CHECKING:
-    from pytest_fileperf.judge.record import Result
+    from pytest_fileperf.judge.baseline import Seen
+    from pytest_fileperf.judge.record import FailedTest, Result
+    from pytest_fileperf.plugin.active import Active
 
-__all__ = ("ShortSummary", "Storing", "is_shown")
+__all__ = ("Outcomes", "is_shown", "not_by_verdict")
 
-
-# --- What our verdicts add to pytest's own summary: categories with their counts, and lines with their figures
-#
-# A test that passed and of which a measurement shows nothing is INCONCLUSIVE. A world that got slower is none of a
-# test's outcomes, as the code did not: it is counted beside them.
-
+_PASSED = pytest.StashKey[bool]()
+"""Whether the test itself has passed; its fixtures are still to be torn down."""
+_ATTRIBUTE = "fileperf_failed"
+"""Of a report, which takes it to another process. Its value is of plain types."""
+_MOST_LINES = 40
+_MOST_CHARS = 4_000
 _SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"
 _SLOWER_WORLD = "slower world"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
 """The characters of pytest's option -r that make lines in its short test summary, with what they list."""
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-class ShortSummary:
-    """Adds to pytest's summary. It is registered as a plugin."""
+class Outcomes:
+    """Follows every test from its collection to the summary. It is registered as a plugin."""
 
-    def __init__(self, results: Callable[[], Sequence[Result]]) -> None:
-        """`results` returns every measurement of the session, once the session has ended."""
-        self._results = results
+    def __init__(self, active: Active) -> None:
+        self._active = active
+        self.failed: list[FailedTest] = []
+        """Load tests that failed for another reason than a figure, which no result tells; in the order they failed.
+
+        Not those that ran again and passed.
+        """
+        self._whole: set[str] = set()
+        """Collectors without a failure or skip, those of modules among them."""
+        self._partial: set[str] = set()
+        """Modules with tests that were not collected or not run."""
+        self._tests: set[str] = set()
+        self._passed: set[str] = set()
+        self._not_passed: set[str] = set()
+        self._told: list[str] = []
+        """What failed tests told."""
+        self._errors = False
+
+    # --- collection
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Notes a collector; a module with a skipped class is not known in full."""
+        self._errors |= report.failed
+        if report.passed:
+            self._whole.add(report.nodeid)
+        else:
+            self._partial.add(_module_of(report.nodeid))
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Notes a test; tests may be deselected after this."""
+        self._tests.add(item.nodeid)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Notes the modules that are run in part."""
+        self._partial.update(_module_of(item.nodeid) for item in items)
+
+    # --- while a test runs
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Fails the test itself where it was to measure and did not. Its own failure, skip or xfail comes first."""
+        try:
+            yield
+        finally:
+            expected = item.stash.get(EXPECTED, {})
+            verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
+            # They are closed in any case: Python would warn of each of them as it is thrown away.
+            unawaited = [verb for verb in verbs if _is_unawaited(verb)]
+            cancelled = [verb for verb in verbs if verb.given_up.is_set()]
+            measured = any(measuring.has_measured for measuring in expected.values())
+            fixtures = tuple(expected)
+            expected.clear()
+        if problem := _unmeasured(fixtures, unawaited, cancelled, measured=measured):
+            pytest.fail(problem, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Notes whether the test has passed, and what no result tells; shortens the one line about a failure.
+
+        That line begins with figures, not with the name of an exception. pytest shows it in its short test summary, in
+        full where `CI` is set, and in JUnit XML. Files of the project are named from its root directory, as the line
+        may be cut.
+        """
+        report = yield
+        if call.when == "call":
+            item.stash[_PASSED] = report.passed
+        error = None if call.excinfo is None else call.excinfo.value
+        others = not_by_verdict(error)
+        if report.failed and is_load_test(item) and (error is None or others):
+            noted = {"name": item.name, "line": line_of(item), "message": _message(error, others, report)}
+            setattr(report, _ATTRIBUTE, noted)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None and isinstance(error, (FilePerfError, PerformanceError)):
+            from pytest_fileperf.report.message import headline
+
+            text = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
+            crash.message = text.replace(f"{item.config.rootpath}{os.sep}", "")
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+        """Stores baselines once all of the test has passed, its fixtures too. What cannot be stored is an error."""
+        passed = False
+        try:
+            yield
+            passed = item.stash.get(_PASSED, False)
+        finally:
+            item.stash[_PASSED] = False  # it may run again
+            problem = ""
+            try:
+                self._active.settle(item, passed)
+            except FilePerfError as error:
+                problem = str(error)
+        if problem:
+            pytest.fail(problem, pytrace=False)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes how a test went; a plugin may have made something else of its report."""
+        if not report.passed or hasattr(report, "wasxfail"):
+            self._not_passed.add(report.nodeid)
+        elif report.when == "call":
+            self._passed.add(report.nodeid)
+        if not report.failed:
+            return
+        self._told.append(report.longreprtext)
+        if (noted := getattr(report, _ATTRIBUTE, None)) is not None:
+            from pytest_fileperf.judge.record import FailedTest
+
+            module = _module_of(report.nodeid)
+            self.failed.append(FailedTest(nodeid=report.nodeid, module=module, phase=report.when, **noted))
+
+    # --- pytest's own summary: categories with their counts, and lines with their figures
+    #
+    # A test that passed and of which a measurement shows nothing is INCONCLUSIVE. A world that got slower is none of a
+    # test's outcomes, as the code did not: it is counted beside them.
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
@@ -49,31 +169,12 @@ class ShortSummary:
             return _UNDECIDED, "I", (_UNDECIDED.upper(), {"yellow": True})
         return status
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Lets the one line about a failure begin with figures, not with the name of an exception.
-
-        pytest shows it in its short test summary, in full where `CI` is set, and in JUnit XML. Files of the project are
-        named from its root directory, as the line may be cut.
-        """
-        report = yield
-        error = None if call.excinfo is None else call.excinfo.value
-        crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and isinstance(error, (FilePerfError, PerformanceError)):
-            from pytest_fileperf.report.message import headline
-
-            text = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
-            crash.message = text.replace(f"{item.config.rootpath}{os.sep}", "")
-        return report
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Prints our lines below pytest's own short test summary, which comes last of all."""
         yield
-        config, stats = terminalreporter.config, terminalreporter.stats
-        lines = [*self._undecided_lines(config, stats.get(_UNDECIDED, [])), *self._slower_world_lines(config, stats)]
+        stats = terminalreporter.stats
+        lines = self._summary_lines(terminalreporter.config, stats)
         listed = _listed(terminalreporter)
         if not lines or not listed:
             return
@@ -82,39 +183,171 @@ class ShortSummary:
         for line in lines:
             terminalreporter.write_line(line)
 
-    def _undecided_lines(self, config: pytest.Config, reports: Iterable[pytest.TestReport]) -> list[str]:
-        by_test = self._by_test() if reports else {}
-        lines = []
-        for report in reports:
-            from pytest_fileperf.report.story import undecided_lines
+    def _summary_lines(self, config: pytest.Config, stats: dict[str, list[Any]]) -> list[str]:
+        """Returns a line for each test that decides nothing, and each measurement whose world got slower; counts those.
 
-            writer, own = config.get_terminal_writer(), by_test.get(report.nodeid, {}).values()
-            nodeid = _from_here(config, report.nodeid)
-            lines += undecided_lines(nodeid, own, width=writer.fullwidth, colour=writer.hasmarkup)
-        return lines
-
-    def _slower_world_lines(self, config: pytest.Config, stats: dict[str, list[object]]) -> list[str]:
-        """Returns a line for each measurement whose baseline's own code got slower, and counts them."""
-        results = self._results()
-        if not results:
+        Of a test that ran again the last measurements are told.
+        """
+        undecided, results = stats.get(_UNDECIDED, []), self._active.results
+        if not undecided and not results:
             return []
-        from pytest_fileperf.report.story import slower_world_lines, slower_worlds
+        from pytest_fileperf.report.story import slower_world_lines, slower_worlds, undecided_lines
 
-        lines, slower = [], slower_worlds(results)
+        by_test: dict[str, dict[str, Result]] = {}
+        for result in results:
+            test = result.test
+            by_test.setdefault(test.nodeid.removesuffix(test.further), {})[test.nodeid] = result
+        writer, lines = config.get_terminal_writer(), []
+        width, colour = writer.fullwidth, writer.hasmarkup
+        for report in undecided:
+            own = by_test.get(report.nodeid, {}).values()
+            lines += undecided_lines(_from_here(config, report.nodeid), own, width=width, colour=colour)
+        slower = slower_worlds(results)
         for result in slower:
-            writer, nodeid = config.get_terminal_writer(), _from_here(config, result.test.nodeid)
-            lines += slower_world_lines(nodeid, result, width=writer.fullwidth, colour=writer.hasmarkup)
+            lines += slower_world_lines(_from_here(config, result.test.nodeid), result, width=width, colour=colour)
         if slower:
             stats.setdefault(_SLOWER_WORLD, []).extend(slower)
         return lines
 
-    def _by_test(self) -> dict[str, dict[str, Result]]:
-        """Returns the measurements of each test by their node id: of one that ran again, the last ones."""
-        found: dict[str, dict[str, Result]] = {}
-        for result in self._results():
-            test = result.test
-            found.setdefault(test.nodeid.removesuffix(test.further), {})[test.nodeid] = result
-        return found
+    # --- baselines whose tests are gone
+
+    def settle_stale(self, session: pytest.Session) -> tuple[list[str], bool]:
+        """Lists stale baselines, or removes them with `--fileperf-prune`; returns lines to show, and whether it failed.
+
+        A damaged file is reported where no test has failed for it; it fails the session only with `--fileperf-prune`.
+        """
+        config, options = session.config, self._active.options
+        prune, baselines, root = options.prune, options.baselines, config.rootpath
+        if not prune and not baselines.is_dir():
+            return [], False
+        from pytest_fileperf.judge.baseline import BaselineStore, stale_among
+        from pytest_fileperf.report.terminal import stale_lines
+        from pytest_fileperf.versions.source import Source
+
+        if why_unknown := self._why_unknown(session):
+            return [f"fileperf: no baselines removed, {why_unknown}"] * prune, False
+        store = BaselineStore(baselines)
+        # Outside the root directory they may belong to other projects with modules elsewhere: none of these is gone.
+        is_ours = baselines.resolve().is_relative_to(root.resolve())
+        try:
+            stored = store.keys()
+            stale = stale_among(
+                stored, self._seen(config), is_gone=lambda module: is_ours and not (root / module).exists()
+            )
+            if prune:
+                with_code = store.trees()
+                store.remove({item.key for item in stale})
+                with Source(root, baselines) as source:
+                    source.forget(with_code - store.trees())
+        except BaselineError as error:
+            head = str(error).partition("\n")[0]
+            is_known = not prune and any(head in told for told in self._told)
+            return [] if is_known else [f"fileperf: {error}"], prune
+        if not stale:
+            return ["fileperf: no stale baselines in the modules that were collected whole"] * prune, False
+        writer = config.get_terminal_writer()
+        lines = stale_lines(
+            stale,
+            entries=sum(stored[item.key] for item in stale),
+            removed=prune,
+            width=writer.fullwidth,
+            colour=writer.hasmarkup,
+            verbosity=config.get_verbosity(),
+        )
+        return lines, False
+
+    def _why_unknown(self, session: pytest.Session) -> str:
+        """Returns why nothing is known about any baseline; empty where something is."""
+        if session.config.getoption("collectonly", default=False):
+            return "tests were only collected"
+        if self._errors:
+            return "collection had errors"
+        return "" if session.exitstatus in _ENDED else "the session was not finished"
+
+    def _seen(self, config: pytest.Config) -> Seen:
+        from pytest_fileperf.judge.baseline import Seen
+
+        # By `file.py::test` and `--lf` modules may have been collected in part unseen.
+        is_selection = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
+        return Seen(
+            whole=frozenset() if is_selection else frozenset(self._whole - self._partial),
+            tests=frozenset(self._tests),
+            passed=frozenset(self._passed - self._not_passed),
+            measured=frozenset(result.test.nodeid for result in self._active.results),
+        )
+
+
+def _module_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def _is_unawaited(verb: AsyncVerb) -> bool:
+    """Returns whether the verb has not come to its end. One that was not begun is closed."""
+    state = inspect.getcoroutinestate(verb.coroutine)
+    if state == inspect.CORO_CREATED:
+        verb.coroutine.close()
+    return state != inspect.CORO_CLOSED
+
+
+def _unmeasured(
+    fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], cancelled: Sequence[AsyncVerb], *, measured: bool
+) -> str:
+    """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
+    if unawaited:
+        calls = "\n".join(f"{verb.call} was called and not awaited" for verb in unawaited)
+        return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
+    if measured or not (cancelled or fixtures):
+        return ""
+    skip = "or skip the test with pytest.skip(…) where there is nothing to measure"
+    if cancelled:
+        calls = "\n".join(f"{verb.call} was cancelled before it was measured" for verb in cancelled)
+        return (
+            f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
+            f" requests=, {skip}"
+        )
+    call = f"{'await ' if fixtures[0] == 'afileperf' else ''}{fixtures[0]}.get(…)"
+    return (
+        f"this test uses {' and '.join(fixtures)} and measured nothing: call a verb, as in {call}, leave the fixture"
+        f" out (the marker fileperf alone makes a load test), {skip}"
+    )
+
+
+def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
+    """Returns the errors, also of a group such as that of a TaskGroup, that no result tells: those of verdicts do."""
+    if isinstance(error, BaseExceptionGroup):
+        return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
+    return () if error is None or isinstance(error, PerformanceError) else (error,)
+
+
+def _message(error: BaseException | None, others: Sequence[BaseException], report: pytest.TestReport) -> str:
+    """Returns what it said, at most some lines of it: errors of ours in full, others as pytest's summary has them.
+
+    Of a group of errors, such as that of a TaskGroup, each is told.
+    """
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = report.longreprtext
+    if isinstance(error, BaseExceptionGroup):
+        text = "\n".join(
+            str(each) if isinstance(each, FilePerfError) else "".join(format_exception_only(each)).rstrip()
+            for each in others
+        )
+    elif isinstance(error, FilePerfError):
+        text = str(error)
+    elif crash is not None:
+        text = crash.message.removeprefix("AssertionError: ")
+    lines = text.strip().splitlines()
+    cut = "\n".join(lines[:_MOST_LINES])[:_MOST_CHARS]
+    return cut if cut == "\n".join(lines) else f"{cut}\n…"
+
+
+def _is_undecided(report: pytest.TestReport) -> bool:
+    # The properties are all that a report brings from another process. A test that ran again has them twice.
+    standings = {name: value for name, value in report.user_properties if str(name).startswith(OUTCOME_PROPERTY)}
+    if not standings:
+        return False
+    from pytest_fileperf.judge.record import Standing
+
+    return any(standing.is_undecided for standing in Standing if standing.value in standings.values())
 
 
 def is_shown(reporter: pytest.TerminalReporter) -> bool:
@@ -134,55 +367,3 @@ def _from_here(config: pytest.Config, nodeid: str) -> str:
     with suppress(ValueError):  # Windows: another drive
         path = Path(os.path.relpath(config.rootpath / path, config.invocation_params.dir)).as_posix()
     return "::".join([path, *rest])
-
-
-def _is_undecided(report: pytest.TestReport) -> bool:
-    # The properties are all that a report brings from another process. A test that ran again has them twice.
-    standings = {name: value for name, value in report.user_properties if str(name).startswith(OUTCOME_PROPERTY)}
-    if not standings:
-        return False
-    from pytest_fileperf.judge.record import Standing
-
-    return any(standing.is_undecided for standing in Standing if standing.value in standings.values())
-
-
-# --- storing
-
-_PASSED = pytest.StashKey[bool]()
-"""Whether the test itself has passed; its fixtures are still to be torn down."""
-Settle = Callable[[pytest.Item, bool], None]
-
-
-class Storing:
-    """Looks at how each test ends. It is registered as a plugin."""
-
-    def __init__(self, settle: Settle) -> None:
-        """`settle` takes a test and whether it passed; it raises FilePerfError."""
-        self._settle = settle
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Notes whether the test has passed."""
-        report = yield
-        if call.when == "call":
-            item.stash[_PASSED] = report.passed
-        return report
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Stores after the fixtures were torn down, where nothing has failed. What cannot be stored is an error."""
-        passed = False
-        try:
-            yield
-            passed = item.stash.get(_PASSED, False)
-        finally:
-            item.stash[_PASSED] = False  # it may run again
-            problem = ""
-            try:
-                self._settle(item, passed)
-            except FilePerfError as error:
-                problem = str(error)
-        if problem:
-            pytest.fail(problem, pytrace=False)

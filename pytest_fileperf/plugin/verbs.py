@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from anyio import CancelScope, get_cancelled_exc_class, to_thread
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ("AsyncCapacityVerbs", "AsyncFilePerf", "CapacityVerbs", "FilePerf")
 
 _Found = TypeVar("_Found")
-_Made = TypeVar("_Made", covariant=True)
 
 
 class _Verbs(ABC, Generic[_Found]):
@@ -140,10 +139,7 @@ class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
-        call, given_up = _of_capacity(call), threading.Event()
-        return self._measuring.to_be_awaited(
-            call, _in_thread(self._measuring.capacity, self._measuring, call, given_up), given_up
-        )
+        return _awaited(self._measuring, self._measuring.capacity, _of_capacity(call))
 
 
 def _of_capacity(call: VerbCall) -> VerbCall:
@@ -177,10 +173,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:
         __tracebackhide__ = True
-        given_up = threading.Event()
-        return self._measuring.to_be_awaited(
-            call, _in_thread(self._measuring.measure, self._measuring, call, given_up), given_up
-        )
+        return _awaited(self._measuring, self._measuring.measure, call)
 
     @property
     def capacity(self) -> AsyncCapacityVerbs:
@@ -188,18 +181,20 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
         return AsyncCapacityVerbs(self._measuring)
 
 
-class _Measure(Protocol[_Made]):
-    """What measures when it is its turn, and blocks."""
-
-    def __call__(
-        self, call: VerbCall, *, turn: Turn | None = None, given_up: threading.Event | None = None
-    ) -> _Made: ...
+def _awaited(
+    measuring: Measuring, measure: Callable[[VerbCall, Turn, threading.Event], _Found], call: VerbCall
+) -> Coroutine[object, None, _Found]:
+    """Returns what measures in another thread once it is awaited; the test fails where nobody does that."""
+    given_up = threading.Event()
+    return measuring.to_be_awaited(call, _in_thread(measuring, measure, call, given_up), given_up)
 
 
 async def _in_thread(
-    measure: _Measure[_Found], measuring: Measuring, call: VerbCall, given_up: threading.Event
+    measuring: Measuring,
+    measure: Callable[[VerbCall, Turn, threading.Event], _Found],
+    call: VerbCall,
+    given_up: threading.Event,
 ) -> _Found:
-    """Measures in another thread."""
     __tracebackhide__ = True
     turn = measuring.in_line(call)  # drawn here, as threads begin in any order
     working = threading.Lock()
@@ -211,7 +206,7 @@ async def _in_thread(
         with working:
             if not given_up.is_set():
                 try:
-                    found.append(measure(call, turn=turn, given_up=given_up))
+                    found.append(measure(call, turn, given_up))
                 except Exception as error:  # goes to the test
                     failed.append(error)
 

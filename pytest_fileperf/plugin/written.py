@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,7 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.plan.request import without_queries
-from pytest_fileperf.report.annotations import Annotation, annotations_of, github_commands
+from pytest_fileperf.report.annotations import annotations_of, github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
@@ -47,7 +47,8 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
     if _on_github():
-        yield from github_commands(_annotations(config, record))
+        # At lines of the code, with paths from the top of the repository.
+        yield from github_commands(annotations_of(record.results, record.failed, root=_root_in_repository(config)))
 
 
 def no_command(line: str) -> str:
@@ -79,11 +80,6 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
         yield f"fileperf: cannot write the summary of this step to {path}: {error.strerror or error}"
 
 
-def _annotations(config: pytest.Config, record: SessionRecord) -> tuple[Annotation, ...]:
-    """Returns what there is to say at lines of the code, with paths from the top of the repository."""
-    return annotations_of(record.results, record.failed, root=_root_in_repository(config))
-
-
 def _root_in_repository(config: pytest.Config) -> str:
     """Returns the path to the directory of the test run from the top of the repository, where a CI service names it."""
     for name in _TOPS:
@@ -98,9 +94,13 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
     """Writes the files that were asked for; returns lines that say where, and whether anything failed."""
+    reports = ((options.json, results_json), (options.html, results_html), (options.markdown, markdown_report))
+    writers = [partial(_write, path, text_of, record) for path, text_of in reports if path is not None]
+    if options.save is not None:
+        writers.append(partial(_save, config, options.save or None, record))
     said: list[str] = []
     failed = False
-    for write in _writers(config, options, record):
+    for write in writers:
         try:
             said.append(write())
         except FilePerfError as error:
@@ -109,22 +109,8 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
     return said, failed
 
 
-def _writers(config: pytest.Config, options: Options, record: SessionRecord) -> list[Callable[[], str]]:
-    writers: list[Callable[[], str]] = []
-    json, html, markdown, name = options.json, options.html, options.markdown, options.save
-    if json is not None:
-        writers.append(lambda: _write(json, results_json(record)))
-    if html is not None:
-        writers.append(lambda: _write(html, results_html(record)))
-    if markdown is not None:
-        writers.append(lambda: _write(markdown, markdown_report(record)))
-    if name is not None:
-        writers.append(lambda: _save(config, name or None, record))
-    return writers
-
-
-def _write(path: Path, text: str) -> str:
-    write_text(path, text)
+def _write(path: Path, text_of: Callable[[SessionRecord], str], record: SessionRecord) -> str:
+    write_text(path, text_of(record))
     return f"fileperf: wrote {path}"
 
 
@@ -161,7 +147,18 @@ def record_of(
         failed=tuple(failed),
         said=tuple(said),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        asked=_asked(config, options),
+        asked=Asked(
+            command=shlex.join(
+                ("pytest", *_told(map(str, config.invocation_params.args), config.invocation_params.dir))
+            ),
+            against=options.against or "",
+            aa=options.aa,
+            update=options.update or "",
+            smoke=options.smoke,
+            strict=options.strict,
+            profile=options.profile,
+            group_by=options.group_by,
+        ),
         versions={
             "pytest-fileperf": version("pytest-fileperf"),
             "pytest": pytest.__version__,
@@ -200,19 +197,6 @@ def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
     )
 
 
-def _asked(config: pytest.Config, options: Options) -> Asked:
-    return Asked(
-        command=shlex.join(("pytest", *_told(map(str, config.invocation_params.args), config.invocation_params.dir))),
-        against=options.against or "",
-        aa=options.aa,
-        update=options.update or "",
-        smoke=options.smoke,
-        strict=options.strict,
-        profile=options.profile,
-        group_by=options.group_by,
-    )
-
-
 def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
     """Yields arguments of pytest as reports may have them: names of options and paths; of other values only ours."""
     is_ours = False
@@ -225,15 +209,12 @@ def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
         elif option.startswith("--"):
             yield f"{option}=…" if mark and "::" not in option else option
         elif option.startswith("-"):
-            yield argument if _FLAGS.issuperset(argument[1:]) else _cut(argument)
+            # A value may be attached to a short option.
+            is_bare = _FLAGS.issuperset(argument[1:]) or len(argument) == len("-k")
+            yield argument if is_bare else f"{argument[:2]}…"
         else:
             is_shown = takes_ours or _exists(directory / argument.partition("::")[0])
             yield without_queries(argument) if is_shown else "…"
-
-
-def _cut(argument: str) -> str:
-    """Returns a short option without the value that may be attached to it."""
-    return argument if len(argument) == len("-k") else f"{argument[:2]}…"
 
 
 def _exists(path: Path) -> bool:

@@ -158,7 +158,7 @@ def _problems(name: object, keys: object) -> Iterator[str]:
 def _step(name: str, keys: Mapping[str, object]) -> Step:
     """Returns the step; nothing is compared of it, unless it says what. Raises PlanError."""
     keys = {key: value for key, value in keys.items() if value is not None}
-    settings = resolve(verb={"gate": "none", **keys}, marker={}, options={}, ini={})
+    settings = resolve(verb={"gate": "none", **keys})
     if others := [metric for metric in settings.gate if metric in _OF_A_WHOLE_LOAD]:
         raise PlanError(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
     limits = {limit: value for limit, value in settings.limits.items() if limit in keys}

@@ -383,7 +383,7 @@ def _part(own: PartOfLoad, weight: float, *, gated: bool) -> MixPart:
     assert work is not None
     if isinstance(work, Mix | Stream):
         raise PlanError("only requests and journeys are parts of a mix")
-    settings = resolve(verb={"gate": _GATE if gated else "none", **keys}, marker={}, options={}, ini={})
+    settings = resolve(verb={"gate": _GATE if gated else "none", **keys})
     limits = {name: limit for name, limit in settings.limits.items() if name in keys}
     title = own.title.replace("#", "")
     return MixPart(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
@@ -50,6 +51,7 @@ _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys that each say how the load goes: a test gives one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 """A failed request fails the test, unless the test says how many may fail."""
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +167,10 @@ class Settings:
 
 def resolve(
     *,
-    verb: Mapping[str, object],
-    marker: Mapping[str, object],
-    options: Mapping[str, object],
-    ini: Mapping[str, object],
+    verb: Mapping[str, object] = _NOTHING,
+    marker: Mapping[str, object] = _NOTHING,
+    options: Mapping[str, object] = _NOTHING,
+    ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
     """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.

@@ -74,7 +74,7 @@ KEYWORDS = st.lists(st.tuples(st.sampled_from((*KEYS, "conections", "")), VALUES
 @given(near=KEYWORDS, far=KEYWORDS)
 def test_keywords_are_settings_or_refused(near: dict[str, object], far: dict[str, object]) -> None:
     try:
-        resolve(verb={}, marker=near, options=far, ini={})
+        resolve(marker=near, options=far)
     except PlanError:
         return
 

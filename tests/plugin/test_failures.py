@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_fileperf.errors import PlanError, RegressionError
-from pytest_fileperf.plugin.failures import not_by_verdict
+from pytest_fileperf.plugin.outcomes import not_by_verdict
 
 Run = Callable[..., pytest.RunResult]
 

@@ -27,12 +27,11 @@ from dataclasses import replace
 from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plugin.outcomes import ShortSummary
+from pytest_fileperf.plugin.active import ACTIVE
 
-def pytest_configure(config):
+def pytest_collection_finish(session):
     unclear = replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE)
-    results = [in_turn(SLOWER_WORLD), in_turn(unclear)]
-    config.pluginmanager.register(ShortSummary(lambda: results))
+    session.config.stash[ACTIVE].results += [in_turn(SLOWER_WORLD), in_turn(unclear)]
 """
 LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
 
@@ -123,7 +122,7 @@ def test_a_slower_world_is_counted_beside_the_tests(pytester: pytest.Pytester, r
     """It is no outcome of a test: its code did not get slower."""
     pytester.makeconftest(SLOWER_WORLD)
     pytester.makepyfile("def test_it(): pass")
-    result = run()
+    result = run("--fileperf")
     assert result.parseoutcomes() == {"passed": 1, "slower": 1}
     result.stdout.fnmatch_lines(
         [

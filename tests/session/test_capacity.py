@@ -34,7 +34,7 @@ AGAINST = Base(title="old", code_tree=OLD)
 
 def settings(**verb: object) -> Settings:
     given = {"app": "serve.apps:app", "max_p99": "100ms", "connections": 1, **verb}
-    return for_capacity(resolve(verb=given, marker={}, options={}, ini={}))
+    return for_capacity(resolve(verb=given))
 
 
 class Queues(Loads):

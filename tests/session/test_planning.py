@@ -27,7 +27,7 @@ SECOND = 1_000_000_000
 
 
 def settings(**keys: object) -> Settings:
-    return resolve(verb=keys, marker={}, options={}, ini={})
+    return resolve(verb=keys)
 
 
 def alone(**keys: object) -> AlonePlan:

@@ -12,7 +12,7 @@ SECOND = 1_000_000_000
 
 
 def settings(**verb: object) -> Settings:
-    return resolve(verb={"app": "app:app", **verb}, marker={}, options={}, ini={})
+    return resolve(verb={"app": "app:app", **verb})
 
 
 def searching(**verb: object) -> Settings:

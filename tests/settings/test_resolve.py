@@ -362,9 +362,9 @@ def test_users_who_pause_are_no_open_loop(shape: dict[str, object]) -> None:
 @pytest.mark.parametrize("written, count", [(3, 3), ("3", 3), ("auto", "auto"), (" auto ", "auto")])
 def test_a_number_of_generators_or_as_many_as_it_takes(written: object, count: object) -> None:
     given: dict[str, object] = {"generators": written}
-    assert resolve(verb=given, marker={}, options={}, ini={}).generators == count
-    assert resolve(verb={}, marker={}, options={}, ini=given).generators == count
-    assert resolve(verb={}, marker={}, options={}, ini={}).generators is None
+    assert resolve(verb=given).generators == count
+    assert resolve(ini=given).generators == count
+    assert resolve(verb={}).generators is None
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_other_numbers_of_generators_are_refused(written: object, problem: str) 
 def test_an_app_in_this_process_has_one_generator() -> None:
     (problem,) = problems({"generators": 2, "server": "inprocess"})
     assert problem.startswith("generators=2 does not go with InProcess(): the app is loaded from the test process")
-    near = resolve(verb={"server": "inprocess"}, marker={}, options={"generators": 2}, ini={})
+    near = resolve(verb={"server": "inprocess"}, options={"generators": 2})
     assert near.generators is None
-    auto = resolve(verb={"server": "inprocess", "generators": "auto"}, marker={}, options={}, ini={})
+    auto = resolve(verb={"server": "inprocess", "generators": "auto"})
     assert auto.generators == "auto"

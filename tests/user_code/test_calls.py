@@ -52,7 +52,7 @@ class OnlyChecks:
     def _check(self, call: VerbCall, fitting: Callable[[Settings], Settings]) -> None:
         if call.problems:
             raise PlanError(*call.problems)
-        fitting(resolve(verb=call.keys, marker={}, options={}, ini={}))
+        fitting(resolve(verb=call.keys))
         self.calls.append(call)
 
 
