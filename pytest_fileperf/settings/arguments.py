@@ -7,10 +7,10 @@ import io
 import mimetypes
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS
@@ -47,6 +47,7 @@ __all__ = (
     "VerbCall",
     "fed",
     "journey_from",
+    "judged_by",
     "order_from",
     "request_from",
     "steps_from",
@@ -157,12 +158,18 @@ def _problems(name: object, keys: object) -> Iterator[str]:
 
 def _step(name: str, keys: Mapping[str, object]) -> Step:
     """Returns the step; nothing is compared of it, unless it says what. Raises PlanError."""
-    keys = {key: value for key, value in keys.items() if value is not None}
-    settings = resolve(verb={"gate": "none", **keys})
-    if others := [metric for metric in settings.gate if metric in _OF_A_WHOLE_LOAD]:
+    gate, tolerances, limits = judged_by({key: value for key, value in keys.items() if value is not None})
+    if others := [metric for metric in gate if metric in _OF_A_WHOLE_LOAD]:
         raise PlanError(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
-    limits = {limit: value for limit, value in settings.limits.items() if limit in keys}
-    return Step(name=name, gate=settings.gate, tolerances=settings.tolerances, limits=limits)
+    return Step(name=name, gate=gate, tolerances=tolerances, limits=limits)
+
+
+def judged_by(
+    keys: Mapping[str, object], gate: object = "none"
+) -> tuple[tuple[str, ...], Mapping[str, float], Mapping[str, float]]:
+    """Returns gate, tolerances and own limits of a part or step of a load. Raises PlanError."""
+    settings = resolve(verb={"gate": gate, **keys})
+    return settings.gate, settings.tolerances, {key: limit for key, limit in settings.limits.items() if key in keys}
 
 
 # --- arguments
@@ -199,6 +206,13 @@ class VerbCall:
     default_gate: tuple[str, ...] = DEFAULT_GATE
     """What is gated where nobody says it."""
 
+    @classmethod
+    def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
+        """Returns the call; its settings are those of the arguments that are keys of the marker."""
+        problems = tuple(problems)
+        keys = {key: value for key, value in arguments.items() if key in KEYS}
+        return cls(work=None if problems else work, keys=keys, problems=problems, where=where)
+
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
     """Returns the call of a verb that repeats one request; `also` are keywords of the verb that are not among these."""
@@ -222,12 +236,7 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
             work = fed(Operation(method=method, url=str(url), arguments=recipe, expect=expect), arguments)
         except PlanError as error:
             problems += error.problems
-    return VerbCall(
-        work=work,
-        keys={key: value for key, value in arguments.items() if key in KEYS},
-        problems=tuple(problems),
-        where=f"{method} {without_queries(shown_url(str(url)))}",
-    )
+    return VerbCall.of(work, arguments, problems, f"{method} {without_queries(shown_url(str(url)))}")
 
 
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
@@ -236,25 +245,13 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function), *found]
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
-    takes_value = not problems and takes(function, 2) is True
-    work = (
-        Journey(
-            name=name,
-            function=_as_journey(function),
-            takes_value=takes_value,
-            needs_value=takes_value and takes(function, 1) is False,
-            steps=steps,
-        )
-        if not problems
-        else None
-    )
-    keys = {key: value for key, value in arguments.items() if key in KEYS}
-    return VerbCall(work=work, keys=keys, problems=tuple(problems), where=f"run({name})")
-
-
-def _as_journey(function: object) -> Callable[..., Awaitable[object]]:
-    assert callable(function)
-    return function
+    work = None
+    if not problems:
+        assert callable(function)
+        takes_value = takes(function, 2) is True
+        needs_value = takes_value and takes(function, 1) is False
+        work = Journey(name=name, function=function, takes_value=takes_value, needs_value=needs_value, steps=steps)
+    return VerbCall.of(work, arguments, problems, f"run({name})")
 
 
 def _journey_problems(function: object) -> tuple[str, ...]:
@@ -356,23 +353,16 @@ def _repeatable(name: str, value: object) -> object:
         raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
     if name == "data" and not isinstance(value, Mapping):
         raise PlanError("data: give a mapping of form fields; raw bytes are content=")
-    found = _cookie_pairs(value) if name == "cookies" else value
-    return _paired(name, found) if name in ("cookies", "headers", "params") else found
+    if name == "cookies":
+        from http.cookiejar import CookieJar
 
-
-def _paired(name: str, value: object) -> object:
-    """Returns the value; raises PlanError for a list of what is no pair."""
-    if isinstance(value, list | tuple) and not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        jar = getattr(value, "jar", value)  # that of httpx.Cookies
+        if isinstance(jar, CookieJar):  # it cannot be carried to another process: its pairs can, whatever their domain
+            return [(cookie.name, cookie.value or "") for cookie in jar]
+    pairs = value if name in ("cookies", "headers", "params") and isinstance(value, list | tuple) else ()
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise PlanError(f"{name}: give a mapping of names to values, or a list of such pairs")
     return value
-
-
-def _cookie_pairs(cookies: object) -> object:
-    """Returns the cookies of a jar as pairs, whatever their domain: a jar cannot be carried to another process."""
-    from http.cookiejar import CookieJar
-
-    jar = getattr(cookies, "jar", cookies)  # that of httpx.Cookies
-    return [(cookie.name, cookie.value or "") for cookie in jar] if isinstance(jar, CookieJar) else cookies
 
 
 def _repeatable_content(value: object) -> object:
@@ -421,7 +411,7 @@ def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
     if isinstance(source, io.TextIOBase):
         raise PlanError(f'{name}: the file is open as text: open it in binary mode, "rb"')
     path = _path_of(source)
-    if path is not None and (from_start or _position(source) == 0):
+    if path is not None and (from_start or source.tell() == 0):  # type: ignore[attr-defined]
         return payload(path, content_type=_type_of(path.name))
     if from_start and hasattr(source, "seek"):
         source.seek(0)
@@ -450,11 +440,6 @@ def _path_of(source: object) -> Path | None:
     except OSError:
         return None
     return path if same and path.is_file() else None
-
-
-def _position(source: object) -> int:
-    file: IO[bytes] = source  # type: ignore[assignment]
-    return file.tell()
 
 
 def _type_of(filename: str) -> str:

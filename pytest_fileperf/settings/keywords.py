@@ -20,9 +20,8 @@ from pytest_fileperf.plan.request import Auth, Content, Cookies, Files, Headers,
 from pytest_fileperf.plan.work import Mix, Pause, Stream, why_no_name
 from pytest_fileperf.plan.work import Part as MixPart
 from pytest_fileperf.serve.spec import ServerSpec
-from pytest_fileperf.settings.arguments import VerbCall, journey_from, request_from
+from pytest_fileperf.settings.arguments import VerbCall, journey_from, judged_by, request_from
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
-from pytest_fileperf.settings.settings import resolve
 
 if TYPE_CHECKING:
     import httpx
@@ -368,9 +367,7 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
     names = [one.name for one in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         problems.append(f"two parts are called {twice[0]!r}: give them names, as in part.get('/', name='front')")
-    work = None if problems else Mix(parts=tuple(parts))
-    keys = {key: value for key, value in arguments.items() if key in KEYS}
-    return VerbCall(work=work, keys=keys, problems=tuple(problems), where="mix")
+    return VerbCall.of(Mix(parts=tuple(parts)), arguments, problems, "mix")
 
 
 def _journey(given: object) -> PartOfLoad | None:
@@ -383,14 +380,6 @@ def _part(own: PartOfLoad, weight: float, *, gated: bool) -> MixPart:
     assert work is not None
     if isinstance(work, Mix | Stream):
         raise PlanError("only requests and journeys are parts of a mix")
-    settings = resolve(verb={"gate": _GATE if gated else "none", **keys})
-    limits = {name: limit for name, limit in settings.limits.items() if name in keys}
-    title = own.title.replace("#", "")
-    return MixPart(
-        name=title,
-        work=work,
-        weight=weight,
-        gate=settings.gate,
-        tolerances=settings.tolerances,
-        limits=limits,
-    )
+    gate, tolerances, limits = judged_by(keys, _GATE if gated else "none")
+    name = own.title.replace("#", "")
+    return MixPart(name=name, work=work, weight=weight, gate=gate, tolerances=tolerances, limits=limits)

@@ -50,8 +50,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
         work = replace(_requests(list(_ones(given))), order=order_from(arguments))
     except PlanError as error:
         problems += error.problems
-    keys = {key: value for key, value in arguments.items() if key in KEYS}
-    return VerbCall(work=None if problems else work, keys=keys, problems=tuple(problems), where="requests")
+    return VerbCall.of(work, arguments, problems, "requests")
 
 
 def _requests(ones: Sequence[_One]) -> Requests:
