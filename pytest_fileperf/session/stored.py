@@ -97,22 +97,19 @@ class BaselineCode:
         if self._source is None:
             return CodeFound(said="this session does not look for its code")
         commit = None if entry.commit is None else entry.commit.get("id")
-        found = self._source.find(entry.tree, commit if isinstance(commit, str) else None)
-        if isinstance(found, str):
-            return CodeFound(said=found)
-        title = title_of(entry, found.title)
+        try:
+            code_tree = self._source.code(entry.tree, commit if isinstance(commit, str) else None)
+        except PlanError as error:
+            return CodeFound(said=str(error))
         python, said = None, ""
         if self._stored_packages and package_changes(entry.packages, self._packages):
             try:
                 python = str(self._python_of(entry.packages))
             except PlanError as error:
                 said = f"{error}: it runs with the packages installed here"
-        try:
-            code_tree = self._source.check_out(found)
-        except PlanError as error:
-            return CodeFound(said=str(error))
-        if found.is_here and python is None:
+        if code_tree.is_here and python is None:
             return CodeFound(here=code_tree, said=said)
+        title = title_of(entry, code_tree.title)
         code_tree = replace(code_tree, title=title, python=python)
         return CodeFound(base=Base(title=title, code_tree=code_tree, may_fail=True), said=said)
 

@@ -26,16 +26,7 @@ from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, fi
 from pytest_fileperf.versions.snapshot import Snapshots, changed_since, new_files, share
 from pytest_fileperf.versions.tree import CodeTree
 
-__all__ = (
-    "FoundCode",
-    "Source",
-    "SourceState",
-    "candidates",
-    "instead_of_itself",
-    "is_whole",
-    "needed_among",
-    "tree_of",
-)
+__all__ = ("Source", "SourceState", "instead_of_itself", "needed_among")
 
 
 # --- Where a repository may have the tree of a baseline: as objects, or as the files of a commit
@@ -49,7 +40,7 @@ _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
 """Looking for code does not download it (Git 2.44 and newer)."""
 
 
-def candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
+def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
     """Yields commits that may have the tree, the likeliest first, some repeatedly."""
     head = snapshots.repository.head()
     yield from filter(None, (commit, head))
@@ -62,7 +53,7 @@ def candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[
         yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
 
 
-def tree_of(snapshots: Snapshots, commit: str) -> str | None:
+def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
     """Returns the tree of a commit without the baselines; None where the commit is not here."""
     return snapshots.of_commit(commit) if _kind(snapshots.repository, commit) == "commit" else None
 
@@ -75,7 +66,7 @@ def _kind(repository: Repository, name: str) -> str | None:
         return None
 
 
-def is_whole(repository: Repository, tree: str) -> bool:
+def _is_whole(repository: Repository, tree: str) -> bool:
     """Returns whether the repository has a tree with everything in it. Partial clones lack some, and fetch it late."""
     try:
         # First what fetches nothing in any version of Git.
@@ -197,25 +188,12 @@ class SourceState:
     """`1a2b3c4`, `uncommitted code of 1a2b3c4`, or `uncommitted code`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCode:
-    """The code of a baseline, which `Source.check_out` can put on disk."""
-
-    tree: str
-    title: str
-    """`1a2b3c4` or `uncommitted code of 1a2b3c4`."""
-    is_here: bool
-    """Whether it is the code that is here."""
-
-
 class Source:
     """Finds the code of baselines, and keeps the code of new ones.
 
         with Source(rootdir, baselines) as source:
-            code = source.find(entry.tree, entry.commit)
-            if isinstance(code, FoundCode):
-                code_tree = source.check_out(code)
-                ...  # end every server that runs there before the block ends
+            code_tree = source.code(entry.tree, entry.commit)
+            ...  # end every server that runs there before the block ends
 
     Only `keep` and `forget` change the repository: objects and refs below `refs/fileperf/`, nothing else.
     """
@@ -242,8 +220,8 @@ class Source:
         self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._open = ExitStack()
-        self._found: dict[tuple[str | None, str | None], FoundCode | str] = {}
-        self._places: dict[str, str] = {}
+        self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
+        """What was found for a tree and a commit, or why nothing was."""
         self._checked_out: dict[str, CodeTree] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
@@ -258,6 +236,7 @@ class Source:
     def close(self) -> None:
         """Removes what was checked out. Can be repeated."""
         self._open.close()
+        self._codes.clear()
         self._checked_out.clear()
         self.__dict__.pop("_snapshots", None)
 
@@ -305,7 +284,7 @@ class Source:
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
         """Returns digests of what a server loaded and the tree of its code does not have; None where that is not known.
 
-        The code is that here, or that of a tree that `check_out` gave.
+        The code is that here, or that of a baseline.
         """
         here, snapshots = self.here, self._snapshots
         if isinstance(here, str) or isinstance(snapshots, str) or not loaded.is_known:
@@ -369,36 +348,23 @@ class Source:
         names = (one.relative_to(tops).as_posix() for one in inner if one.is_relative_to(tops) and not one.is_dir())
         return tuple(sorted(name for name in names if name not in paths and (top / name).exists() and is_code(name)))
 
-    def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
-        """Returns the code of a baseline: of the tree stored with it, by the commit stored with it (a full hash).
+    def code(self, tree: str | None, commit: str | None) -> CodeTree:
+        """Returns where the code of a baseline lies, until this is closed.
 
-        A commit that is no hash, as pytest-benchmark's `unknown`, is none.
-        A text is a sentence: why it cannot be found, and what to do.
+        It is found by the tree stored with it, or by the commit stored with it (a full hash). A commit that is no hash,
+        as pytest-benchmark's `unknown`, is none. Files that Git ignores here lie there too, where the code has none of
+        that name. Raises PlanError, which says why it cannot be had, and what to do.
         """
         key = (tree, commit)
-        if key not in self._found:
-            self._found[key] = self._find(tree, commit)
-        return self._found[key]
-
-    def check_out(self, code: FoundCode) -> CodeTree:
-        """Returns where the code lies, until this is closed. Raises PlanError where it cannot be put there.
-
-        Files that Git ignores here lie there too, where the code has none of that name.
-        """
-        if code.tree not in self._checked_out:
-            snapshots = self._snapshots
-            if isinstance(snapshots, str):
-                raise PlanError(snapshots)
-            repository, place = snapshots.repository, self._places.get(code.tree, code.tree)
-            code_tree = CodeTree(title=code.title, here=repository.top)
-            if code.is_here:
-                return code_tree
-            checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
-            code_tree = self._checked_out[code.tree] = self._open.enter_context(checkout)
-            self._notes += checkout.notes
-            if code_tree.there is not None:
-                self._notes += share(snapshots, code_tree.there)
-        return self._checked_out[code.tree]
+        if key not in self._codes:
+            try:
+                self._codes[key] = self._found(tree, commit)
+            except PlanError as error:
+                self._codes[key] = error
+        found = self._codes[key]
+        if isinstance(found, PlanError):
+            raise PlanError(*found.problems) from found.__cause__
+        return found
 
     def keep(self, here: SourceState) -> None:
         """Keeps the code that is here in this repository, where no commit has it; for a baseline that was just stored.
@@ -488,36 +454,44 @@ class Source:
         found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
 
-    def _find(self, tree: str | None, commit: str | None) -> FoundCode | str:
+    def _found(self, tree: str | None, commit: str | None) -> CodeTree:
         snapshots = self._snapshots
         if isinstance(snapshots, str):
-            return snapshots
+            raise PlanError(snapshots)
         if tree is None:
-            return f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}"
+            raise PlanError(f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
-            return f"{tree!r} is no name of code in Git: it is damaged, {_STORE_AGAIN}"
+            raise PlanError(f"{tree!r} is no name of code in Git: it is damaged, {_STORE_AGAIN}")
         if commit is not None and not _HASH.fullmatch(commit):  # "unknown" where there was no commit yet
             commit = None
-        here = self.here
+        here, repository = self.here, snapshots.repository
         try:
             if not isinstance(here, str) and self._is_here(here, tree, snapshots):
-                return FoundCode(tree=tree, title=here.title, is_here=True)
-            if is_whole(snapshots.repository, tree):
-                dirty = commit is None or tree_of(snapshots, commit) != tree
-                return FoundCode(tree=tree, title=_title(commit, dirty=dirty), is_here=False)
-            for candidate in candidates(snapshots, tree, commit):
-                if tree_of(snapshots, candidate) == tree:
-                    self._places[tree] = candidate
-                    return FoundCode(tree=tree, title=_title(candidate, dirty=False), is_here=False)
+                return CodeTree(title=here.title, here=repository.top)
+            if _is_whole(repository, tree):
+                place, title = tree, _title(commit, dirty=commit is None or _tree_of(snapshots, commit) != tree)
+            else:
+                found = (one for one in _candidates(snapshots, tree, commit) if _tree_of(snapshots, one) == tree)
+                place = next(found, "")
+                title = _title(place, dirty=False)
         except (GitError, OSError) as error:
-            return f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}"
-        return _why_not_found(snapshots.repository)
+            raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}") from error
+        if not place:
+            raise PlanError(_why_not_found(repository))
+        if tree not in self._checked_out:
+            code_tree = CodeTree(title=title, here=repository.top)
+            checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
+            code_tree = self._checked_out[tree] = self._open.enter_context(checkout)
+            self._notes += checkout.notes
+            if code_tree.there is not None:
+                self._notes += share(snapshots, code_tree.there)
+        return replace(self._checked_out[tree], title=title)
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
         """Returns whether a tree is that of the files, with those new files that it has."""
         if tree == here.tree:
             return True
-        if not self._new or not is_whole(snapshots.repository, tree):
+        if not self._new or not _is_whole(snapshots.repository, tree):
             return False
         also = snapshots.paths_in(tree).intersection(self._new)
         return bool(also) and snapshots.of_files(also) == tree

@@ -30,7 +30,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiProgram
 from pytest_fileperf.versions.checkout import Checkout, parse_against
-from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
@@ -168,9 +168,7 @@ def test_the_uncommitted_code_of_a_baseline_is_served_and_what_is_not_of_it_name
         stored.keep(then)
     repo.write("versioned_app.py", NEW)
     with Source(repo.top, repo.top / ".fileperf") as opened:
-        code = opened.find(then.tree, then.commit)
-        assert isinstance(code, FoundCode)
-        code_tree = opened.check_out(code)
+        code_tree = opened.code(then.tree, then.commit)
         with booted(Uvicorn(), code_tree) as server:
             assert httpx.get(server.url, trust_env=False).text == f"old in {code_tree.there}"
             elsewhere = (str(tmp_path / "library"), str(repo.top / "ignored"))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from session.fakes import App, Host, Server, rig_of
 
-from pytest_fileperf.errors import PerformanceError, RegressionError
+from pytest_fileperf.errors import PerformanceError, PlanError, RegressionError
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.record import Result, TestId
@@ -24,7 +24,7 @@ from pytest_fileperf.plan.work import Mix, Part, Work
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
-from pytest_fileperf.versions.source import FoundCode, Source, SourceState
+from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree
 
 MS = 1_000_000
@@ -82,17 +82,14 @@ class Code(Source):
             return "there is no Git repository"
         return SourceState(tree=self._here, commit="1" * 40, dirty=True, title="uncommitted code of 1111111")
 
-    def find(self, tree: str | None, commit: str | None) -> FoundCode | str:
-        if tree not in self.known:
-            return "its code is not in this repository: store it again"
-        return FoundCode(tree=tree, title=tree[:7], is_here=tree == self._here)
-
-    def check_out(self, code: FoundCode) -> CodeTree:
-        if code.is_here:
-            return CodeTree(title=code.title, here=self._directory)
-        base = self._directory / code.tree
+    def code(self, tree: str | None, commit: str | None) -> CodeTree:
+        if tree is None or tree not in self.known:
+            raise PlanError("its code is not in this repository: store it again")
+        if tree == self._here:
+            return CodeTree(title=tree[:7], here=self._directory)
+        base = self._directory / tree
         base.mkdir(exist_ok=True)
-        return CodeTree(title=code.title, here=self._directory, there=base)
+        return CodeTree(title=tree[:7], here=self._directory, there=base)
 
     def keep(self, here: SourceState) -> None:
         self.kept.append(str(self._here))

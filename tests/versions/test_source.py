@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from versions.repositories import Repo, git, needs_git
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.repository import find_repository
-from pytest_fileperf.versions.source import FoundCode, Source, SourceState, needed_among
+from pytest_fileperf.versions.source import Source, SourceState, needed_among
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git
@@ -102,33 +103,31 @@ def content(repo: Repo, stored: SourceState, path: str = "app.py") -> tuple[str,
     """Returns the title of the baseline's code, and the content of a file there."""
     before = everything(repo)
     with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        assert isinstance(code, FoundCode), code
-        assert not code.is_here
-        code_tree = opened.check_out(code)
-        assert opened.check_out(code) is code_tree
+        code_tree = opened.code(stored.tree, stored.commit)
+        assert opened.code(stored.tree, stored.commit) is code_tree
         assert code_tree.there is not None
-        assert (code_tree.here, code_tree.title, code_tree.there.name) == (repo.top, code.title, repo.top.name)
-        said = (code.title, (code_tree.there / path).read_text())
+        assert (code_tree.here, code_tree.there.name) == (repo.top, repo.top.name)
+        said = (code_tree.title, (code_tree.there / path).read_text())
     assert everything(repo) == before
     assert not code_tree.there.exists()
     return said
 
 
 def why_not(repo: Repo, stored: SourceState) -> str:
-    with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-    assert isinstance(code, str), code
-    return code
+    with source(repo) as opened, pytest.raises(PlanError) as raised:
+        opened.code(stored.tree, stored.commit)
+    return str(raised.value)
 
 
 def is_here(repo: Repo, stored: SourceState) -> bool:
     with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        if isinstance(code, FoundCode) and code.is_here:
-            assert opened.check_out(code) == CodeTree(title=code.title, here=repo.top)
-            assert opened.check_out(code).is_here
-        return isinstance(code, FoundCode) and code.is_here
+        try:
+            code_tree = opened.code(stored.tree, stored.commit)
+        except PlanError:
+            return False
+        if code_tree.is_here:
+            assert code_tree == CodeTree(title=code_tree.title, here=repo.top)
+        return code_tree.is_here
 
 
 def refs(repo: Repo) -> list[str]:
@@ -351,9 +350,7 @@ def test_a_partial_clone_that_lacks_files_of_the_tree_takes_them_from_the_commit
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", repo.top.as_uri(), "partial")
     partial = Repo(tmp_path / "partial")
     with source(partial) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        assert isinstance(code, FoundCode)
-        there = opened.check_out(code).there
+        there = opened.code(stored.tree, stored.commit).there
         assert there is not None
         assert (there / "app.py").read_text() == "second"
 
@@ -367,13 +364,14 @@ def test_no_git(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         opened.keep(stored)
         opened.forget([stored.tree])
         with pytest.raises(PlanError, match="Git is not installed"):
-            opened.check_out(FoundCode(tree=stored.tree, title="x", is_here=False))
+            opened.code(stored.tree, None)
 
 
 def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with Source(tmp_path, tmp_path / BASELINES) as opened:
-        assert opened.here == opened.find("1" * 40, None)
+        with pytest.raises(PlanError, match=re.escape(str(opened.here))):
+            opened.code("1" * 40, None)
         assert f"{tmp_path} is in no Git repository" in str(opened.here)
 
 
@@ -405,30 +403,31 @@ def test_a_repository_without_a_commit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tree", ["--all", "HEAD", "../" + "1" * 37])
 def test_a_damaged_entry(tree: str, repo: Repo) -> None:
-    with source(repo) as opened:
-        assert "damaged, store the baseline again with `--fileperf-update=all`" in str(opened.find(tree, None))
+    said = "damaged, store the baseline again with `--fileperf-update=all`"
+    with source(repo) as opened, pytest.raises(PlanError, match=said):
+        opened.code(tree, None)
 
 
 @pytest.mark.parametrize("commit", ["unknown", "unversioned", "main", "--all", ""])
 def test_a_commit_that_is_no_hash_is_none(commit: str, repo: Repo) -> None:
     stored = state(repo)
     with source(repo) as opened:
-        found = opened.find(stored.tree, commit)
-        assert isinstance(found, FoundCode)
-        assert found.is_here
-        assert opened.find("1" * 40, commit) == opened.find("1" * 40, None)
+        assert opened.code(stored.tree, commit).is_here
+        for given in (commit, None):
+            with pytest.raises(PlanError, match="the baseline's code is not in the Git repository"):
+                opened.code("1" * 40, given)
 
 
 def test_an_entry_without_a_tree(repo: Repo) -> None:
-    with source(repo) as opened:
-        said = str(opened.find(None, repo.git("rev-parse", "HEAD")))
-    assert "does not say which code it is of: in a Git repository, store the baseline again with" in said
+    said = "does not say which code it is of: in a Git repository, store the baseline again with"
+    with source(repo) as opened, pytest.raises(PlanError, match=said):
+        opened.code(None, repo.git("rev-parse", "HEAD"))
 
 
 def test_the_hash_of_something_else_is_no_tree(repo: Repo) -> None:
     for name in ("HEAD", "HEAD:app.py"):
-        with source(repo) as opened:
-            assert isinstance(opened.find(repo.git("rev-parse", name), None), str)
+        with source(repo) as opened, pytest.raises(PlanError):
+            opened.code(repo.git("rev-parse", name), None)
 
 
 PLACES = {
@@ -539,9 +538,7 @@ def test_modes_links_and_line_ends_come_back(repo: Repo) -> None:
     (repo.top / "run.sh").chmod(0o644)
     assert state(repo).tree != stored.tree
     with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        assert isinstance(code, FoundCode)
-        there = opened.check_out(code).there
+        there = opened.code(stored.tree, stored.commit).there
         assert there is not None
         assert os.access(there / "run.sh", os.X_OK)
         assert (there / "crlf.txt").read_bytes() == b"line\r\n"
@@ -623,7 +620,7 @@ def test_files_that_git_cannot_read_in_time(repo: Repo) -> None:
     with Source(repo.top, repo.top / BASELINES, patience_s=0.5) as opened:
         said = str(opened.here)
         assert "within 0.5 s (the largest new one is slow.py, 396 B): let .gitignore name what is no code" in said
-        assert isinstance(opened.find(stored.tree, stored.commit), FoundCode)
+        assert not opened.code(stored.tree, stored.commit).is_here
 
 
 def test_more_than_a_repository_should_hold_is_not_kept(repo: Repo) -> None:
@@ -675,9 +672,7 @@ def test_new_files_that_are_no_source_are_in_a_tree_only_where_a_server_has_read
     assert ".env" not in names
     assert here.tree != read.tree
     with source(repo) as opened:  # it is still the code that is here
-        found = opened.find(read.tree, None)
-        assert isinstance(found, FoundCode)
-        assert found.is_here
+        assert opened.code(read.tree, None).is_here
     secret.unlink()
     repo.commit()
     with source(repo) as opened:
@@ -721,9 +716,7 @@ def test_files_that_git_ignores_are_the_same_on_both_sides(repo: Repo, tmp_path:
     with repo.write("data.bin", "").open("r+b") as file:
         file.truncate((16 << 20) + 1)
     with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        assert isinstance(code, FoundCode)
-        there = opened.check_out(code).there
+        there = opened.code(stored.tree, stored.commit).there
         assert there is not None
         names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if not path.is_dir())
         assert names == [".env", ".gitignore", "app.py", "local_tracked.py", "pkg/app.py", "pkg/local_settings.py"]
@@ -745,9 +738,7 @@ def test_no_ignored_file_is_copied_through_a_link(repo: Repo, tmp_path: Path) ->
     repo.write("conf/x.env", "")
     repo.write("conf/code.py", "")
     with source(repo) as opened:
-        code = opened.find(stored.tree, stored.commit)
-        assert isinstance(code, FoundCode)
-        opened.check_out(code)
+        opened.code(stored.tree, stored.commit)
     assert list((tmp_path / "outside").iterdir()) == []
 
 
