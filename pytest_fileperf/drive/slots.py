@@ -20,7 +20,7 @@ import httpx
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.request import Expectation, without_queries
-from pytest_fileperf.versions.tree import is_of_the_interpreter
+from pytest_fileperf.versions.tree import is_of_the_user
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach
 from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
@@ -53,7 +53,6 @@ EXCERPT_BYTES = 300
 """How much of a bad answer's body is kept to be shown."""
 _LONGEST = 2_000
 """Characters kept of an exception's message: it may hold a whole answer."""
-_PACKAGE = Path(__file__).parents[1]
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
@@ -131,10 +130,9 @@ def _place_of(error: BaseException) -> str:
 @lru_cache(maxsize=1024)
 def _shown_file(name: str) -> str:
     """Returns a file of the user's code, as short as it can be; empty for files of this package and of Python."""
-    file = Path(name)
-    if not file.is_absolute() or file.is_relative_to(_PACKAGE) or is_of_the_interpreter(file):
+    if not is_of_the_user(name):
         return ""
-    here = Path.cwd()
+    file, here = Path(name), Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar, cast
 
 from pytest_fileperf.errors import BaseSetupError, PlanError, SetupError
@@ -22,7 +21,7 @@ from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.settings import Settings
-from pytest_fileperf.versions.tree import is_of_the_interpreter
+from pytest_fileperf.versions.tree import is_of_the_user
 
 __all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot", "work_on")
 
@@ -35,7 +34,6 @@ LEAST_LIMIT_S = 60.0
 """A setup or teardown may take so long, or as long as `timeout` where that is longer."""
 _LONGEST = 4_000
 """Characters kept of an error's message: it may hold a whole answer."""
-_PACKAGE = Path(__file__).parents[1]
 _GRACE_S = 1.0
 """What a plain function gets more: an async one ends itself."""
 Step = Callable[..., object]
@@ -246,13 +244,8 @@ def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
 def _described(error: BaseException) -> str:
     """Returns the error with the part of its traceback that is in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_of_the_user(frame.filename)]
+    own = [frame for frame in frames if is_of_the_user(frame.filename)]
     said = "".join(traceback.format_exception_only(error))
     said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
     text = "".join(traceback.format_list(own)) + said
     return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
-
-
-def _is_of_the_user(file: str) -> bool:
-    path = Path(file)
-    return not (file.startswith("<") or path.is_relative_to(_PACKAGE) or is_of_the_interpreter(path))

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "CodeTree", "is_installed", "is_of_the_interpreter", "outside_code")
+__all__ = ("HERE", "CodeTree", "is_installed", "is_of_the_interpreter", "is_of_the_user", "outside_code")
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that are for one interpreter, and not for another one."""
+_PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
 """How the names of modules begin by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
 
@@ -176,6 +177,12 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
         return True
     environment = Path(sys.prefix)
     return top is not None and top in environment.parents and path.is_relative_to(environment)
+
+
+def is_of_the_user(file: str) -> bool:
+    """Returns whether a line of a traceback in this file is the user's own code: not this package's, not Python's."""
+    path = Path(file)
+    return path.is_absolute() and not path.is_relative_to(_PACKAGE) and not is_of_the_interpreter(path)
 
 
 def is_installed(path: Path) -> bool:
