@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
@@ -95,7 +95,8 @@ class Checkout:
         with Checkout(against) as code_tree:
             ...  # end every server that runs there before the block ends
 
-    Git's index, the files, branches, stash and worktrees of the user stay as they are.
+    Git's index, the files, branches, stash and worktrees of the user stay as they are. It is no generator, whose end a
+    fork of the test process would run too, as it collects what it got from its parent.
     """
 
     def __init__(self, against: Against) -> None:
@@ -205,14 +206,12 @@ def _why_no_commit(repository: Repository, text: str) -> str:
         return f"{problem}; {advice}"
     known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
     near = difflib.get_close_matches(text, known, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"{problem}{hint or '; ' + _fetch_or_check(repository, text)}"
-
-
-def _fetch_or_check(repository: Repository, text: str) -> str:
-    """Returns how to get a ref, or that there is none to get."""
+    if near:
+        return f"{problem}; did you mean {' or '.join(near)}?"
     fetch = _fetch(repository, text)
-    return f"{fetch}or is it misspelt?" if fetch else "is it misspelt, or older than the history?"
+    return (
+        f"{problem}; {fetch}or is it misspelt?" if fetch else f"{problem}; is it misspelt, or older than the history?"
+    )
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
@@ -336,7 +335,8 @@ def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
     return tuple(
         f"{name} differs between the sides, and both run with the packages installed here: "
         "use --fileperf-against=python:… to compare dependencies"
-        for name in _names(here)
+        for pattern in _FILES
+        for name in sorted(path.name for path in here.glob(pattern) if path.is_file())
         if (there / name).is_file() and _differs(here / name, there / name)
     )
 
@@ -373,11 +373,6 @@ def _differs(path: Path, other: Path) -> bool:
         return _content(path) != _content(other)
     except OSError:  # it cannot be read, so nothing that is installed came from it
         return False
-
-
-def _names(top: Path) -> Iterator[str]:
-    for pattern in _FILES:
-        yield from sorted(path.name for path in top.glob(pattern) if path.is_file())
 
 
 def _content(path: Path) -> object:

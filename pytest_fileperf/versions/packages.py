@@ -32,7 +32,6 @@ __all__ = (
     "cache_directory",
     "env_for_tools",
     "environment_name",
-    "from_no_index",
     "install",
     "installed_packages",
     "name_and_version",
@@ -71,6 +70,11 @@ _UNREACHABLE = re.compile(
 )
 _UNKNOWN = re.compile(r"no matching distribution|no version of|not found in|no solution found", re.IGNORECASE)
 _NOT_BUILT = re.compile(r"failed to build|failed building|failed-wheel-build|metadata-generation-failed", re.IGNORECASE)
+_NAMED = (
+    r"(?<![\w.-]){name}(==|-|@| ){version}(?![\w-])",
+    r"\b(for|build|because|simple)[ /]['`]?{name}(?![\w-])",
+)
+"""How these tools name a package: with its version, or alone. Some names are words, such as `build`."""
 _POLL_S = 0.05
 
 
@@ -131,8 +135,7 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
     text = "\n".join(errors or complaints[-3:])
-    ways = (_named_with_version, _named_alone)
-    name = next((name for way in ways for name in packages if way(text, name, packages[name])), None)
+    name = next((name for way in _NAMED for name in packages if _is_named(way, name, packages[name], text)), None)
     what = f"{name} {packages[name]}" if name else "the packages"
     if _UNREACHABLE.search(said):
         return f"{what} cannot be installed, as no package index can be reached"
@@ -158,22 +161,9 @@ def env_for_tools(env: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def _named_with_version(text: str, name: str, version: str) -> bool:
-    return (
-        re.search(rf"(?<![\w.-]){_written(name)}(==|-|@| ){re.escape(version)}(?![\w-])", text, re.IGNORECASE)
-        is not None
-    )
-
-
-def _named_alone(text: str, name: str, _version: str) -> bool:
-    """Returns whether a package is named where these tools name one; some names are words, such as `build`."""
-    return (
-        re.search(rf"\b(for|build|because|simple)[ /]['`]?{_written(name)}(?![\w-])", text, re.IGNORECASE) is not None
-    )
-
-
-def _written(name: str) -> str:
-    return "[-_.]+".join(map(re.escape, name.split("-")))
+def _is_named(way: str, name: str, version: str, text: str) -> bool:
+    written = "[-_.]+".join(map(re.escape, name.split("-")))
+    return re.search(way.format(name=written, version=re.escape(version)), text, re.IGNORECASE) is not None
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
@@ -284,11 +274,6 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def from_no_index(packages: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names of those that no package index gave: `python_with` does not ask an index for them."""
-    return tuple(name for name, version in packages.items() if " " in version)
-
-
 def python_with(
     packages: Mapping[str, str],
     *,
@@ -307,7 +292,7 @@ def python_with(
 
     Raises PlanError with one sentence that says what cannot be had.
     """
-    outside = {name: version for name, version in packages.items() if name in from_no_index(packages)}
+    outside = {name: version for name, version in packages.items() if " " in version}
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
     wanted = {name: packages[name] for name in sorted(packages) if name not in outside and name != _LENT}
     try:

@@ -15,7 +15,6 @@ from pytest_fileperf.versions import packages as module
 from pytest_fileperf.versions.packages import (
     cache_directory,
     env_for_tools,
-    from_no_index,
     installed_packages,
     packages_of,
     python_of,
@@ -52,7 +51,6 @@ def test_where_a_package_came_from(
 ) -> None:
     install_at(site, "a", "1.0", direct_url=direct_url, installer=installer)
     assert installed_packages([str(site)]) == {"a": version}
-    assert from_no_index({"a": version, "b": "2"}) == (("a",) if " " in version else ())
 
 
 def test_a_damaged_note_of_the_origin_is_none(site: Path) -> None:
