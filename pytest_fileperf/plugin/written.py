@@ -142,6 +142,8 @@ def record_of(
     said: Sequence[str],
 ) -> SessionRecord:
     """Returns the record. Commit and environment are only looked up where a file is written that has them."""
+    if options.json is not None:
+        results = _sealed(results, options.baselines)
     record = replace(
         session_record(results, options.group_by),
         failed=tuple(failed),
@@ -167,12 +169,11 @@ def record_of(
     )
     if options.json is None and options.html is None and options.save is None:
         return record
-    record = replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
-    return record if options.json is None else _sealed(record, options.baselines)
+    return replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
 
 
-def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
-    """Returns the record with the digests that the baselines of its tests have, so that equal values are equal."""
+def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
+    """Returns the results with the digests that the baselines of their tests have, so that equal values are equal."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache
@@ -182,19 +183,10 @@ def _sealed(record: SessionRecord, baselines: Path) -> SessionRecord:
         except BaselineError:
             return new_salt()
 
-    def hidden(result: Result) -> Result:
-        identity = sealed(result.identity, salt_of(result.test.module))
-        return replace(result, identity=cast("dict[str, object]", identity))
+    def hidden(result: Result) -> dict[str, object]:
+        return cast("dict[str, object]", sealed(result.identity, salt_of(result.test.module)))
 
-    sealed_of = {id(result): hidden(result) for result in record.results}
-    return replace(
-        record,
-        results=tuple(sealed_of[id(result)] for result in record.results),
-        alone=tuple(sealed_of[id(result)] for result in record.alone),
-        groups=tuple(
-            replace(group, results=tuple(sealed_of[id(result)] for result in group.results)) for group in record.groups
-        ),
-    )
+    return [replace(result, identity=hidden(result)) for result in results]
 
 
 def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
