@@ -284,10 +284,8 @@ def result_of() -> RunResult:
         rounds=rounds,
         engine="replay",
         why_engine="",
+        attack=(0, 12 * 10**9),
         attack_ns=12 * 10**9,
-        wait_ns=0,
-        due=None,
-        leads=None,
     )
 
 

@@ -86,13 +86,13 @@ def load(loop: str, url: str, seconds: float, connections: int) -> dict[str, obj
         timeout_ns=TIMEOUT_S * 1_000_000_000,
     )
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        result = runner.run(
+        (result,) = runner.run(
             run_load(
-                Operation(method="GET", url="/"),
+                (Operation(method="GET", url="/"),),
                 plan,
-                Target(boot=0, url=url),
+                (Target(boot=0, url=url),),
                 files=files,
-                server_cpu=lambda: None,
+                server_cpu=(lambda: None,),
                 progress=lambda _: None,
             )
         )

@@ -24,7 +24,7 @@ from typing import IO, BinaryIO, NoReturn
 import httpx
 
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, at_once, run_alternating, run_load
+from pytest_fileperf.drive.run import RunResult, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.host.cpu import TreeCpu
 from pytest_fileperf.plan.load import Alternation, LoadPlan
@@ -33,7 +33,18 @@ from pytest_fileperf.plan.work import Mix, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Alive", "Begin", "Late", "LoadOrder", "Ready", "Setup", "main", "packed", "read_message", "write_message")
+__all__ = (
+    "Alive",
+    "Begin",
+    "LateError",
+    "LoadOrder",
+    "Ready",
+    "Setup",
+    "main",
+    "packed",
+    "read_message",
+    "write_message",
+)
 
 
 # --- What the test process and the generator process say to each other: pickles over two pipes
@@ -86,11 +97,12 @@ class Begin:
     """When, on the monotonic clock of the one that gets it; all processes of a machine share one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Late:
-    """A generator was told too late when to begin, and has not begun."""
+class LateError(Exception):
+    """A generator was told too late when to begin, by so much, and has not begun."""
 
-    by_ns: int
+    def __init__(self, by_ns: int) -> None:
+        super().__init__(by_ns)
+        self.by_ns = by_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,24 +215,16 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 
 
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, most_late_ns: int | None) -> int:
-    """Waits for the instant at which all generators begin, and returns it; raises _LateError where it is long past."""
+    """Waits for the instant at which all generators begin, and returns it; raises LateError where it is long past."""
     write_message(answers, Ready())
     message = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(message, Begin)
     late_ns = monotonic_ns() - message.origin_ns
     if most_late_ns is not None and late_ns > most_late_ns:
-        raise _LateError(late_ns)
+        raise LateError(late_ns)
     await asyncio.sleep((message.origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
     sleep(max(0, message.origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
     return message.origin_ns
-
-
-class _LateError(Exception):
-    """All others have begun."""
-
-    def __init__(self, by_ns: int) -> None:
-        super().__init__(by_ns)
-        self.by_ns = by_ns
 
 
 def _answer(
@@ -229,8 +233,8 @@ def _answer(
     answers: BinaryIO,
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
-) -> tuple[RunResult, ...] | Late | Exception:
-    """Makes the run; returns what it found, that it was told too late, or the error that the test process raises.
+) -> tuple[RunResult, ...] | Exception:
+    """Makes the run; returns what it found, or the error that the test process raises.
 
     `anywhere` are the cores of a run that names none: the run before it may have had fewer.
     """
@@ -238,12 +242,18 @@ def _answer(
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, job.cores or anywhere)
-        works = _unpacked(job.works)
+        load = run_load(
+            _unpacked(job.works),
+            job.plan,
+            job.targets,
+            files=files,
+            server_cpu=[TreeCpu(pids).spent_ns for pids in job.pids],
+            progress=partial(write_message, answers),
+            begin=begin,
+        )
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_made(job, works, files, lambda progress: write_message(answers, progress), begin))
-    except _LateError as error:
-        return Late(by_ns=error.by_ns)
-    except (FileLimitError, PlanError) as error:
+            return runner.run(load)
+    except (LateError, FileLimitError, PlanError) as error:
         return error
     except FilePerfError as error:  # a subclass may not survive the way to the test process
         return LoadError(str(error))
@@ -266,22 +276,6 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
         what = f"{type(error).__name__}: {error}"
         raise LoadError(f"the journey cannot be loaded where the generator runs: {what}") from error
     return each
-
-
-async def _made(
-    job: LoadOrder,
-    works: tuple[Work, ...],
-    files: PayloadFiles,
-    progress: Callable[[RunProgress], None],
-    begin: Callable[[], Awaitable[int]],
-) -> tuple[RunResult, ...]:
-    server_cpu = [TreeCpu(pids).spent_ns for pids in job.pids]
-    if isinstance(job.plan, Alternation):
-        return await run_alternating(
-            works, job.plan, job.targets, files=files, server_cpu=server_cpu, progress=progress, begin=begin
-        )
-    (work,), (target,), (cpu,) = works, job.targets, server_cpu
-    return (await run_load(work, job.plan, target, files=files, server_cpu=cpu, progress=progress, begin=begin),)
 
 
 def _allow_files(connections: int) -> None:

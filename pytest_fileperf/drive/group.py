@@ -15,17 +15,26 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.generator import Begin, Late, LoadOrder, Ready, Setup, packed, read_message, write_message
+from pytest_fileperf.drive.generator import (
+    Begin,
+    LateError,
+    LoadOrder,
+    Ready,
+    Setup,
+    packed,
+    read_message,
+    write_message,
+)
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, answers_a_pace
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
@@ -41,6 +50,7 @@ from pytest_fileperf.units import exit_text, format_duration
 
 if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
+    from pytest_fileperf.drive.remote import RemoteHandle
 
 __all__ = (
     "CHECK_S",
@@ -135,9 +145,8 @@ def on_this_clock(result: RunResult, clock: ClockOffset) -> RunResult:
     return replace(
         result,
         rounds=shifted(result.rounds),
-        parts=tuple((name, shifted(rounds)) for name, rounds in result.parts),
-        steps=tuple((part, name, shifted(rounds)) for part, name, rounds in result.steps),
-        attack=None if result.attack is None else (result.attack[0] - ahead_ns, result.attack[1] - ahead_ns),
+        subjects={name: shifted(rounds) for name, rounds in result.subjects.items()},
+        attack=(result.attack[0] - ahead_ns, result.attack[1] - ahead_ns),
         last_end_ns=result.last_end_ns - ahead_ns if result.last_end_ns else 0,
         ends=tuple(
             tuple(type(ended)("q", (at_ns - ahead_ns for at_ns in ended)) for ended in in_round)
@@ -153,55 +162,39 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
     """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
     results = list(shares.values())
     first = results[0]
-    rounds = {name: _merged(plan, shares, name) for name in ("", *dict(first.parts))}
+    names = dict.fromkeys(name for own in results for name in own.subjects)
+    rounds = {name: _merged(plan, shares, name) for name in names}
     dues = [result.due for result in results if result.due is not None]
-    attacks = [result.attack for result in results if result.attack is not None]
-    attack = (min(start for start, _ in attacks), max(end for _, end in attacks)) if attacks else None
-    last_end_ns = max(result.last_end_ns for result in results)
-    span_ns = 0 if isinstance(plan, Alternation) or plan.counted else plan.rounds * plan.round_ns
+    # One to which nothing was due knows nothing of when it was.
+    attacks = [result.attack for result in results if result.due != 0] or [first.attack]
+    attack = min(start for start, _ in attacks), max(end for _, end in attacks)
     return replace(
         first,
-        rounds=rounds.pop(""),
-        attack_ns=first.attack_ns if attack is None else attack[1] - attack[0],
-        wait_ns=max(result.wait_ns for result in results) if attack is None else max(0, last_end_ns - attack[1]),
-        due=sum(dues) if dues else None,
-        leads=merged_leads([result.leads for result in results if result.leads is not None], span_ns=span_ns),
-        uncounted_ns=sum(result.uncounted_ns for result in results),
-        parts=tuple((name, tuple(replace(own, generators=()) for own in of)) for name, of in rounds.items()),
-        warm_ups=tuple(
-            (name, merged_warm_up(dict(result.warm_ups)[name] for result in results)) for name, _ in first.warm_ups
-        ),
+        rounds=_merged(plan, shares, ""),
+        subjects={name: tuple(replace(own, generators=()) for own in of) for name, of in rounds.items()},
+        warm_ups={name: merged_warm_up(own.warm_ups[name] for own in results) for name in first.warm_ups},
         attack=attack,
-        last_end_ns=last_end_ns,
+        attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
+        last_end_ns=max(result.last_end_ns for result in results),
+        due=sum(dues) if dues else None,
+        leads=merged_leads(
+            [result.leads for result in results if result.leads is not None],
+            span_ns=0 if plan.counted else plan.duration_ns - plan.measured_from_ns,
+        ),
+        uncounted_ns=sum(result.uncounted_ns for result in results),
         ends=(),
-        steps=_steps(results),
     )
-
-
-def _steps(results: Sequence[RunResult]) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
-    """Returns the rounds of each step that any generator has come to; without typical rates, which are no sums."""
-    each = [{(part, step): rounds for part, step, rounds in own.steps} for own in results]
-    return tuple((*key, _step(key, results, each)) for key in dict.fromkeys(key for own in each for key in own))
-
-
-def _step(
-    key: tuple[str, str], results: Sequence[RunResult], each: Sequence[Mapping[tuple[str, str], Sequence[Round]]]
-) -> tuple[Round, ...]:
-    found = merged_rounds(
-        {
-            number: steps[key] if key in steps else tuple(map(without_samples, own.rounds))
-            for number, (own, steps) in enumerate(zip(results, each, strict=True), 1)
-        }
-    )
-    return tuple(replace(own, generators=(), typical_rps=None) for own in found)
 
 
 def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name: str) -> tuple[Round, ...]:
-    """Returns the rounds of the part with this name, or with no name of all."""
-    rounds = merged_rounds({number: dict(own.parts)[name] if name else own.rounds for number, own in shares.items()})
-    if not isinstance(plan, Alternation) or generators_used(plan) == 1:
+    """Returns the rounds of a part or step, or with no name of all; a generator may not have come to a step."""
+    each = {number: own.subjects.get(name, ()) if name else own.rounds for number, own in shares.items()}
+    rounds = merged_rounds(
+        {number: own or tuple(map(without_samples, shares[number].rounds)) for number, own in each.items()}
+    )
+    if not isinstance(plan, Alternation) or generators_used(plan) == 1 or "#" in name:
         return rounds
-    names = list(dict(next(iter(shares.values())).parts))
+    names = list(next(iter(shares.values())).subjects)
     of_name = slice(names.index(name), names.index(name) + 1) if name else slice(None)
     ends = [[in_round[of_name] for in_round in own.ends] for own in shares.values()]
     return paced(rounds, ends, over=answers_a_pace(plan.connections), together=plan.connections)
@@ -268,41 +261,6 @@ class Generator:
     def pid(self) -> int | None:
         """The process id; None while it is not running."""
         return None if self._process is None or self._process.poll() is not None else self._mailbox.pid
-
-    def run(
-        self,
-        works: tuple[Work, ...],
-        plan: LoadPlan | Alternation,
-        targets: tuple[Target, ...],
-        *,
-        pids: tuple[tuple[int, ...], ...],
-        cores: frozenset[int] | None,
-        progress: Callable[[RunProgress], None],
-        check: Callable[[], None],
-    ) -> tuple[RunResult, ...]:
-        """Loads one target, or by an alternation base and now in turn, and returns what each of them has shown.
-
-        There is a work for each target.
-
-        `check` is called a few times a second and may raise to end the run (the server died). Raises PlanError,
-        LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError; on any error, Ctrl-C too, the
-        process is ended, and the next run starts a new one.
-        """
-        answers: queue.SimpleQueue[object] = queue.SimpleQueue()
-        try:
-            job = LoadOrder(works=packed(works), plan=plan, targets=targets, pids=pids, cores=cores)
-            self.order(job, answers.put)
-            answer = self._await_answer(answers, plan, progress, check)
-        except BrokenPipeError as error:
-            message = self.death()
-            self.close()
-            raise GeneratorError(message) from error
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         """Starts a run, and the process where it does not run; `put` is called with each of its messages.
@@ -378,40 +336,6 @@ class Generator:
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
         self.send(Setup(path=tuple(sys.path) if self._path is None else self._path, scratch=str(self._directory)))
 
-    def _await_answer(
-        self,
-        answers: queue.SimpleQueue[object],
-        plan: LoadPlan | Alternation,
-        progress: Callable[[RunProgress], None],
-        check: Callable[[], None],
-    ) -> tuple[RunResult, ...] | Exception:
-        """Waits for the end of a run; raises GeneratorError where none comes."""
-        patience_s = longest_s(plan)
-        deadline = monotonic() + patience_s
-        while True:
-            try:
-                message = answers.get(timeout=CHECK_S)
-            except queue.Empty:
-                check()
-                if monotonic() > deadline:
-                    raise GeneratorError(
-                        f"the load generator did not end within {patience_s:.0f} s{self.log_tail()}"
-                    ) from None
-                continue
-            finally:
-                self.shorten_log()
-            if isinstance(message, RunProgress):
-                progress(message)
-                check()
-            elif isinstance(message, tuple | Exception):
-                return message
-            else:
-                raise GeneratorError(self.death())
-
-    def death(self) -> str:
-        """Returns how it ended, with the last lines of its log."""
-        return f"the load generator{self.ended()}{self.log_tail()}"
-
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
         process = self._process
@@ -474,54 +398,8 @@ class MadeLoad:
     """Why the part of a generator is missing, by its number from 1 on."""
 
 
-class Member(Protocol):
-    """A generator, wherever it runs, as `process.Generator` is."""
-
-    tracer: str
-    is_elsewhere: bool
-    """Whether it is beside a worker of a cluster, and may be missing from a load."""
-    worker: str
-    """The Dask worker that it is beside; empty for a process of this machine."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id; None where it is not seen here, or does not run."""
-
-    @property
-    def clock(self) -> ClockOffset:
-        """How its clock differs from the one here."""
-        ...
-
-    @property
-    def head_start_ns(self) -> int:
-        """How long a message may take to it."""
-        ...
-
-    def order(self, job: LoadOrder, put: Callable[[object], None], /) -> None:
-        """Starts a run; `put` is called with each of its messages, the last of which is None where it ended."""
-
-    def send(self, message: object, /) -> None:
-        """Sends it a message; raises BrokenPipeError where it has ended."""
-
-    def hang_up(self) -> None:
-        """Tells it to end, and does not wait for that."""
-
-    def kill(self) -> None:
-        """Ends it at once, or gives it up; the next run starts a new one."""
-
-    def close(self) -> None:
-        """Ends it."""
-
-    def ended(self) -> str:
-        """Returns how it ended, to stand behind its name."""
-        ...
-
-    def log_tail(self) -> str:
-        """Returns the last lines of its log, as the end of a message."""
-        ...
-
-    def shorten_log(self) -> None:
-        """Keeps what journeys print from filling the disk."""
+Member: TypeAlias = "Generator | RemoteHandle"
+"""A generator, wherever it runs."""
 
 
 class Generators:
@@ -529,11 +407,10 @@ class Generators:
 
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
         """With `coverage`, what traces the test run may trace them too. `cluster` has the workers they run beside."""
-        self._alone = None if cluster is not None else Generator(coverage=coverage)
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
-        self._generators: list[Member] = [self._alone or self._new()]
+        self._generators = [self._new()]
         self._used = 1
         """How many of them make the load, or have made the last one; the others are idle."""
 
@@ -563,30 +440,32 @@ class Generators:
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
     ) -> MadeLoad:
-        """Makes a load, as `Generator.run` does, and raises what that raises; with the plan's number of generators.
+        """Loads one target, or by an alternation base and now in turn; there is a work for each target.
 
-        Each of them has a core of its own where there are enough `cores`; else they share these. Where they have to be
-        told, `begins` is called, too, with the instant at which they begin, before it comes.
+        Each generator has a core of its own where there are enough `cores`; else they share these. `pids` are the
+        topmost processes of each target's server. `check` is called a few times a second and may raise to end the load
+        (the server died). Where generators have to be told when to begin, `begins` is called with that instant, before
+        it comes.
+
+        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error,
+        Ctrl-C too, all processes are ended, and the next load starts new ones.
         """
         count = self._used = generators_used(plan)
-        if count == 1 and self._alone is not None:
-            made = self._alone.run(works, plan, targets, pids=pids, cores=cores, progress=progress, check=check)
-            return MadeLoad(results=made, lost={})
         while len(self._generators) < count:
             self._generators.append(self._new())
-        if self._alone is None:
-            for idle in self._generators[count:]:  # others may need their workers
+        for idle in self._generators[count:]:
+            if idle.is_elsewhere:  # others may need its worker
                 idle.hang_up()
         work = packed(works)
         orders = [
-            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=True)
+            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=count > 1)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
         together = partial(_Together, self._generators[:count], plan, progress, check, begins)
         try:
             try:
                 return together(0).made(orders)
-            except _AllLateError as error:  # nothing has been sent
+            except LateError as error:  # nothing has been sent
                 return together(2 * error.by_ns).made(orders)
         except BaseException:
             self._end()
@@ -610,16 +489,8 @@ def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] |
     return [frozenset({core}) for core in sorted(cores)[:count]]
 
 
-class _AllLateError(Exception):
-    """No generator has begun, as they were told to do so too late: by so much at most."""
-
-    def __init__(self, by_ns: int) -> None:
-        super().__init__(by_ns)
-        self.by_ns = by_ns
-
-
 class _Together:
-    """One load that several generators make."""
+    """One load that generators make: several, or one. One process of this machine begins as soon as it can."""
 
     def __init__(
         self,
@@ -634,6 +505,7 @@ class _Together:
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
+        self._is_alone = len(generators) == 1 and not generators[0].is_elsewhere
         self._plan = plan
         self._progress = progress
         self._check = check
@@ -653,7 +525,7 @@ class _Together:
     def made(self, orders: list[LoadOrder]) -> MadeLoad:
         """Has the orders carried out, one by each generator; returns all of it.
 
-        Raises _AllLateError where they were told to begin too late, and were not told earlier for that reason.
+        Raises LateError where they were told to begin too late, and were not told earlier for that reason.
         """
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             try:
@@ -671,10 +543,12 @@ class _Together:
             self._give_up(patience_s, deadline)
         if not self._results:
             if self._late_ns and not self._more_ns:
-                raise _AllLateError(self._late_ns)
+                raise LateError(self._late_ns)
             why = "; the machines are busy, or the network is slow" if self._late_ns else ""
             tail = self._generators[min(self._lost)].log_tail()
             raise GeneratorError(f"no load generator is left: {self._said()}{why}{tail}")
+        if self._is_alone:
+            return MadeLoad(results=self._results[1], lost={})
         each = [
             merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
             for place in range(len(orders[0].targets))
@@ -698,7 +572,7 @@ class _Together:
         elif isinstance(message, tuple):
             self._results[number] = message
             self._waited_for.discard(number)
-        elif isinstance(message, Late):
+        elif isinstance(message, LateError):
             self._late_ns = max(self._late_ns, message.by_ns)
             self._leave_out(number, f" was told {format_duration(message.by_ns)} too late to begin")
         elif isinstance(message, Exception):
@@ -738,7 +612,8 @@ class _Together:
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:
-            raise GeneratorError(f"before the load began, {self._said()}{generator.log_tail()}")
+            said = f"the load generator{what}" if self._is_alone else f"before the load began, {self._said()}"
+            raise GeneratorError(said + generator.log_tail())
         generator.kill()
         if not self._begun:
             self._begin_when_ready()

@@ -390,22 +390,17 @@ class Client(LoadClient):
 # --- client_slot
 
 
-class Sent:
+class Sent(Answers):
     """What one call of a journey or operation has sent and received."""
 
-    __slots__ = (
-        "answers",
-        "due_ns",
-        "problem",
-        "tally",
-    )
+    __slots__ = ("due_ns", "problem", "tally")
 
     def __init__(self, tally: Tally, due_ns: int | None = None) -> None:
+        super().__init__()
         self.tally = tally
         """What counts it."""
         self.due_ns = due_ns
         """When it was due in an open loop."""
-        self.answers = Answers()
         self.problem: tuple[str, str] | None = None
         """Kind and example of a failure that raised nothing."""
 
@@ -476,7 +471,7 @@ class ClientSlot:
 
     async def _on_response(self, response: httpx.Response) -> None:
         now_ns = monotonic_ns()
-        self._sent.answers.take(response, now_ns, self._client.uncounted_ns(now_ns))
+        self._sent.take(response, now_ns, self._client.uncounted_ns(now_ns))
         answered(response)
 
     async def _run(self) -> None:
@@ -498,14 +493,14 @@ class ClientSlot:
                 what = "it awaited something that was cancelled"
                 sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.answers.status, due_ns=self._due_ns)
+            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
             refused = isinstance(error, httpx.ConnectError)
         else:
             self._finished(sent, started_ns)
         finally:
             sent.tally.held_loop(code.total_ns)
         if sent.tally.counts(self._due_ns):
-            sent.tally.answers(sent.answers.count)
+            sent.tally.answers(sent.count)
         self._note_breaches(sent)
         if refused:
             self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
@@ -523,32 +518,32 @@ class ClientSlot:
             self._unsent_before = self._wire.unsent_bytes
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
-        answers, ended_ns, problem = sent.answers, monotonic_ns(), sent.problem
+        ended_ns, problem = monotonic_ns(), sent.problem
         uncounted_ns = self._client.uncounted_ns(ended_ns) - self._uncounted_before_ns
-        if problem is None and self._unchecked and (answers.status or 0) >= 500:
-            problem = f"status {answers.status}", f"answer {answers.status}"
+        if problem is None and self._unchecked and (sent.status or 0) >= 500:
+            problem = f"status {sent.status}", f"answer {sent.status}"
         if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
-            sent.tally.failure(*problem, ended_ns, answers.status, due_ns=self._due_ns)
+            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
             return
-        first_ns = answers.first_ns or ended_ns
+        first_ns = sent.first_ns or ended_ns
         if uncounted_ns:
             sent.tally.uncounted(uncounted_ns)
-            first_ns -= answers.first_uncounted_ns - self._uncounted_before_ns if answers.first_ns else uncounted_ns
+            first_ns -= sent.first_uncounted_ns - self._uncounted_before_ns if sent.first_ns else uncounted_ns
             if self._due_ns is None:
                 # As if it had begun later, so that it still ends when it did.
                 started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
             else:
                 ended_ns -= uncounted_ns  # it was due when it was
-        bytes_sent, bytes_received = answers.bytes_both_ways()
+        bytes_sent, bytes_received = sent.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
         sent.tally.success(
             started_ns,
             first_ns,
             ended_ns,
-            answers.status or 0,
+            sent.status or 0,
             bytes_sent,
             bytes_received,
             self._due_ns,

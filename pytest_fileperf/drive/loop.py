@@ -154,7 +154,7 @@ class LoadLoop:
 
         That makes sense where they need not be free when work is due.
         """
-        self._pacing = pacing
+        self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
         self._pausing: dict[Slot, asyncio.TimerHandle] = {}
@@ -187,7 +187,7 @@ class LoadLoop:
         """
         self._origin_ns = origin_ns
         self._slots = len(slots)
-        self.at_once = self._slots == 1 and not self._pacing.open_loop and self._pauses is None
+        self.at_once = self._slots == 1 and not self.pacing.open_loop and self._pauses is None
         sweeper = asyncio.create_task(self._sweep(slots))
         self._timer = Timer(self._loop, self._start_free)
         try:
@@ -227,7 +227,7 @@ class LoadLoop:
         """
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
-        due_ns = self._pacing.due(elapsed_ns, self.started, 0)
+        due_ns = self.pacing.due(elapsed_ns, self.started, 0)
         if due_ns is None or due_ns > elapsed_ns or self._is_over:
             return False
         self.started += 1
@@ -245,7 +245,7 @@ class LoadLoop:
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])
-        elapsed_ns, due = monotonic_ns() - self._origin_ns, self._pacing.due
+        elapsed_ns, due = monotonic_ns() - self._origin_ns, self.pacing.due
         if due(elapsed_ns + pause_ns, self.started, self._slots - 1) is not None:
             self._pausing[slot] = self._loop.call_later(pause_ns / 1e9, self._has_paused, slot)
         elif due(elapsed_ns, self.started, self._slots - 1) is not None:
@@ -258,7 +258,7 @@ class LoadLoop:
         self._woken = False
         if self._is_over:
             return
-        free, due, open_loop = self._free, self._pacing.due, self._pacing.open_loop
+        free, due, open_loop = self._free, self.pacing.due, self.pacing.open_loop
         # The rest goes on after one turn of the event loop.
         for _ in range(len(free) + _DROPPED_A_TURN):
             if not free:

@@ -63,24 +63,21 @@ class MixSlot:
     To these slots it is what asks them to take turns.
     """
 
-    __slots__ = ("_load", "_now", "_own", "_turn", "at_once", "timeout_ns", "too_late")
+    __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
     def __init__(self, load: Turns, turn: Callable[[], int]) -> None:
         """`turn` returns the place of the part whose turn it is; all slots share it."""
         self._load = load
         self._turn = turn
-        self._own: Sequence[tuple[Slot, Draw | None]] = ()
+        self.own: Sequence[tuple[Slot, Draw | None]] = ()
+        """The slot of each part, with what draws its requests where it is replayed."""
         self._now: Slot | None = None
         self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
 
-    def own(self, slots: Sequence[tuple[Slot, Draw | None]]) -> None:
-        """Takes the slot of each part, with what draws its requests where it is replayed."""
-        self._own = slots
-
     def start(self, due_ns: int | None) -> None:
         """Begins the work of the part whose turn it is."""
-        slot, draw = self._own[self._turn()]
+        slot, draw = self.own[self._turn()]
         if isinstance(slot, VaryingSlot) and draw is not None:
             slot.draw = draw
         self._now = slot
@@ -294,10 +291,6 @@ class PreparedLoad:
     """As in `Recording`, and the next one too."""
     why_engine: str
 
-    async def run(self, origin_ns: int) -> None:
-        """Makes the load; `origin_ns` is its zero on the monotonic clock."""
-        await self.loop.run(self.slots, origin_ns=origin_ns)
-
 
 async def prepared(
     work: Work,
@@ -305,12 +298,10 @@ async def prepared(
     target: Target,
     recorder: Recorder,
     pacing: Pacing,
-    *,
-    opened: int,
     files: PayloadFiles,
     stack: AsyncExitStack,
 ) -> PreparedLoad:
-    """Returns the load of a target; where its request is replayed, the first `opened` connections are open.
+    """Returns the load of a target; where its request is replayed, the first connections of the plan are open.
 
     `stack` closes them. Raises PlanError when the request cannot be built, and httpx.ConnectError or
     httpx.ConnectTimeout when a connection cannot be opened.
@@ -328,19 +319,24 @@ async def prepared(
             payload_files=files,
         )
 
-    pause = plan.pause if isinstance(plan, LoadPlan) else None
-    pauses = None if pause is None else pause.of_users(plan.share)
+    pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
     loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
     url = httpx.URL(target.url)
     origin = Origin(url.scheme, url.host, url.port or 80)
-    # Answers to different requests are seldom the same.
+    # Connections know the answers that one of them has had; those to different requests are seldom the same.
     alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
     known = KnownAnswers() if alike else None
     recorder.sockets = scratch.sockets
     idle = Idle(recorder.tallies[0].breach) if pacing.slots_rest or pauses is not None else None
     openings = Openings(origin.port, openers=plan.share.of)
     limit_s = min(_CONNECT_TIMEOUT_S, timeout_s)
-    connect = _connecting(origin, scratch, known, openings, idle, timeout_s=limit_s, only_to=target.reach)
+
+    async def connect() -> Connection:
+        if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
+            return free
+        sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=limit_s, only_to=target.reach)
+        return Connection(asyncio.get_running_loop(), sock, scratch, known)
+
     replays = target.transport is None
     make = _repeating(work, new_client(), loop, recorder.tallies[0], connect, idle) if replays else None
     slots: list[Slot] = []
@@ -360,7 +356,7 @@ async def prepared(
         stack.callback(idle.close)
     for slot in replayed:
         stack.callback(slot.close)
-    await open_all([slot.open for slot in replayed[:opened]])
+    await open_all([slot.open for slot in replayed[: plan.opened_first]])
     return PreparedLoad(loop=loop, recorder=recorder, slots=slots, engine=engine, why_engine=why)
 
 
@@ -391,25 +387,8 @@ def _place(
     stack: AsyncExitStack,
 ) -> tuple[Slot, ReplaySlot | None]:
     """Returns the slot for the connection of that number, and the one in it that replays, if any does."""
-    if len(ways) == 1:
-        ((slot, _),), replay = _own_slots(ways, number, loop, connect, idle, new_client, stack)
-        return slot, replay
-    mixed = MixSlot(loop, turn)
-    own, replay = _own_slots(ways, number, mixed, connect, idle, new_client, stack)
-    mixed.own(own)
-    return mixed, replay
-
-
-def _own_slots(
-    ways: Sequence[Way],
-    number: int,
-    load: Turns,
-    connect: Connect,
-    idle: Idle | None,
-    new_client: Callable[[int], Client],
-    stack: AsyncExitStack,
-) -> tuple[list[tuple[Slot, Draw | None]], ReplaySlot | None]:
-    """Returns the slot of each part for the connection of that number, and the one that replays, if any does."""
+    mixed = MixSlot(loop, turn) if len(ways) > 1 else None
+    load: Turns = mixed or loop
     replay: VaryingSlot | None = None
     own: list[tuple[Slot, Draw | None]] = []
     for way in ways:
@@ -424,7 +403,10 @@ def _own_slots(
         slot = ClientSlot(load=load, tally=tally, client=client, call=way.calls[number], unchecked=way.unchecked)
         stack.push_async_callback(slot.aclose)
         own.append((slot, None))
-    return own, replay
+    if mixed is None:
+        return own[0][0], replay
+    mixed.own = own
+    return mixed, replay
 
 
 def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str]:
@@ -434,28 +416,6 @@ def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str
     names = [f"{part.name}: " for part in work.parts] if isinstance(work, Mix) else [""]
     called = [name + way.why for name, way in zip(names, ways, strict=True) if way.calls]
     return ("client", "; ".join(called)) if called else ("replay", "")
-
-
-def _connecting(
-    origin: Origin,
-    scratch: Scratch,
-    known: KnownAnswers | None,
-    openings: Openings,
-    idle: Idle | None,
-    *,
-    timeout_s: float,
-    only_to: Reach,
-) -> Connect:
-    """Returns what opens a connection; all of them know the answers that one of them has had, if they send the same."""
-    loop = asyncio.get_running_loop()
-
-    async def connect() -> Connection:
-        if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
-            return free
-        sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=timeout_s, only_to=only_to)
-        return Connection(loop, sock, scratch, known)
-
-    return connect
 
 
 def _no_tls() -> NoReturn:

@@ -31,7 +31,7 @@ from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pytest_fileperf.drive.generator import Alive, Begin, Late, LoadOrder
+from pytest_fileperf.drive.generator import Alive, Begin, LoadOrder
 from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
@@ -211,9 +211,9 @@ class RemoteGenerator:
                     loop.call_soon_threadsafe(actor._take, order, message)
 
         try:
-            self._generator.order(replace(job, lease_s=FORSAKEN_S), put)
+            generator.order(replace(job, lease_s=FORSAKEN_S), put)
         except BrokenPipeError as error:
-            raise GeneratorError(self._generator.death()) from error
+            raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
 
     def _take(self, order: int, message: object) -> None:
         if order == self._orders and self._news is not None:
@@ -407,7 +407,7 @@ class RemoteHandle:
                     put(tuple(on_this_clock(each, self.clock) for each in message))
                     return
                 put(message)
-                if isinstance(message, Late | Exception):
+                if isinstance(message, Exception):
                     return
 
     async def _bind(self) -> None:

@@ -1,4 +1,4 @@
-"""One run: connects to one boot of the server, warms up, makes the rounds, drains. Runs on the current event loop."""
+"""One run on one or two servers: connects, warms up, makes the rounds, drains. Runs on the current event loop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import asyncio
 import gc
 import math
 from array import array
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.preparation import Target, prepared
+from pytest_fileperf.drive.preparation import PreparedLoad, Target, prepared
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
@@ -26,9 +25,7 @@ __all__ = (
     "at_once",
     "edges_of",
     "quiet_memory",
-    "run_alternating",
     "run_load",
-    "tell",
 )
 
 _PROGRESS_S = 0.25
@@ -51,35 +48,38 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What one run found."""
+    """What one run found on one target."""
 
     boot: int
     rounds: tuple[Round, ...]
+    """Of the whole load."""
+    subjects: Mapping[str, tuple[Round, ...]] = field(default_factory=dict)
+    """The rounds of each part, `upload`, and of each step of journeys, `upload#login`, or `#login` without parts."""
+    warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
+    """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
     engine: str
     why_engine: str
+    attack: tuple[int, int]
+    """From when to when requests were to be sent after the warm-up, on the monotonic clock. Open loop: from the first
+    to the last one due; a fixed count: from the beginning to the last start; else the rounds, or all turns."""
     attack_ns: int
-    """Open loop: from the first to the last request due; a fixed count: to its last start; else the rounds."""
-    wait_ns: int
-    """From the end of the attack, or of the last round, to the last answer."""
-    due: int | None
+    """How long that is; of turns the time that they count."""
+    last_end_ns: int = 0
+    """When the last request ended."""
+    due: int | None = None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
-    leads: LeadTimes | None
+    leads: LeadTimes | None = None
     """Open loop only."""
     uncounted_ns: int = 0
     """What of the time of its journeys did not count, such as pauses."""
-    parts: tuple[tuple[str, tuple[Round, ...]], ...] = ()
-    """The rounds of each part by its name; none for a load without parts."""
-    steps: tuple[tuple[str, str, tuple[Round, ...]], ...] = ()
-    """The rounds of each step of journeys, with the part that its journey is (or an empty name) and its own name."""
-    warm_ups: tuple[tuple[str, WarmUp], ...] = ()
-    """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
-    attack: tuple[int, int] | None = None
-    """From when to when `attack_ns` is, on the monotonic clock; None for turns, and where nothing was due."""
-    last_end_ns: int = 0
-    """When the last request ended."""
     ends: tuple[tuple[array[int], ...], ...] = ()
     """When answers ended in each round, by parts: of a `close` load, and of one of several generators that load two
     servers in turn."""
+
+    @property
+    def wait_ns(self) -> int:
+        """From the end of the attack to the last answer."""
+        return max(0, self.last_end_ns - self.attack[1])
 
 
 async def at_once() -> int:
@@ -88,73 +88,77 @@ async def at_once() -> int:
 
 
 async def run_load(
-    work: Work,
-    plan: LoadPlan,
-    target: Target,
+    works: Sequence[Work],
+    plan: LoadPlan | Alternation,
+    targets: Sequence[Target],
     *,
     files: PayloadFiles,
-    server_cpu: Callable[[], int | None],
+    server_cpu: Sequence[Callable[[], int | None]],
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
-) -> RunResult:
-    """Makes one run and returns its rounds.
+) -> tuple[RunResult, ...]:
+    """Loads one target, or by an alternation base and now in turn; returns what each of them has shown of its work.
 
+    All connections are on one event loop, so that two targets are loaded alike.
     `begin` is called when all is ready; it returns when the load begins, on the monotonic clock, and not before that.
 
     Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
     connections cannot be opened; what goes wrong later is a failure in the rounds.
     """
+    pacings = [plan.pacing(side) for side in Side] if isinstance(plan, Alternation) else [plan.pacing()]
     async with AsyncExitStack() as stack:
-        ends = () if plan.counted else range(1, plan.rounds + 1)
-        recorder = Recorder(
-            boot=target.boot,
-            stretches=[(end * plan.round_ns, Phase.ROUND) for end in ends],
-            server_cpu=server_cpu,
-            keeps_ends=plan.close,
-            parts=[part.name for part in parts_of(work)],
-        )
-        load = await prepared(
-            work, plan, target, recorder, plan.pacing(), opened=plan.opened_first, files=files, stack=stack
-        )
-        with quiet_memory(collect=load.engine != "replay"):
+        loads = [
+            await prepared(work, plan, target, _recorder(plan, side, work, target, cpu), pacing, files, stack)
+            for side, work, target, cpu, pacing in zip(Side, works, targets, server_cpu, pacings, strict=False)
+        ]
+        now = loads[-1]
+        with quiet_memory(collect=now.engine != "replay"):
             origin_ns = await begin()
-            recorder.begin(origin_ns + plan.warmup_ns)
-            recorder.advance(monotonic_ns())  # without a warm-up the server's CPU time counts from the first request on
-            stack.callback(asyncio.create_task(tell(load.loop, recorder, origin_ns, progress)).cancel)
-            await load.run(origin_ns)
+            zero_ns = origin_ns + plan.measured_from_ns
+            for side, load in zip(Side, loads, strict=False):
+                load.recorder.begin(zero_ns)
+                # Without a warm-up the server's CPU time counts from the first request on.
+                load.recorder.advance(monotonic_ns())
+                if edges := _idle_edges(plan, side):
+                    _start(stack, _cut(load.recorder, [zero_ns + edge_ns for edge_ns in edges]))
+            _start(stack, _tell(now, origin_ns, progress))
+            await asyncio.gather(*[_start(stack, load.loop.run(load.slots, origin_ns=origin_ns)) for load in loads])
             ended_ns = monotonic_ns()
-            missing = plan.requests - load.loop.started if plan.requests is not None else 0
-            if missing:
+            if missing := 0 if plan.requests is None else plan.requests - now.loop.started:
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
-                recorder.not_sent("not sent", example, ended_ns, count=missing)
-            rounds = recorder.finish(ended_ns)
-    attack_from_ns, attack_to_ns = _attack(plan, load.loop, recorder, origin_ns)
-    return RunResult(
-        boot=target.boot,
-        rounds=rounds,
-        engine=load.engine,
-        why_engine=load.why_engine,
-        attack_ns=attack_to_ns - attack_from_ns,
-        wait_ns=max(0, recorder.last_end_ns - attack_to_ns),
-        due=recorder.due_count if plan.pacing().open_loop else plan.requests,
-        leads=recorder.lead_times(),
-        uncounted_ns=recorder.uncounted_ns,
-        parts=recorder.parts(),
-        warm_ups=recorder.warm_ups(),
-        attack=None if plan.pacing().open_loop and not recorder.due_count else (attack_from_ns, attack_to_ns),
-        last_end_ns=recorder.last_end_ns,
-        steps=recorder.steps(),
-        ends=tuple(recorder.ends),
+                now.recorder.not_sent("not sent", example, ended_ns, count=missing)
+            rounds = [load.recorder.finish(ended_ns) for load in loads]
+    return tuple(
+        _result(plan, side, load, rounds_of_side, origin_ns)
+        for side, load, rounds_of_side in zip(Side, loads, rounds, strict=False)
     )
 
 
-def _attack(plan: LoadPlan, load: LoadLoop, recorder: Recorder, origin_ns: int) -> tuple[int, int]:
-    """Returns from when to when requests were sent, or had to be, after the warm-up."""
-    if plan.pacing().open_loop:
-        return recorder.first_due_ns or origin_ns, recorder.last_due_ns or origin_ns
-    if plan.requests is not None:
-        return origin_ns, load.last_start_ns
-    return origin_ns + plan.warmup_ns, origin_ns + plan.duration_ns
+def _result(
+    plan: LoadPlan | Alternation, side: Side, load: PreparedLoad, rounds: tuple[Round, ...], origin_ns: int
+) -> RunResult:
+    recorder, is_open = load.recorder, load.loop.pacing.open_loop
+    attack = origin_ns + plan.measured_from_ns, origin_ns + plan.duration_ns
+    if is_open:
+        attack = recorder.first_due_ns or origin_ns, recorder.last_due_ns or origin_ns
+    elif plan.requests is not None:
+        attack = origin_ns, load.loop.last_start_ns
+    turns = plan.rounds(side) if isinstance(plan, Alternation) else [attack]
+    return RunResult(
+        boot=recorder.boot,
+        rounds=rounds,
+        subjects=recorder.subjects(),
+        warm_ups=recorder.warm_ups(),
+        engine=load.engine,
+        why_engine=load.why_engine,
+        attack=attack,
+        attack_ns=sum(end - start for start, end in turns),
+        last_end_ns=recorder.last_end_ns,
+        due=recorder.due_count if is_open else plan.requests,
+        leads=recorder.leads.taken(),
+        uncounted_ns=recorder.uncounted_ns,
+        ends=tuple(recorder.ends),
+    )
 
 
 @contextmanager
@@ -179,12 +183,12 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
             gc.unfreeze()
 
 
-async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
+async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
     """Reports how far the run has come, a few times a second; the listener may end it by raising.
 
     It says nothing at first: a message would delay requests that are due at once.
     """
-    told, p99_ns = None, None
+    recorder, told, p99_ns = load.recorder, None, None
     while True:
         await asyncio.sleep(_PROGRESS_S)
         last = recorder.last_round
@@ -202,81 +206,17 @@ async def tell(load: LoadLoop, recorder: Recorder, origin_ns: int, progress: Cal
         try:
             progress(moment)
         except Exception as error:  # the listener's own: the run raises it
-            load.abort(error)
+            load.loop.abort(error)
             return
 
 
-# --- Loads two servers in turn, on one event loop with open connections to both. Runs on the current event loop
-
+# --- What is cut into rounds: the time of a load, or turns of two servers
 _LEAST_PACE = 16
 """The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
 bunches of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
 _CUT_BEFORE_NS = 3_000_000
 _LEAST_SLEEP_S = 0.001
 """Timers of event loops are good to a millisecond. A side's CPU time is read before its own next turn can be in it."""
-
-
-async def run_alternating(
-    works: Sequence[Work],
-    plan: Alternation,
-    targets: Sequence[Target],
-    *,
-    files: PayloadFiles,
-    server_cpu: Sequence[Callable[[], int | None]],
-    progress: Callable[[RunProgress], None],
-    begin: Callable[[], Awaitable[int]] = at_once,
-) -> tuple[RunResult, RunResult]:
-    """Makes the cycles and returns what each side, base and now, has shown of its work: a round for each of its turns.
-
-    `begin` is called when all is ready; it returns when the load begins, on the monotonic clock, and not before that.
-    Raises what `run_load` raises.
-    """
-    recorders = [_recorder(plan, side, works[side], targets[side].boot, server_cpu[side]) for side in Side]
-    async with AsyncExitStack() as stack:
-        loads = [
-            await prepared(
-                works[side],
-                plan,
-                target,
-                recorder,
-                plan.pacing(side),
-                opened=plan.connections,
-                files=files,
-                stack=stack,
-            )
-            for side, target, recorder in zip(Side, targets, recorders, strict=True)
-        ]
-        now = loads[Side.NOW]
-        with quiet_memory(collect=now.engine != "replay"):
-            origin_ns = await begin()
-            zero_ns = origin_ns + plan.measured_from_ns
-            for side, load in zip(Side, loads, strict=True):
-                load.recorder.begin(zero_ns)
-                _start(stack, _cut(load.recorder, [zero_ns + edge_ns for edge_ns in _idle_edges(plan, side)]))
-            _start(stack, tell(now.loop, now.recorder, origin_ns, progress))
-            await asyncio.gather(*[_start(stack, load.run(origin_ns)) for load in loads])
-            ended_ns = monotonic_ns()
-            rounds = [load.recorder.finish(ended_ns) for load in loads]
-    base_result, now_result = (
-        RunResult(
-            boot=targets[side].boot,
-            rounds=rounds[side],
-            engine=load.engine,
-            why_engine=load.why_engine,
-            attack_ns=sum(end - start for start, end in plan.rounds(side)),
-            wait_ns=max(0, load.recorder.last_end_ns - origin_ns - plan.duration_ns),
-            due=None,
-            leads=None,
-            uncounted_ns=load.recorder.uncounted_ns,
-            parts=load.recorder.parts(),
-            warm_ups=load.recorder.warm_ups(),
-            last_end_ns=load.recorder.last_end_ns,
-            ends=tuple(load.recorder.ends),
-            steps=load.recorder.steps(),
-        )
-        for side, load in zip(Side, loads, strict=True)
-    )
-    return base_result, now_result
 
 
 def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -286,25 +226,18 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
     return task
 
 
-def _recorder(plan: Alternation, side: Side, work: Work, boot: int, server_cpu: Callable[[], int | None]) -> Recorder:
+def _recorder(
+    plan: LoadPlan | Alternation, side: Side, work: Work, target: Target, server_cpu: Callable[[], int | None]
+) -> Recorder:
     return Recorder(
-        parts=[part.name for part in parts_of(work)],
-        boot=boot,
+        boot=target.boot,
         stretches=_stretches(plan, side),
         server_cpu=server_cpu,
-        pace_over=answers_a_pace(plan.connections),
+        pace_over=answers_a_pace(plan.connections) if isinstance(plan, Alternation) else 0,
         together=plan.connections,
-        keeps_ends=plan.share.of > 1,
+        keeps_ends=plan.share.of > 1 if isinstance(plan, Alternation) else plan.close,
+        parts=[part.name for part in parts_of(work)],
     )
-
-
-def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending; of one side of two in turn."""
-    if isinstance(plan, Alternation):
-        ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
-        return tuple(plan.measured_from_ns + end for end in ends)
-    rounds = 0 if plan.counted else plan.rounds  # what is counted ends with its last answer
-    return tuple(plan.warmup_ns + place * plan.round_ns for place in range(rounds + 1))
 
 
 def answers_a_pace(connections: int) -> int:
@@ -312,15 +245,26 @@ def answers_a_pace(connections: int) -> int:
     return connections * math.ceil(_LEAST_PACE / connections)
 
 
-def _stretches(plan: Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns the turns of a side; what is between them is cut where turns of the other side begin and end."""
+def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
+    """Returns when rounds begin and end, in ns since the load began, ascending; of one side of two in turn."""
+    ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
+    return tuple(plan.measured_from_ns + end for end in ends)
+
+
+def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
+    """Returns the rounds; what is between the turns of a side is cut where turns of the other side begin and end.
+
+    What is counted ends with its last answer, so it has no stretch.
+    """
+    if isinstance(plan, LoadPlan):
+        return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
     own = [edge for start, end in plan.rounds(side) for edge in ((start, Phase.HANDOVER), (end, Phase.ROUND))]
     return sorted(own + [(at_ns, Phase.HANDOVER) for at_ns in _idle_edges(plan, side)])
 
 
-def _idle_edges(plan: Alternation, side: Side) -> list[int]:
+def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
     """Returns when each turn of the other side begins, and a little before it ends."""
-    turns = plan.rounds(Side(1 - side))
+    turns = plan.rounds(Side(1 - side)) if isinstance(plan, Alternation) else ()
     return [at_ns for start, end in turns for at_ns in (start, max(start, end - _CUT_BEFORE_NS))]
 
 

@@ -22,7 +22,6 @@ from pytest_fileperf.measure.recording import (
     Phase,
     Round,
     WarmUp,
-    merged_round,
     without_samples,
 )
 from pytest_fileperf.measure.tally import Leads, StepClock, Tally, stretches_of, typical_rps
@@ -59,7 +58,7 @@ class Recorder:
         keeps_ends: bool = False,
         parts: Sequence[str] = (),
     ) -> None:
-        self._boot = boot
+        self.boot = boot
         self._stretches = stretches
         self._server_cpu = server_cpu
         self._pace_over = pace_over
@@ -165,13 +164,17 @@ class Recorder:
             index, until_ns = index - 1, opened_ns
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
-    def parts(self) -> tuple[tuple[str, tuple[Round, ...]], ...]:
-        """Returns the rounds of each part by its name; nothing for a load without parts."""
-        return tuple((tally.name, tuple(tally.rounds)) for tally in self.tallies if tally.name)
+    def subjects(self) -> dict[str, tuple[Round, ...]]:
+        """Returns the rounds of each part by its name, and those of each step that was gone through, warm-up too.
 
-    def warm_ups(self) -> tuple[tuple[str, WarmUp], ...]:
+        A step is named behind its part, `upload#login`, or `#login` without parts.
+        """
+        parts = {tally.name: tuple(tally.rounds) for tally in self.tallies if tally.name}
+        return parts | {f"{part}#{name}": tuple(tally.rounds) for (part, name), tally in self._steps.items()}
+
+    def warm_ups(self) -> dict[str, WarmUp]:
         """Returns what came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
-        return tuple((tally.name, tally.warm_up()) for tally in self.tallies)
+        return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
         """Returns the tally of a step of the journeys of a part. Raises ValueError for too many steps of one part."""
@@ -185,14 +188,6 @@ class Recorder:
             found = self._steps[part, name] = Tally(StepClock(self), name)
             found.rounds += map(without_samples, self._done)
         return found
-
-    def steps(self) -> tuple[tuple[str, str, tuple[Round, ...]], ...]:
-        """Returns part, name and rounds of each step that was gone through, in the warm-up too."""
-        return tuple((*key, tuple(tally.rounds)) for key, tally in self._steps.items())
-
-    def lead_times(self) -> LeadTimes | None:
-        """Returns the lead times of an open loop; None for a closed one."""
-        return self.leads.taken()
 
     @property
     def requests(self) -> int:
@@ -240,7 +235,7 @@ class Recorder:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
         ended = [
             tally.end(
-                boot=self._boot,
+                boot=self.boot,
                 index=self.index,
                 phase=phase,
                 started_ns=self.opened_ns,
@@ -250,7 +245,7 @@ class Recorder:
             for tally in (*self.tallies, *self._steps.values())
         ]
         whole = replace(
-            merged_round(ended[: len(self.tallies)]),
+            Round.summed(ended[: len(self.tallies)]),
             typical_rps=typical,
             server_cpu_ns=_grown(self._server_cpu_mark, self._server_cpu()),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
@@ -271,43 +266,26 @@ def _grown(before: int | None, after: int | None) -> int | None:
 
 
 # --- Merges what several generators have measured of one load, as if one generator had measured all of it; pure
-#
-# Rounds of all generators begin and end at the same instants of one clock. Counts, bytes, CPU times and histograms add
-# up exactly: a histogram is counts of steps, and the least, the greatest and the sum of all values are exact.
 
 Ends: TypeAlias = "Sequence[Sequence[array[int]]]"
 """When answers ended in each round, by parts of the load."""
 
 
 def merged_rounds(shares: Mapping[int, Sequence[Round]]) -> tuple[Round, ...]:
-    """Returns the rounds of a load whose generators, by their numbers, have had these.
-
-    The CPU time of the server is that of the generator whose round was the longest: all of them have read it, and only
-    the last round does not end at one instant.
-    """
-    indexes = dict.fromkeys(round_.index for rounds in shares.values() for round_ in rounds)
-    at = {number: {round_.index: round_ for round_ in rounds} for number, rounds in shares.items()}
+    """Returns the rounds of a load whose generators, by their numbers, have had these: at the same instants."""
+    at: dict[int, dict[int, Round]] = {}
+    for number, rounds in sorted(shares.items()):
+        for round_ in rounds:
+            at.setdefault(round_.index, {})[number] = round_
     return tuple(
-        _merged({number: own[index] for number, own in at.items() if index in own}) for index in sorted(indexes)
-    )
-
-
-def _merged(shares: Mapping[int, Round]) -> Round:
-    longest = max(shares.values(), key=lambda own: (own.server_cpu_ns is not None, own.ended_ns))
-    return replace(
-        merged_round(tuple(shares.values())),
-        started_ns=min(own.started_ns for own in shares.values()),
-        ended_ns=max(own.ended_ns for own in shares.values()),
-        server_cpu_ns=longest.server_cpu_ns,
-        client_cpu_ns=sum(own.client_cpu_ns for own in shares.values()),
-        code_ns=sum(own.code_ns for own in shares.values()),
-        most_open=sum(own.most_open for own in shares.values()),
-        opened=sum(own.opened for own in shares.values()),
-        closed_said=sum(own.closed_said for own in shares.values()),
-        generators=tuple(
-            GeneratorRound(number=number, requests=own.requests, failed=own.failed, cpu_ns=own.client_cpu_ns)
-            for number, own in sorted(shares.items())
-        ),
+        replace(
+            Round.summed(tuple(each.values())),
+            generators=tuple(
+                GeneratorRound(number=number, requests=own.requests, failed=own.failed, cpu_ns=own.client_cpu_ns)
+                for number, own in each.items()
+            ),
+        )
+        for _, each in sorted(at.items())
     )
 
 

@@ -41,7 +41,6 @@ __all__ = (
     "joined",
     "kept_small",
     "merge_failures",
-    "merged_round",
     "merged_warm_up",
     "pack_histograms",
     "warm_up_of",
@@ -377,6 +376,50 @@ class Round:
     carried: Carried = NOTHING_CARRIED
     """What rates add to the counts of this round."""
 
+    @classmethod
+    def summed(cls, parts: Sequence[Round]) -> Round:
+        """Returns these rounds as one: those of all parts of a load, of several generators, or one after the other.
+
+        Counts, bytes, CPU times and histograms add up exactly: a histogram is counts of steps, and the least, the
+        greatest and the sum of all values are exact. The CPU time of the server is that of the longest round: all
+        generators have read it, and only the last round does not end at one instant.
+        """
+        first, *others = parts
+        if not others:
+            return first
+        longest = max(parts, key=lambda part: (part.server_cpu_ns is not None, part.ended_ns))
+        statuses: Counter[int] = Counter()
+        for part in parts:
+            statuses.update(dict(part.statuses))
+        return replace(
+            first,
+            started_ns=min(part.started_ns for part in parts),
+            ended_ns=max(part.ended_ns for part in parts),
+            requests=sum(part.requests for part in parts),
+            latency=Histogram.merged(part.latency for part in parts),
+            ttfb=Histogram.merged(part.ttfb for part in parts),
+            bytes_sent=sum(part.bytes_sent for part in parts),
+            bytes_received=sum(part.bytes_received for part in parts),
+            statuses=tuple(sorted(statuses.items())),
+            failures=merge_failures(failure for part in parts for failure in part.failures),
+            server_cpu_ns=longest.server_cpu_ns,
+            client_cpu_ns=sum(part.client_cpu_ns for part in parts),
+            code_ns=sum(part.code_ns for part in parts),
+            service=Histogram.merged(part.service for part in parts),
+            send_delay=Histogram.merged(part.send_delay for part in parts),
+            events=None if all(part.events is None for part in parts) else sum(part.events or 0 for part in parts),
+            first_event=Histogram.merged(part.first_event for part in parts),
+            event_gap=Histogram.merged(part.event_gap for part in parts),
+            answers=None if all(part.answers is None for part in parts) else sum(part.http_requests for part in parts),
+            cut_off=sum(part.cut_off for part in parts),
+            out_of_step=sum(part.out_of_step for part in parts),
+            closed_unsaid=sum(part.closed_unsaid for part in parts),
+            closed_said=sum(part.closed_said for part in parts),
+            opened=sum(part.opened for part in parts),
+            most_open=sum(part.most_open for part in parts),
+            carried=sum((part.carried for part in parts), NOTHING_CARRIED),
+        )
+
     @property
     def done(self) -> float:
         """Successful requests, each by the share of its time that lies within the round."""
@@ -446,36 +489,6 @@ def merged_warm_up(parts: Iterable[WarmUp]) -> WarmUp:
 def warm_up_of(rounds: Iterable[Round]) -> WarmUp:
     """Returns rounds that are in no figure as a warm-up."""
     return merged_warm_up(WarmUp(requests=round_.requests, failures=round_.failures) for round_ in rounds)
-
-
-def merged_round(parts: Sequence[Round]) -> Round:
-    """Returns the round of a load whose parts have had these in the same time, without what is the load's only."""
-    first, *others = parts
-    if not others:
-        return first
-    statuses: Counter[int] = Counter()
-    for part in parts:
-        statuses.update(dict(part.statuses))
-    return replace(
-        first,
-        requests=sum(part.requests for part in parts),
-        latency=Histogram.merged(part.latency for part in parts),
-        ttfb=Histogram.merged(part.ttfb for part in parts),
-        service=Histogram.merged(part.service for part in parts),
-        send_delay=Histogram.merged(part.send_delay for part in parts),
-        events=sum(part.events or 0 for part in parts) if any(part.events is not None for part in parts) else None,
-        first_event=Histogram.merged(part.first_event for part in parts),
-        event_gap=Histogram.merged(part.event_gap for part in parts),
-        bytes_sent=sum(part.bytes_sent for part in parts),
-        bytes_received=sum(part.bytes_received for part in parts),
-        statuses=tuple(sorted(statuses.items())),
-        failures=merge_failures(failure for part in parts for failure in part.failures),
-        cut_off=sum(part.cut_off for part in parts),
-        out_of_step=sum(part.out_of_step for part in parts),
-        closed_unsaid=sum(part.closed_unsaid for part in parts),
-        answers=sum(part.http_requests for part in parts) if any(part.answers is not None for part in parts) else None,
-        carried=sum((part.carried for part in parts), NOTHING_CARRIED),
-    )
 
 
 def without_samples(round_: Round) -> Round:

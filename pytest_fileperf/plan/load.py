@@ -103,6 +103,11 @@ class LoadPlan:
         return min(number for number in (self.connections, self.requests, self.burst) if number is not None)
 
     @property
+    def measured_from_ns(self) -> int:
+        """When the first round begins."""
+        return self.warmup_ns
+
+    @property
     def duration_ns(self) -> int:
         """Warm-up and rounds together, without the drain."""
         return self.warmup_ns + self.round_ns * self.rounds
@@ -177,6 +182,11 @@ class Alternation:
     The first part of each turn is handover: the other server's last answers are still under way then.
     """
 
+    requests: ClassVar[None] = None
+    burst: ClassVar[None] = None
+    pause: ClassVar[None] = None
+    counted: ClassVar[bool] = False
+    """It ends by time, as a `LoadPlan` without these."""
     connections: int
     """To each server; only one of them is loaded at a time."""
     warmup_ns: int
@@ -196,6 +206,11 @@ class Alternation:
     """How many processes make it together, at most: their turns are the same."""
     share: Share = WHOLE
     """Which of them this plan is for: `connections` are its own."""
+
+    @property
+    def opened_first(self) -> int:
+        """How many connections are open when it begins: all of them."""
+        return self.connections
 
     @property
     def measured_from_ns(self) -> int:

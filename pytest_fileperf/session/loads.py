@@ -497,7 +497,7 @@ class Loader:
         """Returns what is known of a boot after any load; `limit` is that of its open files."""
         read = [round_.server_cpu_ns for round_ in result.rounds]
         served = [(own.started_ns, own.ended_ns, own.requests + own.failed) for own in result.rounds]
-        warmed = sum(warm_up.made for _, warm_up in result.warm_ups)
+        warmed = sum(warm_up.made for warm_up in result.warm_ups.values())
         lost = tree.is_lost or (None in read and any(read))
         return Boot(
             index=index,
@@ -558,10 +558,10 @@ class Loader:
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
             target = Target(boot=index, url=server.url, reach=self._reach, transport=lambda: server.transport)
-            result = server.run(
-                lambda: run_load(work, plan, target, files=self._files, server_cpu=lambda: None, progress=tell)
+            results = server.run(
+                lambda: run_load((work,), plan, (target,), files=self._files, server_cpu=(lambda: None,), progress=tell)
             )
-            return MadeLoad(results=(result,), lost={})
+            return MadeLoad(results=results, lost={})
         target = Target(boot=index, url=server.url, reach=self._reach)
         try:
             return self._generators.run(
@@ -703,10 +703,9 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
 def of_part(run: Run, part: str, step: str = "") -> Run:
     """Returns what a run shows of one part of its load, or of a step: its rounds, without what is the whole load's."""
     if step:
-        steps = {(of, name): rounds for of, name, rounds in run.result.steps}
-        rounds = steps.get((part, step)) or tuple(map(without_samples, run.result.rounds))
+        rounds = run.result.subjects.get(f"{part}#{step}") or tuple(map(without_samples, run.result.rounds))
     else:
-        rounds = dict(run.result.parts)[part]
+        rounds = run.result.subjects[part]
     # A step is never due: it begins when its journey comes to it.
     counted = run.result.due is not None and not step
     due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
@@ -720,19 +719,19 @@ def of_part(run: Run, part: str, step: str = "") -> Run:
         leads=None,
         thread_pools=(),
     )
-    warm_ups = () if step else tuple(item for item in run.result.warm_ups if item[0] == part)
-    result = replace(run.result, rounds=rounds, due=due, leads=None, parts=(), steps=(), warm_ups=warm_ups)
+    warm_ups = {} if step else {name: own for name, own in run.result.warm_ups.items() if name == part}
+    result = replace(run.result, rounds=rounds, due=due, leads=None, subjects={}, warm_ups=warm_ups)
     return Run(result=result, boot=boot)
 
 
 def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
-    before = {"": probe.result.rounds, **dict(probe.result.parts)}
-    earlier = dict(probe.result.warm_ups)
-    warm_ups = tuple(
-        (name, merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get(name, ())), warm_up)))
-        for name, warm_up in run.result.warm_ups
-    )
+    before = {"": probe.result.rounds, **probe.result.subjects}
+    earlier = probe.result.warm_ups
+    warm_ups = {
+        name: merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get(name, ())), warm_up))
+        for name, warm_up in run.result.warm_ups.items()
+    }
     boot = replace(run.boot, memory=course_after(probe.boot.memory, run.boot.memory))
     return Run(result=replace(run.result, warm_ups=warm_ups), boot=boot)
 
@@ -746,7 +745,7 @@ def recording_of(runs: Sequence[Run], *, connections: int, open_loop: bool, pinn
         index, known = run.boot.index, boots.get(run.boot.index)
         before = sum(round_.boot == index for round_ in rounds)
         rounds += (replace(round_, index=before + place) for place, round_ in enumerate(run.result.rounds))
-        boot = replace(run.boot, warm_up=merged_warm_up(warm_up for _, warm_up in run.result.warm_ups))
+        boot = replace(run.boot, warm_up=merged_warm_up(run.result.warm_ups.values()))
         if known is not None:
             boot = replace(known.and_then(boot), memory=course_after(known.memory, boot.memory))
         boots[index] = boot

@@ -182,11 +182,12 @@ def part_tasks(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
     """
-    reached = {f"{part}#{step}".lstrip("#"): False for run in runs for part, step, _ in run.result.steps}
+    reached = {name.lstrip("#"): False for run in runs for name in run.result.subjects if "#" in name}
     others: dict[str, Task] = {}
     for run in runs:
-        for part, step, rounds in run.result.steps:
-            if any(round_.requests or round_.failed for round_ in rounds):
+        for name, rounds in run.result.subjects.items():
+            part, mark, step = name.rpartition("#")
+            if mark and any(round_.requests or round_.failed for round_ in rounds):
                 other = task.of_step(part=part, name=step)
                 others[other.test.own] = other
     problems = [
@@ -202,7 +203,7 @@ def part_tasks(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
 
 def _went_well(runs: Sequence[Run], part: str) -> bool:
     """Returns whether a journey succeeded at all."""
-    rounds = (dict(run.result.parts)[part] if part else run.result.rounds for run in runs)
+    rounds = (run.result.subjects[part] if part else run.result.rounds for run in runs)
     return any(round_.requests for own in rounds for round_ in own)
 
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from drive.scripted import Handler, answer, scripted
 
-from pytest_fileperf.drive.group import Generator
+from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_alternating
+from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.measurement import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
@@ -75,8 +75,8 @@ def alternated(
 ) -> Pair:
     """Loads two servers from this process."""
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(
-            run_alternating(
+        base, now = runner.run(
+            run_load(
                 (work, work),
                 planned or plan(),
                 targets(urls),
@@ -85,6 +85,7 @@ def alternated(
                 progress=tell,
             )
         )
+    return base, now
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +95,13 @@ def urls() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Generator]:
-    with closing(Generator()) as generator:
-        yield generator
+def shared() -> Iterator[Generators]:
+    with closing(Generators()) as generators:
+        yield generators
 
 
 def generated(
-    generator: Generator,
+    generators: Generators,
     urls: Sequence[str],
     work: Work = GET,
     planned: Alternation | None = None,
@@ -108,9 +109,10 @@ def generated(
     check: Callable[[], None] = lambda: None,
 ) -> Pair:
     """Loads two servers from a generator's process."""
-    base, now = generator.run(
+    made = generators.run(
         (work, work), planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
     )
+    base, now = made.results
     return base, now
 
 
@@ -177,7 +179,7 @@ def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, st
     planned = plan(*firsts)
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         results = runner.run(
-            run_alternating(
+            run_load(
                 (GET, GET),
                 planned,
                 targets(urls),
@@ -340,14 +342,14 @@ def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
 # --- in a process of its own
 
 
-def test_a_generator_alternates_and_makes_other_runs_too(shared: Generator, urls: tuple[str, str]) -> None:
+def test_a_generator_alternates_and_makes_other_runs_too(shared: Generators, urls: tuple[str, str]) -> None:
     first, second = generated(shared, urls), generated(shared, urls, planned=plan(Side.NOW))
     assert [[len(turns(result)) for result in pair] for pair in (first, second)] == [[2, 2], [1, 1]]
     assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
 
 
 @pytest.mark.once
-def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, str]) -> None:
+def test_a_journey_travels_to_the_generator(shared: Generators, urls: tuple[str, str]) -> None:
     wanted = "hello"
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -360,18 +362,18 @@ def test_a_journey_travels_to_the_generator(shared: Generator, urls: tuple[str, 
 
 
 @pytest.mark.once
-def test_it_reads_the_cpu_time_of_both_servers(shared: Generator, urls: tuple[str, str]) -> None:
+def test_it_reads_the_cpu_time_of_both_servers(shared: Generators, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
-    results = shared.run(
+    made = shared.run(
         (GET, GET), plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
     )
-    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
+    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in made.results)
     assert all(spent is not None and spent > 0 for spent in base)
     assert not any(now)
 
 
 @pytest.mark.parametrize("side", Side)
-def test_refused_connections_come_back_from_the_generator(side: int, shared: Generator, urls: tuple[str, str]) -> None:
+def test_refused_connections_come_back_from_the_generator(side: int, shared: Generators, urls: tuple[str, str]) -> None:
     asked = list(urls)
     asked[side] = REFUSED
     with pytest.raises(httpx.ConnectError):
@@ -394,8 +396,8 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
     def stop(*_: object) -> None:
         raise error
 
-    with closing(Generator()) as generator, pytest.raises(error):
-        generated(generator, urls, planned=plan(*[Side.BASE] * 200), **{where: stop})  # type: ignore[arg-type]
+    with closing(Generators()) as generators, pytest.raises(error):
+        generated(generators, urls, planned=plan(*[Side.BASE] * 200), **{where: stop})  # type: ignore[arg-type]
 
     assert children() == before
     assert list(tmp_path.iterdir()) == []
@@ -406,7 +408,7 @@ def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
     def stop(_: RunProgress) -> None:
         raise KeyboardInterrupt
 
-    with closing(Generator()) as generator:
+    with closing(Generators()) as generators:
         with pytest.raises(KeyboardInterrupt):
-            generated(generator, urls, planned=plan(*[Side.BASE] * 200), tell=stop)
-        assert all(map(good, generated(generator, urls)))
+            generated(generators, urls, planned=plan(*[Side.BASE] * 200), tell=stop)
+        assert all(map(good, generated(generators, urls)))

@@ -12,7 +12,7 @@ from wire.scripted import Fin, Pause, Request, RequestHead, Script, ScriptedServ
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunResult, run_load
-from pytest_fileperf.measure.recording import Round, merged_round
+from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.wire.eventloop import new_event_loop
@@ -37,14 +37,15 @@ def play(script: Script, plan: LoadPlan, *, client: bool, content: bytes = b"") 
         async with ScriptedServer((script,), tls=None) as server:
             target = Target(boot=0, url=server.url)
             with closing(PayloadFiles()) as files:
-                return await run_load(
-                    operation, plan, target, files=files, server_cpu=lambda: None, progress=lambda _: None
+                (result,) = await run_load(
+                    (operation,), plan, (target,), files=files, server_cpu=(lambda: None,), progress=lambda _: None
                 )
+        return result
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         result = runner.run(run())
     assert result.engine == ("client" if client else "replay")
-    return merged_round([replace(round_, index=0) for round_ in result.rounds])
+    return Round.summed([replace(round_, index=0) for round_ in result.rounds])
 
 
 @THROUGH

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from drive.scripted import answer, scripted
 
-from pytest_fileperf.drive.group import Generator
+from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
@@ -58,13 +58,13 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Generator]:
-    with closing(Generator()) as generator:
-        yield generator
+def shared() -> Iterator[Generators]:
+    with closing(Generators()) as generators:
+        yield generators
 
 
 def run(
-    generator: Generator,
+    generators: Generators,
     url: str,
     work: Work = GET,
     plan: LoadPlan | None = None,
@@ -73,9 +73,11 @@ def run(
     cores: frozenset[int] | None = None,
 ) -> RunResult:
     target, pids = Target(boot=1, url=url), (os.getpid(),)
-    (result,) = generator.run(
+    made = generators.run(
         (work,), plan or counted(10), (target,), pids=(pids,), cores=cores, progress=tell, check=check
     )
+    (result,) = made.results
+    assert not result.rounds[0].generators
     return result
 
 
@@ -84,7 +86,7 @@ def children() -> set[int]:
 
 
 @pytest.mark.everywhere
-def test_a_run_in_its_own_process(shared: Generator, url: str) -> None:
+def test_a_run_in_its_own_process(shared: Generators, url: str) -> None:
     result = run(shared, url)
 
     assert sum(r.requests for r in result.rounds) == 10
@@ -92,14 +94,14 @@ def test_a_run_in_its_own_process(shared: Generator, url: str) -> None:
     assert result.rounds[0].client_cpu_ns > 0
 
 
-def test_reads_the_cpu_time_of_the_processes_it_is_given(shared: Generator, url: str) -> None:
+def test_reads_the_cpu_time_of_the_processes_it_is_given(shared: Generators, url: str) -> None:
     result = run(shared, url, plan=counted(200))
 
     assert result.rounds[0].server_cpu_ns is not None
     assert result.rounds[0].server_cpu_ns > 0
 
 
-def test_serves_many_runs_with_one_process(shared: Generator, url: str) -> None:
+def test_serves_many_runs_with_one_process(shared: Generators, url: str) -> None:
     run(shared, url)
     before = children()
     run(shared, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
@@ -107,7 +109,7 @@ def test_serves_many_runs_with_one_process(shared: Generator, url: str) -> None:
     assert children() == before
 
 
-def test_a_journey_of_the_test_module_travels_by_value(shared: Generator, url: str) -> None:
+def test_a_journey_of_the_test_module_travels_by_value(shared: Generators, url: str) -> None:
     wanted = "hello"
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -128,14 +130,14 @@ def test_what_a_journey_prints_does_not_disturb_and_fills_no_disk(
         os.write(1, b"hello " * 1_000_000)
         await client.get("/")
 
-    with closing(Generator()) as generator:
-        assert sum(r.requests for r in run(generator, url, Journey(name="chatty", function=chatty)).rounds) == 10
+    with closing(Generators()) as generators:
+        assert sum(r.requests for r in run(generators, url, Journey(name="chatty", function=chatty)).rounds) == 10
         (log,) = tmp_path.glob("fileperf-*/*/generator.log")
         assert log.stat().st_size < 20_000_000  # of 60 MB
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing is pinned here")
-def test_the_cores_of_one_run_are_not_those_of_the_next(shared: Generator, url: str) -> None:
+def test_the_cores_of_one_run_are_not_those_of_the_next(shared: Generators, url: str) -> None:
     everywhere = os.sched_getaffinity(0)
     one = frozenset(sorted(everywhere)[:1])
 
@@ -155,17 +157,17 @@ def test_modules_of_the_working_directory_do_not_hide_the_standard_library_s(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
-    with closing(Generator()) as generator:
-        assert sum(r.requests for r in run(generator, url).rounds) == 10
+    with closing(Generators()) as generators:
+        assert sum(r.requests for r in run(generators, url).rounds) == 10
 
 
 def test_a_request_larger_than_the_pipes_reaches_the_generator(url: str) -> None:
     work = Operation(method="POST", url="/", arguments={"content": bytes(20 << 20)})
-    with closing(Generator()) as generator:
-        assert sum(r.bytes_sent for r in run(generator, url, work, counted(2)).rounds) == 2 * (20 << 20)
+    with closing(Generators()) as generators:
+        assert sum(r.bytes_sent for r in run(generators, url, work, counted(2)).rounds) == 2 * (20 << 20)
 
 
-def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generator, url: str) -> None:
+def test_a_journey_that_holds_a_lock_is_refused_with_a_reason(shared: Generators, url: str) -> None:
     lock = threading.Lock()
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -192,7 +194,7 @@ class Broken:
     ids=["no such module", "it fails"],
 )
 def test_a_journey_that_cannot_be_loaded_there_says_why(
-    shared: Generator, url: str, used: object, words: str, monkeypatch: pytest.MonkeyPatch
+    shared: Generators, url: str, used: object, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onlyhere", ModuleType("onlyhere"))
 
@@ -205,7 +207,7 @@ def test_a_journey_that_cannot_be_loaded_there_says_why(
     assert str(error.value).startswith(f"the journey cannot be loaded where the generator runs: {words}")
 
 
-def test_what_a_setup_returned_goes_with_the_journey(shared: Generator, url: str) -> None:
+def test_what_a_setup_returned_goes_with_the_journey(shared: Generators, url: str) -> None:
     async def journey(client: httpx.AsyncClient, values: Values) -> None:
         assert (await client.get(values.path)).text == "hello"
 
@@ -218,8 +220,8 @@ def test_what_a_setup_returned_goes_with_the_journey(shared: Generator, url: str
 
 @pytest.mark.hostile
 def test_no_server_is_a_connect_error(url: str) -> None:
-    with closing(Generator()) as generator, pytest.raises(httpx.ConnectError):
-        run(generator, "http://127.0.0.1:9")
+    with closing(Generators()) as generators, pytest.raises(httpx.ConnectError):
+        run(generators, "http://127.0.0.1:9")
 
 
 @pytest.mark.hostile
@@ -227,8 +229,8 @@ def test_more_connections_than_open_files_are_refused(url: str) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         hard = 1 << 20
-    with closing(Generator()) as generator, pytest.raises(FileLimitError, match="ulimit -n"):
-        run(generator, url, plan=counted(2 * hard, connections=2 * hard))
+    with closing(Generators()) as generators, pytest.raises(FileLimitError, match="ulimit -n"):
+        run(generators, url, plan=counted(2 * hard, connections=2 * hard))
 
 
 @pytest.mark.hostile
@@ -237,11 +239,11 @@ def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(url: 
         print("last words", file=sys.stderr, flush=True)
         os._exit(7)
 
-    with closing(Generator()) as generator:
+    with closing(Generators()) as generators:
         with pytest.raises(GeneratorError, match="exit code 7") as raised:
-            run(generator, url, Journey(name="dies", function=dies))
+            run(generators, url, Journey(name="dies", function=dies))
         assert "last words" in str(raised.value)
-        assert sum(r.requests for r in run(generator, url).rounds) == 10
+        assert sum(r.requests for r in run(generators, url).rounds) == 10
 
 
 @pytest.mark.hostile
@@ -254,8 +256,8 @@ def test_a_check_that_raises_ends_the_run_and_the_process(url: str) -> None:
 
     before = children()
     plan = LoadPlan(connections=2, warmup_ns=0, round_ns=30_000 * MS, rounds=1, timeout_ns=5000 * MS)
-    with closing(Generator()) as generator, pytest.raises(DiedError):
-        run(generator, url, plan=plan, check=check)
+    with closing(Generators()) as generators, pytest.raises(DiedError):
+        run(generators, url, plan=plan, check=check)
 
     assert children() == before
 
@@ -266,15 +268,15 @@ def test_a_full_disk_is_told_with_what_to_do(url: str, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "open", full)
-    with closing(Generator()) as generator, pytest.raises(GeneratorError, match=r"No space left.*; make room"):
-        run(generator, url)
+    with closing(Generators()) as generators, pytest.raises(GeneratorError, match=r"No space left.*; make room"):
+        run(generators, url)
 
 
 def test_leaves_no_process_and_no_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = children()
-    with closing(Generator()) as generator:
-        run(generator, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
+    with closing(Generators()) as generators:
+        run(generators, url, Operation(method="POST", url="/", arguments={"content": payload("2MiB")}))
         assert list(tmp_path.iterdir())
 
     assert children() == before
@@ -289,23 +291,23 @@ def test_a_generator_whose_test_process_is_killed_ends_and_cleans_up_by_itself(
     work = "Journey(name='hold', function=hold)" if holds else "Operation(method='GET', url='/')"
     script = f"""
 import os, re, signal, threading, time
-from pytest_fileperf.drive.group import Generator
+from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Journey, Operation
 import psutil
 async def hold(client):
     re.match("(a+)+$", "a" * 40 + "b")
-generator = Generator()
+generators = Generators()
 plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
 def kill():
-    while generator.pid is None:
+    while not generators.pids:
         time.sleep(0.01)
     time.sleep({1.5 if holds else 0.3})
-    print(generator.pid, flush=True)
+    print(*generators.pids, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=kill).start()
-generator.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
+generators.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
               progress=repr, check=lambda: None)
 """
     ran = subprocess.run(
@@ -331,22 +333,22 @@ generator.run(({work},), plan, (Target(boot=0, url={url!r}),), pids=((),), cores
 _STOPPED = """
 import os, signal, sys, threading, time
 import psutil
-from pytest_fileperf.drive.group import Generator
+from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
-generator = Generator()
+generators = Generators()
 plan = LoadPlan(connections=1, warmup_ns=0, round_ns=60_000_000_000, rounds=1, timeout_ns=10**9)
 def kill():
-    while generator.pid is None:
+    while not generators.pids:
         time.sleep(0.01)
-    supervisor = psutil.Process(generator.pid).parent()
+    supervisor = psutil.Process(*generators.pids).parent()
     supervisor.suspend()
-    print(generator.pid, supervisor.pid, flush=True)
+    print(*generators.pids, supervisor.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=kill).start()
 target = Target(boot=0, url=sys.argv[1])
-generator.run((Operation(method="GET", url="/"),), plan, (target,), pids=((),), cores=None, progress=repr,
+generators.run((Operation(method="GET", url="/"),), plan, (target,), pids=((),), cores=None, progress=repr,
               check=lambda: None)
 """
 

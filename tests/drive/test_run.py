@@ -57,16 +57,17 @@ def run(
         closing(PayloadFiles()) as files,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
-        return runner.run(
+        (result,) = runner.run(
             run_load(
-                work,
+                (work,),
                 plan or counted(6),
-                Target(boot=0, url=url),
+                (Target(boot=0, url=url),),
                 files=files,
-                server_cpu=lambda: None,
+                server_cpu=(lambda: None,),
                 progress=tell or (lambda _: None),
             )
         )
+    return result
 
 
 def totals(result: RunResult) -> tuple[int, dict[str, int]]:
@@ -301,11 +302,11 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
     with closing(PayloadFiles()) as files, pytest.raises(httpx.ConnectError):
         asyncio.run(
             run_load(
-                GET,
+                (GET,),
                 counted(5),
-                Target(boot=0, url="http://127.0.0.1:9"),
+                (Target(boot=0, url="http://127.0.0.1:9"),),
                 files=files,
-                server_cpu=lambda: None,
+                server_cpu=(lambda: None,),
                 progress=lambda _: None,
             )
         )

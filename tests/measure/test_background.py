@@ -21,7 +21,7 @@ def side(
 ) -> Recording:
     """Returns a side with every second turn. A request costs 1 ms of CPU; `late` ones end in each of the other's turns.
 
-    Between them is what `run_alternating` makes: late answers, most of the other's turn, the handover to the next one.
+    Between them is what `run_load` makes: late answers, most of the other's turn, the handover to the next one.
     """
     rounds: list[Round] = []
     failed = sum(failure.count for failure in late_failures)

@@ -91,8 +91,8 @@ def test_samples_through_one_and_through_several_generators_are_the_same(
     merged = paced(merged, [each.ends for each, _ in several], over=OVER, together=TOGETHER)
 
     assert plain(merged) == plain(rounds)
-    found = merged_leads([part for each, _ in several if (part := each.lead_times()) is not None], span_ns=3 * SECOND)
-    leads = one.lead_times()
+    found = merged_leads([part for each, _ in several if (part := each.leads.taken()) is not None], span_ns=3 * SECOND)
+    leads = one.leads.taken()
     assert (found is None) is (leads is None)
     if found is not None and leads is not None:
         assert replace(found, mean_ns=()) == replace(leads, mean_ns=())

@@ -179,7 +179,7 @@ def test_a_closed_loop_has_no_service_time_of_its_own() -> None:
     (round_, *_) = taken.finish(12 * SECOND)
 
     assert (round_.latency.count, round_.service.count, round_.send_delay.count) == (1, 0, 0)
-    assert taken.lead_times() is None
+    assert taken.leads.taken() is None
 
 
 def test_what_is_due_after_the_warm_up_is_counted() -> None:
@@ -211,7 +211,7 @@ def test_what_was_due_in_the_warm_up_leaves_no_trace_whenever_it_ends() -> None:
     rounds = taken.finish(12 * SECOND)
 
     assert [(round_.requests, round_.failed, round_.statuses) for round_ in rounds] == [(0, 0, ())] * len(rounds)
-    assert (taken.due_count, taken.lead_times()) == (0, None)
+    assert (taken.due_count, taken.leads.taken()) == (0, None)
 
 
 def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
@@ -220,7 +220,7 @@ def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
         answered(taken, 10 + at / 2, 10 + at / 2, 11 + at)
     answered(taken, 9.9, 9.9, 10.1)  # due in the warm-up
 
-    leads = taken.lead_times()
+    leads = taken.leads.taken()
 
     assert leads is not None
     assert leads.due_ns == tuple(at * SECOND // 2 for at in range(20))
@@ -233,7 +233,7 @@ def test_many_requests_share_a_bounded_number_of_points() -> None:
     for at in range(20_000):
         answered(taken, 10 + at / 2000, 10 + at / 2000, 10.5 + at / 2000 + (at % 2) / 10)
 
-    leads = taken.lead_times()
+    leads = taken.leads.taken()
 
     assert leads is not None
     assert len(leads.due_ns) == 500

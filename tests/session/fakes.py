@@ -327,11 +327,9 @@ class Loads:
             rounds=rounds,
             engine="replay",
             why_engine="",
+            attack=(0, taken_ns),
             attack_ns=taken_ns,
-            wait_ns=0,
-            due=None,
-            leads=None,
-            parts=tuple((name, tuple(_of_part(round_, share) for round_ in rounds)) for name, share in shares.items()),
+            subjects={name: tuple(_of_part(round_, share) for round_ in rounds) for name, share in shares.items()},
         )
         boot = Boot(
             index=index,

@@ -44,7 +44,7 @@ def test_runs_on_one_boot_are_one_boot(runs: list[Run]) -> None:
 @pytest.mark.parametrize("due, total", [((None, None, None), None), ((3, 4, 5), 12), ((3, None, 0), 3)])
 def test_times_and_due_requests_are_summed(due: tuple[int | None, ...], total: int | None, runs: list[Run]) -> None:
     made = [
-        replace(run, result=replace(run.result, due=own, attack_ns=2, wait_ns=3))
+        replace(run, result=replace(run.result, due=own, attack=(0, 2), attack_ns=2, last_end_ns=5))
         for run, own in zip(runs, due, strict=True)
     ]
     recording = recording_of(made, connections=2, open_loop=True, pinned=False)
