@@ -1,6 +1,7 @@
-"""Starts a generator, `python -m pytest_fileperf.drive OWNER DIRECTORY`, below a supervisor that is forked off first.
+"""Starts a generator, `python -m pytest_fileperf.drive OWNER MARKED DIRECTORY`, below a supervisor.
 
-Nothing else is imported before that, so that the supervisor is small. The arguments are those of `supervisor`.
+That is forked off first: nothing else is imported before, so that it is small. The first arguments are those of
+`supervisor`; the last one is a directory for files.
 """
 
 from __future__ import annotations
@@ -13,4 +14,4 @@ if __name__ == "__main__":
     supervise(int(sys.argv[1]), sys.argv[2])
     from pytest_fileperf.drive.generator import main
 
-    main()
+    main(sys.argv[3])

@@ -7,8 +7,6 @@ Its client has an event loop and a thread of its own here.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
-import platform
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,7 +29,7 @@ __all__ = ("Cluster", "Roster", "Workers")
 
 # --- Which workers of a Dask cluster can make a load: those that answer, with this code and these versions
 
-_PACKAGE = "pytest-fileperf"
+_PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"
 _ANSWER_S = 5.0
 """A worker that says nothing about itself for so long is not used."""
 _ASKED_AGAIN_S = 60.0
@@ -53,24 +51,13 @@ class Workers:
     """Whether another test run has generators beside some of them, where that is told for the first time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What a worker has said about itself: text, or the exception that it had in place of that."""
-
-    python: object
-    package: object
-    """This package's version."""
-    there: object
-    """`Whereabouts`; without some of its fields where the package there is another one."""
-
-
 class Roster:
     """The workers of one cluster; those that were fit once stay so until they are doubted."""
 
     def __init__(self, title: str) -> None:
         """`title` is how messages call the cluster."""
         self._title = title
-        self._fit: set[str] = set()
+        self._fit: dict[str, Whereabouts] = {}
         self._silent_since_s: dict[str, float] = {}
 
     @property
@@ -80,10 +67,10 @@ class Roster:
 
     def doubt(self, worker: str) -> None:
         """Has the worker asked again before it is used."""
-        self._fit.discard(worker)
+        self._fit.pop(worker, None)
 
-    async def workers(self, client: Client) -> Sequence[str]:
-        """Returns the addresses of those that can make a load, of different machines in turn.
+    async def workers(self, client: Client) -> Mapping[str, Whereabouts]:
+        """Returns those that can make a load by their addresses, and where they are; of different machines in turn.
 
         Raises GeneratorError where there are none, and where one has another version of something.
         """
@@ -97,69 +84,61 @@ class Roster:
             raise GeneratorError(
                 f"the Dask cluster at {self._title} cannot make the load: {'; '.join(sorted(problems)[:_SHOWN])}"
             )
-        fit = [worker for worker in there if worker in self._fit]
+        fit = {worker: self._fit[worker] for worker in _in_turn(there) if worker in self._fit}
         if not fit:
             why = f", of which {len(self.silent)} did not answer" if self.silent else ""
             raise GeneratorError(
                 f"the Dask cluster at {self._title} has no workers that answer{why}: start some, as with "
                 f"`dask worker {client.scheduler.address}`"
             )
-        return _in_turn(fit)
+        return fit
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
         """Returns what is wrong with workers that answer, and notes which ones are fit, and which are silent."""
-        found = []
-        for worker, told in (await self._told_by(client, workers)).items():
-            if problem := _problem_of(told):
-                found.append(f"worker {worker} {problem}")
-            else:
-                self._fit.add(worker)
-        return found
+        from distributed.versions import get_versions
 
-    async def _told_by(self, client: Client, workers: Sequence[str]) -> Mapping[str, _Told]:
-        """Returns what each of the workers says that answer."""
         if not workers:
-            return {}
+            return []
+        whom = list(workers)
         try:
-            return await _told(client, workers)
+            async with asyncio.timeout(_ANSWER_S):
+                # A function of Dask's own first: a worker that lacks this package can be asked for it.
+                versions = await client.run(get_versions, [_MODULE], workers=whom, on_error="return")
+                theres = await client.run(Whereabouts.here, workers=whom, on_error="return")
         except TimeoutError:
             if len(workers) == 1:
                 self._silent_since_s[workers[0]] = monotonic()
-                return {}
-        each = await asyncio.gather(*(self._told_by(client, [worker]) for worker in workers))
-        return {worker: told for own in each for worker, told in own.items()}
+                return []
+            each = await asyncio.gather(*(self._problems(client, [worker]) for worker in workers))
+            return [problem for found in each for problem in found]
+        found, here = [], get_versions([_MODULE])
+        for worker in whom:
+            there = theres[worker]
+            if isinstance(versions[worker], Exception):
+                continue
+            if problem := _problem_of(versions[worker]["packages"], there, here["packages"]):
+                found.append(f"worker {worker} {problem}")
+            else:
+                self._fit[worker] = there
+        return found
 
 
-async def _told(client: Client, workers: Sequence[str]) -> dict[str, _Told]:
-    # The first two are functions of the standard library: a worker that lacks this package can be asked for them.
-    whom = list(workers)
-    async with asyncio.timeout(_ANSWER_S):
-        pythons = await client.run(platform.python_version, workers=whom, on_error="return")
-        packages = await client.run(importlib.metadata.version, _PACKAGE, workers=whom, on_error="return")
-        theres = await client.run(Whereabouts.here, workers=whom, on_error="return")
-    answered = (worker for worker in whom if not isinstance(pythons[worker], Exception))
-    return {
-        worker: _Told(python=pythons[worker], package=packages[worker], there=theres[worker]) for worker in answered
-    }
+def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
+    """Returns why a worker is unfit, by the versions and the code that it has; empty where it is fit.
 
-
-def _problem_of(told: _Told) -> str:
-    """Returns why a worker is unfit; empty where it is fit."""
-    own_python, own_package = platform.python_version(), importlib.metadata.version(_PACKAGE)
-    if isinstance(told.package, importlib.metadata.PackageNotFoundError):
+    `there` is the exception where it has no `Whereabouts`, as where the package there is another one.
+    """
+    package, own_package = versions[_MODULE], here[_MODULE]
+    python, own_python = (str(each["python"]).split(".") for each in (versions, here))
+    if package is None:
         return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there'
-    if _minor(str(told.python)) != _minor(own_python):
-        return f"has Python {told.python}, and here it is {own_python}: {_SAME}"
-    if told.package != own_package:
-        return f"has {_PACKAGE} {told.package}, and here it is {own_package}: {_SAME}"
-    if getattr(told.there, "code", "") != Whereabouts.here().code:
+    if python[:2] != own_python[:2]:  # code is carried from one Python to another of the same minor version
+        return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
+    if package != own_package:
+        return f"has {_PACKAGE} {package}, and here it is {own_package}: {_SAME}"
+    if getattr(there, "code", "") != Whereabouts.here().code:
         return f"has other code of {_PACKAGE} {own_package} than is here: install the same there"
     return ""
-
-
-def _minor(python: str) -> str:
-    """Returns `3.11` of `3.11.7`: code is carried from one Python to another of the same."""
-    return ".".join(python.split(".")[:2])
 
 
 def _in_turn(workers: Sequence[str]) -> Sequence[str]:
@@ -262,18 +241,18 @@ class Cluster:
             return None
         return self._gone()
 
-    async def worker_for(self, handle: RemoteHandle) -> str:
-        """Returns a worker that no other generator has, and waits a moment for one.
+    async def worker_for(self, handle: RemoteHandle) -> tuple[str, Whereabouts]:
+        """Returns a worker that no other generator has, and where it is; waits a moment for one.
 
         Raises LookupError where none is left, and GeneratorError where the cluster makes no load at all.
         """
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
-            for worker in await self._workers():
+            for worker, there in (await self._workers()).items():
                 if worker not in self._used:
                     self._used[worker] = handle
-                    return worker
+                    return worker, there
             if loop.time() > patience:
                 raise LookupError("no worker is left for it")
             await asyncio.sleep(_REPLACED_S / 10)
@@ -302,7 +281,7 @@ class Cluster:
                 return not all(key.startswith(f"{_KEY}{self._run}-") for key in keys)
         return False
 
-    async def _workers(self) -> Sequence[str]:
+    async def _workers(self) -> Mapping[str, Whereabouts]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""
         client = await self.client()
         try:

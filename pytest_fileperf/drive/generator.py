@@ -39,7 +39,6 @@ __all__ = (
     "LateError",
     "LoadOrder",
     "Ready",
-    "Setup",
     "main",
     "packed",
     "read_message",
@@ -51,16 +50,6 @@ __all__ = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """The first message to a generator."""
-
-    path: tuple[str, ...]
-    """`sys.path` of the test process, so that journeys import what they use."""
-    scratch: str
-    """Directory for large payloads; the test process removes it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise.
 
@@ -68,7 +57,7 @@ class LoadOrder:
     """
 
     works: bytes
-    """The pickled `Work` of each target, as a tuple: unpacked after `Setup`, where a failure to import can be told."""
+    """The pickled `Work` of each target, as a tuple: unpacked there, where a failure to import can be told."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
     """Base and now for an alternation, else the only one; as many results come back."""
@@ -135,18 +124,22 @@ _SURE_S = 0.002
 """Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
 
 
-def main() -> None:
-    """Reads jobs from standard input and writes answers to standard output, until the input ends."""
+def main(scratch: str) -> None:
+    """Reads jobs from standard input and writes answers to standard output, until the input ends.
+
+    The first message is `sys.path` of the test process, so that journeys import what they use. `scratch` is a directory
+    for large payloads; the test process removes it.
+    """
     commands, answers = _take_pipes()
     jobs: queue.SimpleQueue[object] = queue.SimpleQueue()
     write_message(answers, os.getpid())
-    setup = read_message(commands)
-    assert isinstance(setup, Setup)
-    lease = _Lease(setup.scratch)
+    path = read_message(commands)
+    assert isinstance(path, list)
+    lease = _Lease(scratch)
     threading.Thread(target=_read_all, args=(commands, jobs, lease), daemon=True).start()
-    sys.path[:] = setup.path
+    sys.path[:] = path
     anywhere = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
-    with closing(PayloadFiles(Path(setup.scratch))) as files:
+    with closing(PayloadFiles(Path(scratch))) as files:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)

@@ -15,7 +15,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,6 @@ from pytest_fileperf.drive.generator import (
     LateError,
     LoadOrder,
     Ready,
-    Setup,
     packed,
     read_message,
     write_message,
@@ -82,19 +81,8 @@ _DRIFT = 1e-4
 """Two clocks may drift apart by this share of the time since they were read: what NTP allows for is five times less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One question for the time there, in ns of both monotonic clocks."""
-
-    asked_ns: int
-    told_ns: int
-    """On the clock there."""
-    heard_ns: int
-
-    @property
-    def round_trip_ns(self) -> int:
-        """From the question to its answer."""
-        return self.heard_ns - self.asked_ns
+Reading: TypeAlias = tuple[int, int, int]
+"""When one question for the time there was asked, what was told, and when it was heard, in ns of both clocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +101,21 @@ SAME_CLOCK = ClockOffset()
 """That of two processes which read one clock."""
 
 
-def offset_of(readings: Iterable[Reading], *, now_ns: int) -> ClockOffset:
+def offset_of(readings: Sequence[Reading], *, now_ns: int) -> ClockOffset:
     """Returns how the clocks differ, by the reading that leaves the least error now. Raises ValueError for none."""
 
     def error_ns(reading: Reading) -> int:
-        return reading.round_trip_ns // 2 + round((now_ns - reading.heard_ns) * _DRIFT)
+        asked_ns, _, heard_ns = reading
+        return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * _DRIFT)
 
-    each = list(readings)
-    if not each:
+    if not readings:
         raise ValueError("no reading of the clock")
-    best = min(each, key=error_ns)
+    best = min(readings, key=error_ns)
+    asked_ns, told_ns, heard_ns = best
     return ClockOffset(
-        ahead_ns=best.told_ns - (best.asked_ns + best.heard_ns) // 2,
+        ahead_ns=told_ns - (asked_ns + heard_ns) // 2,
         error_ns=error_ns(best),
-        distance_ns=min(reading.round_trip_ns for reading in each),
+        distance_ns=min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings),
     )
 
 
@@ -319,12 +308,13 @@ class Generator:
             output = self._log.open()
         except OSError as error:
             raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
+        arguments = (*scratch.supervising(self._directory), str(self._directory))
         env = _environment(coverage=self._coverage)
         self.tracer = tracer_in(env)
         with output:
             process = subprocess.Popen(
                 # -P: the directory that the tests run in may hold modules named as those of the standard library.
-                [sys.executable, "-P", "-m", "pytest_fileperf.drive", *scratch.supervising(self._directory)],
+                [sys.executable, "-P", "-m", "pytest_fileperf.drive", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -334,7 +324,7 @@ class Generator:
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
-        self.send(Setup(path=tuple(sys.path) if self._path is None else self._path, scratch=str(self._directory)))
+        self.send(list(sys.path if self._path is None else self._path))
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import platform
 import socket
 import sys
 import threading
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.cluster import Cluster
 
-__all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "RemoteHandle", "Said", "Whereabouts")
+__all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "RemoteHandle", "Whereabouts")
 
 
 # --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
@@ -61,8 +60,6 @@ class Whereabouts:
 
     host: str
     """The machine's name."""
-    python: str
-    """`3.11.7`."""
     machine: str
     network: str
     processes: str
@@ -76,7 +73,6 @@ class Whereabouts:
         machine = _boot_id()
         return cls(
             host=socket.gethostname(),
-            python=platform.python_version(),
             machine=machine,
             network=f"{machine} {_namespace('net')}",
             processes=f"{machine} {_namespace('pid')}",
@@ -116,15 +112,6 @@ FORSAKEN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What a generator has said since it was asked last."""
-
-    pid: int | None
-    """Its process; None while that is not known."""
-    messages: tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The generator's process has ended, and will say nothing more."""
 
@@ -150,10 +137,6 @@ class RemoteGenerator:
         # Dask forgets it where the test process is gone.
         weakref.finalize(self, _close_apart, self._generator)
 
-    async def whereabouts(self) -> Whereabouts:
-        """Returns where this is."""
-        return Whereabouts.here()
-
     async def now_ns(self) -> int:
         """Returns the time on the monotonic clock here."""
         return monotonic_ns()
@@ -173,18 +156,21 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns what the generator has said since the last call, as a pickled `Said`; waits so long for something."""
+        """Returns the generator's process id, if known, and what it has said since the last call, as a pickle.
+
+        Waits so long for it to say something.
+        """
         self._generator.shorten_log()
         self._pass_on(Alive())
         if not self._messages and self._news is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
-        said = Said(pid=self._generator.pid, messages=tuple(self._messages))
+        said = pickle.dumps((self._generator.pid, self._messages))
         self._messages.clear()
         if self._news is not None:
             self._news.clear()
-        return pickle.dumps(said)
+        return said
 
     async def end(self) -> None:
         """Ends the generator's process and removes its files; no order is taken after that."""
@@ -396,9 +382,8 @@ class RemoteHandle:
         """Passes on what the generator says, until its last word."""
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
-            said: Said = pickle.loads(packed)  # noqa: S301 - from our own generator
-            self._pid = said.pid
-            for message in said.messages:
+            self._pid, messages = pickle.loads(packed)  # noqa: S301 - from our own generator
+            for message in messages:
                 if isinstance(message, Ended):
                     self._how, self._log = message.how, message.log
                     put(None)
@@ -414,7 +399,7 @@ class RemoteHandle:
         """Takes a worker, and starts the actor there."""
         self.worker = ""
         client = await self._cluster.client()
-        self.worker = await self._cluster.worker_for(self)
+        self.worker, self._there = await self._cluster.worker_for(self)
         self._readings.clear()
         self._future = client.submit(
             RemoteGenerator,
@@ -427,7 +412,6 @@ class RemoteHandle:
         )
         with client.as_current():
             self._actor = await _within(_START_S, self._future, f"; {_BUSY}")
-        self._there = await _within(_SILENT_S, self._actor.whereabouts())
 
     async def _read_clock(self, *, same: bool) -> None:
         """Reads the clock there, some times; where it is the one here, once is enough to know how far away it is."""
@@ -439,7 +423,7 @@ class RemoteHandle:
                 break
             asked_ns = monotonic_ns()
             told_ns = await _within(_SILENT_S, self._actor.now_ns())
-            self._readings.append(Reading(asked_ns=asked_ns, told_ns=told_ns, heard_ns=monotonic_ns()))
+            self._readings.append((asked_ns, told_ns, monotonic_ns()))
         found = offset_of(self._readings, now_ns=monotonic_ns())
         self.clock = replace(SAME_CLOCK, distance_ns=found.distance_ns) if same else found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -46,7 +45,7 @@ def readings(ahead_ns: int, ways: list[tuple[int, int]]) -> list[Reading]:
     found, now_ns = [], 1_000 * MS
     for there_ns, back_ns in ways:
         heard_ns = now_ns + there_ns + back_ns
-        found.append(Reading(asked_ns=now_ns, told_ns=now_ns + there_ns + ahead_ns, heard_ns=heard_ns))
+        found.append((now_ns, now_ns + there_ns + ahead_ns, heard_ns))
         now_ns = heard_ns
     return found
 
@@ -54,14 +53,14 @@ def readings(ahead_ns: int, ways: list[tuple[int, int]]) -> list[Reading]:
 @given(st.integers(-(10**15), 10**15), st.lists(WAYS, min_size=1, max_size=20))
 def test_the_offset_is_off_by_no_more_than_it_says(ahead_ns: int, ways: list[tuple[int, int]]) -> None:
     each = readings(ahead_ns, ways)
-    found = offset_of(each, now_ns=each[-1].heard_ns)
+    found = offset_of(each, now_ns=each[-1][-1])
     assert abs(found.ahead_ns - ahead_ns) <= found.error_ns + 1
     assert found.distance_ns == min(there + back for there, back in ways)
 
 
 def test_the_quickest_answer_tells_most() -> None:
     each = readings(3_000 * MS, [(40 * MS, 10 * MS), (2 * MS, 2 * MS), (10 * MS, 60 * MS)])
-    found = offset_of(each, now_ns=each[-1].heard_ns)
+    found = offset_of(each, now_ns=each[-1][-1])
     assert found.ahead_ns == 3_000 * MS
     assert found.error_ns == 2 * MS + round(70 * MS * 1e-4)
 
@@ -69,10 +68,8 @@ def test_the_quickest_answer_tells_most() -> None:
 def test_an_old_answer_tells_less_as_clocks_drift_apart() -> None:
     old, new = readings(0, [(1 * MS, 1 * MS), (3 * MS, 3 * MS)])
     minute_ns = 60_000 * MS
-    new = replace(
-        new, asked_ns=new.asked_ns + minute_ns, told_ns=new.told_ns + minute_ns, heard_ns=new.heard_ns + minute_ns
-    )
-    found = offset_of([old, new], now_ns=new.heard_ns)
+    new = (new[0] + minute_ns, new[1] + minute_ns, new[2] + minute_ns)
+    found = offset_of([old, new], now_ns=new[-1])
     assert found.error_ns == 3 * MS  # the old one is worth 1 ms and 6 ms of drift
 
 

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 
 import dask
+import distributed.versions
 import httpx
 import psutil
 import pytest
@@ -246,7 +247,14 @@ def test_a_cluster_without_workers_says_so_and_names_its_address(tmp_path: Path)
 
 
 def test_a_worker_with_another_version_is_named(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.version", lambda name: f"version of {threading.current_thread().name}")
+    get_versions = distributed.versions.get_versions
+
+    def versions(packages: Sequence[str] = ()) -> dict[str, dict[str, object]]:
+        found: dict[str, dict[str, object]] = get_versions()
+        found["packages"].update(dict.fromkeys(packages, f"version of {threading.current_thread().name}"))
+        return found
+
+    monkeypatch.setattr("distributed.versions.get_versions", versions)
     with (
         closing(Cluster(scheduler)) as cluster,
         pytest.raises(GeneratorError, match=r"worker tcp://\S+ has pytest-fileperf version of .*, and here it is "),
