@@ -111,7 +111,7 @@ class Interleaved(Loader):
     def __init__(self) -> None:
         super().__init__()
         plan = CapacityPlan(limits=LIMITS, total_ns=SEARCH_NS, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
-        self.other = RateSearch(plan, pinned=False, chance=random.Random())
+        self.other = RateSearch(plan, chance=random.Random())
         self.busy: tuple[list[Busy], list[Busy]] = ([], [])
         """How busy others kept the machine, in each load of the search and of the other one."""
         self._begun = False
@@ -193,7 +193,7 @@ def _loads(found: Capacity, busy: Sequence[Busy]) -> list[dict[str, object]]:
 
 
 def _busy(run: Run) -> Busy:
-    return busy_of(recording_of([run], connections=CONNECTIONS, open_loop=True, pinned=True))
+    return busy_of(recording_of([run]))
 
 
 def in_theory(service_s: float, limit_s: float) -> float:

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias
 
 from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
-from pytest_fileperf.judge.evidence import Pair, PairSide
+from pytest_fileperf.judge.evidence import PairSide
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
-from pytest_fileperf.plan.load import CapacityPlan, LoadPlan, Side
+from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
 from pytest_fileperf.plan.pacing import place_of
-from pytest_fileperf.session.loads import Run, recording_of
+from pytest_fileperf.session.loads import Load, Run, recording_of
 
-__all__ = ("BothSearches", "Load", "RateSearch", "closed_loop", "search_alone", "smoke_capacity")
-
-Load: TypeAlias = Callable[[LoadPlan], Run]
-Serving: TypeAlias = Callable[[int], AbstractContextManager[Load]]
-"""Boots the server with a number, sets it up, and gives what loads it."""
+__all__ = ("RateSearch", "closed_loop", "smoke_capacity")
 
 _NEAR, _ABOVE = 0.85, 1.03
 """Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
@@ -45,9 +39,8 @@ _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 class RateSearch:
     """The search on one side: its loads so far, and what they show."""
 
-    def __init__(self, plan: CapacityPlan, *, pinned: bool, chance: random.Random) -> None:
-        self._plan = plan
-        self._pinned = pinned
+    def __init__(self, plan: CapacityPlan, *, chance: random.Random) -> None:
+        self.plan = plan
         self._chance = chance
         self._first_place = chance.random()
         self._search = Search(limits=plan.limits, start=_LEAST_RPS, total_s=plan.total_ns / 1e9)
@@ -74,8 +67,10 @@ class RateSearch:
         self._closed_rps = good / seconds if seconds else 0.0
         self._search = replace(self._search, start=max(self._closed_rps, _LEAST_RPS))
         if failed and not good:
-            # At no rate will there be a good answer; the failures say why.
-            self._took(failed / seconds if seconds else _LEAST_RPS, run)
+            # At no rate will there be a good answer; the failures say why. It stands for a load of the search.
+            assert isinstance(run.plan, LoadPlan)
+            plan = replace(run.plan, connections=self.plan.connections, rate=_LEAST_RPS)
+            self._took(failed / seconds if seconds else _LEAST_RPS, replace(run, plan=plan))
             self._ended = CapacityEnd.NO_RATE
 
     def step(self, load: Load, boot: int, *, left_s: float) -> bool:
@@ -87,7 +82,7 @@ class RateSearch:
             self._ended = following
         if not isinstance(following, NextLoad):
             return False
-        plan = self._plan.load(
+        plan = self.plan.load(
             following.rate,
             warmup_s=following.warmup_s,
             seconds=following.seconds,
@@ -100,7 +95,7 @@ class RateSearch:
 
     def _took(self, rate: float, run: Run) -> None:
         self._runs.append(run)
-        self._tried.append(tried_of(rate, self._recorded([run]), self._plan.limits))
+        self._tried.append(tried_of(rate, recording_of([run]), self.plan.limits))
 
     def estimate(self) -> Estimate | None:
         """Returns what all loads show; None where no rate holds, or none tells anything."""
@@ -108,7 +103,7 @@ class RateSearch:
 
     def capacity(self) -> Capacity:
         """Returns what was found."""
-        found, tried, limits = self.estimate(), tuple(self._tried), self._plan.limits
+        found, tried, limits = self.estimate(), tuple(self._tried), self.plan.limits
         made = Capacity(rate=0.0, low=0.0, high=math.inf, limits=limits, closed_rps=self._closed_rps, tried=tried)
         held = max((load.rate for load in tried if load.holds and not load.by_generator), default=0.0)
         by_generator = any(load.by_generator for load in tried)
@@ -137,7 +132,7 @@ class RateSearch:
         found, capacity = self.estimate(), self.capacity()
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         rates = {boot: math.exp(log) for boot, log in known.items()}
-        recording = self._recorded(self._kept(capacity.rate, rates))
+        recording = recording_of(self._kept(capacity.rate, rates))
         variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
         boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
         for run in self._runs:  # the search went by all loads, also by those whose figures are not kept
@@ -153,7 +148,7 @@ class RateSearch:
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return PairSide(turns=(), latency=EMPTY, runs={})
-        recording = self._recorded(own)
+        recording = recording_of(own)
         cpu = METRICS["cpu_per_request"].of_run(recording)
         runs = {} if cpu is None else {"cpu_per_request": cpu}
         is_known = found is not None and bool(found.broken) and boot in found.boots
@@ -190,16 +185,13 @@ class RateSearch:
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
         if not of_server and any(tried.by_generator for tried, _ in above):
             return Limit(kind=LimitKind.GENERATOR, evidence="it could not send at a higher rate in time")
-        found = [limit_of(self._recorded([run])) for run in of_server]
+        found = [limit_of(recording_of([run])) for run in of_server]
         telling = [limit for limit in found if limit.kind not in _TOLD_NOTHING]
         # Beyond the capacity it is not the rate that limits, even where a load is too short to show a backlog.
-        return (telling or [_not_clear(self._recorded([run])) for run in of_server[-1:]] or [_UNKNOWN])[0]
+        return (telling or [_not_clear(recording_of([run])) for run in of_server[-1:]] or [_UNKNOWN])[0]
 
     def _stabilised(self) -> frozenset[str]:
         return frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
-
-    def _recorded(self, runs: Sequence[Run]) -> Recording:
-        return recording_of(runs, connections=self._plan.connections, open_loop=True, pinned=self._pinned)
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
@@ -214,70 +206,11 @@ def closed_loop(load: Load, probe: LoadPlan) -> Run:
     return closed_loop(load, replace(probe, connections=max(1, probe.connections // _FEWER)))
 
 
-def search_alone(
-    search: RateSearch,
-    serving: Serving,
-    numbers: Sequence[int],
-    probe: LoadPlan,
-    *,
-    total_s: float,
-    clock: Callable[[], float],
-) -> None:
-    """Makes the loads of a search on these boots, each in its part of the time."""
-    begun_s = clock()
-    for place, number in enumerate(numbers):
-        ends_s = begun_s + total_s * (place + 1) / len(numbers)
-        with serving(number) as load:
-            if place == 0:
-                search.begin(closed_loop(load, probe))
-            while search.step(load, place, left_s=ends_s - clock()):
-                pass
-        if search.is_over:
-            return
-
-
 def _not_clear(recording: Recording) -> Limit:
     """Returns a limit that is not known, with what the server used."""
     share = measurement_of(recording).server.cpu_share
     evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
     return Limit(kind=LimitKind.UNCLEAR, evidence=evidence)
-
-
-class BothSearches:
-    """The searches on both sides of a comparison, load by load in turn, on pair after pair of boots."""
-
-    def __init__(self, plan: CapacityPlan, *, pinned: bool, chance: random.Random) -> None:
-        self._chance = chance
-        self._sides = tuple(RateSearch(plan, pinned=pinned, chance=chance) for _ in Side)
-
-    def __getitem__(self, side: Side) -> RateSearch:
-        return self._sides[side]
-
-    def pair(
-        self,
-        number: int,
-        loads: tuple[Load, Load],
-        *,
-        ends_s: float,
-        clock: Callable[[], float],
-    ) -> None:
-        """Loads both boots of a pair until its time is over, or both sides need no further load."""
-        going = list(Side)
-        while going:
-            for side in self._chance.sample(going, len(going)):
-                left_s = (ends_s - clock()) / len(going)
-                if not self._sides[side].step(loads[side], number, left_s=left_s):
-                    going.remove(side)
-
-    def pairs(self, boots: Sequence[tuple[tuple[str, ...], bool]]) -> Iterator[Pair]:
-        """Yields the pairs so far: what every one shows changes with each load, as all of them tell the slope.
-
-        `boots` has for each pair what was stabilised, and whether base boots anew.
-        """
-        known = [search.estimate() for search in self._sides]
-        for number, (stabilised, base_boots_anew) in enumerate(boots):
-            base, now = (search.on_boot(number, found) for search, found in zip(self._sides, known, strict=True))
-            yield Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=base_boots_anew)
 
 
 def smoke_capacity(rps: float) -> Capacity:

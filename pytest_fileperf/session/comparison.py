@@ -10,7 +10,7 @@ the luck of a boot, which the next pair draws again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum, auto
@@ -21,42 +21,40 @@ from statistics import median_low
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
 from pytest_fileperf.judge.evidence import Pair, PairSide, answers_of, differing, pair_side, pairs_alike
+from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import NoiseFloor, Sequential, noise_floor, paired_difference
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.measurement import measurement_of
+from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
 from pytest_fileperf.measure.usage import Course, course_after
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.work import Work
+from pytest_fileperf.serve.launch import refuse_other_version
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Url, worker_count
-from pytest_fileperf.session.capacity import BothSearches, closed_loop
+from pytest_fileperf.serve.spec import InProcess, Url, worker_count
+from pytest_fileperf.session.capacity import RateSearch, closed_loop
+from pytest_fileperf.session.causes import Looked, explain_loss, served_of
 from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
-    Looked,
     Run,
-    Teller,
     after_probe,
     asked_alone,
-    explain_loss,
-    of_part,
+    of_subject,
     recording_of,
-    served_of,
 )
-from pytest_fileperf.session.rig import Rig, Task, part_recording, part_results
+from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
 from pytest_fileperf.session.setup import Steps, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.settings.plans import ComparisonPlan, gate_tolerances
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
-from pytest_fileperf.versions.loaded import LoadedFiles
 
-__all__ = ("Answer", "Comparison", "answer_of", "described", "kinds_of")
+__all__ = ("Answer", "answer_of", "described", "kinds_of", "measure_in_turn", "refuse_base")
 
 
 # --- Tells from the first requests of a comparison what one side says to them, where none is answered well
@@ -122,41 +120,58 @@ _OVER, _LOOKS = 0.3, 12
 _LEAST_LOOK_NS = 600_000_000
 
 
+def measure_in_turn(task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured | Absent:
+    """Measures the code here and a base in turn and judges; returns what one side lacks, if nothing can be compared.
+
+    What the gates used of the session's error is taken off its budget. Raises PlanError for what does not compare, and
+    what booting and loading raise.
+    """
+    refuse_base(plan, base)
+    try:
+        return Comparison(task, plan, base, budget, rig).result()
+    finally:
+        rig.progress.done()
+
+
+def refuse_base(plan: ComparisonPlan, base: Base) -> None:
+    """Raises PlanError where the server cannot be compared with this base."""
+    server = plan.server.spec
+    if isinstance(server, InProcess) or (base.url is None and not isinstance(server, Url)):
+        refuse_other_version(server, None, title=base.title)
+
+
 class Comparison:
     """One comparison of the code here with a base, by one plan."""
 
-    def __init__(self, task: Task, plan: ComparisonPlan, base: Base, sides: Sides, rig: Rig) -> None:
+    def __init__(self, task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> None:
         self._task = task
         self._plan = plan
         self._base = base
-        self._sides = sides
+        self._budget = budget
+        self._sides = Sides(base, plan.server, pool=rig.servers, chance=rig.chance)
         self._rig = rig
         self._cores = plan.server.generator_cores
         limit_s = plan.max_duration_ns / 1e9
-        self._gates = _Gates(task, plan)
-        self._begun_s = rig.clock()
-        self._teller = Teller(
-            sink=rig.progress, clock=rig.clock, title=task.test.title, begun_s=self._begun_s, total_s=limit_s
-        )
+        self._gates = {
+            subject.test.own: Sequential(
+                gate_tolerances(subject.settings), alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end
+            )
+            for subject in task.subjects
+            if subject.settings.gate or subject is task
+        }
+        """Those that are not yet decided."""
+        self._found: dict[str, tuple[MetricComparison, ...]] = {}
+        """What the others have found."""
+        self._teller = rig.teller(task.test.title, limit_s)
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = (
-            None
-            if plan.capacity is None
-            else BothSearches(plan.capacity, pinned=plan.server.cores is not None, chance=rig.chance)
+            None if plan.capacity is None else tuple(RateSearch(plan.capacity, chance=rig.chance) for _ in Side)
         )
-        self._pairs: list[Pair] = []
-        self._part_pairs: dict[str, list[Pair]] = {part.test.own: [] for part in task.parts}
-        """Of each part of the load, and of each step that was asked for."""
+        self._pairs: dict[str, list[Pair]] = {subject.test.own: [] for subject in task.subjects}
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
-        self.base_loaded = LoadedFiles()
-        """What the base's code was, once there is a result."""
-        self.parts: tuple[Result, ...] = ()
-        """Of each part of the load and each step, once there is a result."""
-        self.base_alone: Recording | None = None
-        """What the last boot of the base shows when it is loaded alone, where that is planned."""
         self._works: BothWorks = (task.work, task.work)
         """With what the setup of each side has returned."""
         self._latency_ns = 0
@@ -164,13 +179,10 @@ class Comparison:
         self._probes: dict[Side, Run] = {}
         """The first requests to the first boots: in no figure, but these boots have answered them."""
 
-    def result(self) -> Result | Absent:
-        """Makes pairs until it is enough. Returns what one side lacks, where there is nothing to compare.
-
-        Raises what booting and loading raise.
-        """
+    def result(self) -> Measured | Absent:
+        """Makes pairs until it is enough, and judges. Returns what one side lacks, if nothing can be compared."""
         while True:
-            number, pair_begun_s = len(self._pairs), self._rig.clock()
+            number, pair_begun_s = len(self._pairs[""]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
                 if isinstance(servers, Absent):
                     return servers
@@ -186,10 +198,9 @@ class Comparison:
                     continue
                 if absent is not None:
                     return absent
-                self._pairs.append(self._pair(number, servers))
-                found = self._looked(number, pair_begun_s)
-                if found is not None:
-                    return self._result(found, servers)
+                self._pair(number, servers)
+                if self._is_enough(number, pair_begun_s):
+                    return self._measured(servers)
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
@@ -201,15 +212,19 @@ class Comparison:
             works.append(work_of_boot(self._task.work, value, server, steps.limit_s, base))
         self._works = (works[Side.BASE], works[Side.NOW])
 
-    def _looked(self, number: int, pair_begun_s: float) -> dict[str, tuple[MetricComparison, ...]] | None:
-        """Returns what the gates say once the evidence is enough, by parts; None asks for another pair."""
+    def _is_enough(self, number: int, pair_begun_s: float) -> bool:
+        """Lets the gates look; returns whether all of them are decided."""
         now_s, pace = self._rig.clock(), self._plan.pace
         # The next pair may take longer. What limits the code here is found out after the last one.
         more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
-        self._pairs = pairs_alike(self._pairs)
-        pairs = {"": self._pairs, **self._part_pairs}
-        return self._gates.look(pairs, elapsed_s=now_s - self._begun_s, next_s=next_s)
+        self._pairs[""] = pairs_alike(self._pairs[""])
+        for own, gate in tuple(self._gates.items()):
+            found = gate.look(self._pairs[own], elapsed_s=now_s - self._teller.begun_s, next_s=next_s)
+            if found is not None:
+                self._found[own] = found
+                del self._gates[own]
+        return not self._gates
 
     def _require_same_tracer(self, servers: BothServers) -> None:
         """Raises PlanError where one side is traced and the other is not: that alone would make it slower."""
@@ -272,59 +287,51 @@ class Comparison:
             outcome=Outcome.INCONCLUSIVE,
         )
 
-    def _pair(self, number: int, servers: BothServers) -> Pair:
-        """Loads both boots in turn; returns what that shows."""
+    def _pair(self, number: int, servers: BothServers) -> None:
+        """Loads both boots in turn; keeps what that shows of each subject."""
+        # Whether base is a boot of its own in every pair.
+        boots_anew = self._base.url is None and not isinstance(self._plan.server.spec, Url)
         if self._searches is not None:
-            return self._searched(self._searches, number, servers)
-        if self._plan.turn is None:
-            runs = self._alternated(number, servers)
-        else:
-            runs = self._loaded_in_turn(self._plan.turn, number, servers)
-        runs = self._after_probes(runs)
+            self._search(self._searches, number, servers)
+            held = [set(server.stabilised) for server in servers]
+            known = [(pair.stabilised, pair.base_boots_anew) for pair in self._pairs[""]]
+            known.append((tuple(sorted(set.intersection(*held))), boots_anew))
+            # What every pair shows changes with each load, as all of them tell the slope.
+            found = [search.estimate() for search in self._searches]
+            self._pairs[""] = []
+            for place, (stabilised, base_boots_anew) in enumerate(known):
+                base, now = (search.on_boot(place, own) for search, own in zip(self._searches, found, strict=True))
+                pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=base_boots_anew)
+                self._pairs[""].append(pair)
+            return
+        turn = self._plan.turn
+        runs = self._turns(number, servers) if turn is None else self._loads(turn, number, servers)
+        for side, probe in self._probes.items():
+            runs[side][0] = after_probe(runs[side][0], probe)
+        self._probes.clear()
+        stabilised = tuple(sorted(set.intersection(*(set(run.boot.stabilised) for own in runs for run in own))))
         for side in Side:
             self._runs[side].extend(runs[side])
-        for part in self._task.parts:
-            base, now = ([of_part(run, part.test.part, part.test.step) for run in own] for own in runs)
-            self._part_pairs[part.test.own].append(self._pair_of(base, now))
-        return self._pair_of(*runs)
+        for subject in self._task.subjects:
+            base, now = (_pair_side([of_subject(run, subject.test) for run in own]) for own in runs)
+            pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
+            self._pairs[subject.test.own].append(pair)
 
-    def _after_probes(self, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[Sequence[Run], Sequence[Run]]:
-        """Returns the runs of a pair, the first of which follow the probes of their boots where these had any."""
-        base, now = (
-            [after_probe(own[0], self._probes.pop(side)), *own[1:]] if side in self._probes else own
-            for side, own in zip(Side, runs, strict=True)
-        )
-        return base, now
-
-    def _pair_of(self, base: Sequence[Run], now: Sequence[Run]) -> Pair:
-        stabilised = [set(run.boot.stabilised) for run in (*base, *now)]
-        return Pair(
-            base=_pair_side(base),
-            now=_pair_side(now),
-            stabilised=tuple(sorted(set.intersection(*stabilised))),
-            base_boots_anew=self._boots_anew,
-        )
-
-    @property
-    def _boots_anew(self) -> bool:
-        """Whether base is a boot of its own in every pair."""
-        return self._base.url is None and not isinstance(self._plan.server.spec, Url)
-
-    def _searched(self, searches: BothSearches, number: int, servers: BothServers) -> Pair:
-        """Goes on with the search on both sides; what earlier pairs show changes too."""
-        base, now = (partial(self._load_by, number, side, servers[side]) for side in Side)
+    def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
+        """Goes on with the search on both sides, load by load in turn, until neither needs one or the time is over."""
         ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
-        searches.pair(number, (base, now), ends_s=ends_s, clock=self._rig.clock)
-        held = [set(server.stabilised) for server in servers]
-        known = [(pair.stabilised, pair.base_boots_anew) for pair in self._pairs]
-        known.append((tuple(sorted(set.intersection(*held))), self._boots_anew))
-        *self._pairs[:], newest = searches.pairs(known)
-        return newest
+        going = list(Side)
+        while going:
+            for side in self._rig.chance.sample(going, len(going)):
+                left_s = (ends_s - self._rig.clock()) / len(going)
+                load = partial(self._load_by, number, side, servers[side])
+                if not searches[side].step(load, number, left_s=left_s):
+                    going.remove(side)
 
     def _load_by(self, number: int, side: Side, server: RunningServer, plan: LoadPlan) -> Run:
-        return self._load(number, side, plan, server)
+        return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
 
-    def _alternated(self, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
+    def _turns(self, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
         """Loads both boots in many short turns of one load."""
         # All pairs so far say what a request takes: the probe may have met a stall.
         latency_ns = max(map(_under_way_ns, self._runs)) or self._latency_ns
@@ -333,110 +340,108 @@ class Comparison:
         self._requests += sum(round_.requests for round_ in now.result.rounds)
         return [base], [now]
 
-    def _loaded_in_turn(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[Sequence[Run], Sequence[Run]]:
+    def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
         """Loads each boot with whole loads, in random order, until the time of the pair is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
             for side in self._rig.chance.sample(tuple(Side), 2):
-                runs[side].append(self._load(number, side, turn, servers[side]))
+                runs[side].append(self._load_by(number, side, servers[side], turn))
         return runs
 
-    def _load(self, number: int, side: Side, plan: LoadPlan, server: RunningServer) -> Run:
-        return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
-
     def _tell(self, progress: RunProgress) -> None:
-        self._teller.tell(progress, boot=len(self._pairs) + 1, requests=self._requests)
+        self._teller.tell(progress, boot=len(self._pairs[""]) + 1, requests=self._requests)
 
     # --- what was found
 
-    def _result(self, found: dict[str, tuple[MetricComparison, ...]], servers: BothServers) -> Result:
-        whole = self._whole(found[""], servers)
-        parts = part_results(self._task, whole, self._runs[Side.NOW], self._recording)
-        base, pairs = self._runs[Side.BASE], self._part_pairs
-        recordings = [part_recording(part.test, base, self._recording) for part in parts]
-        self.parts = tuple(
-            replace(
-                part,
-                verdict=Verdict(comparisons=found.get(part.test.own, ())),
-                base=of_base,
-                other_answers=differing(answers_of(of_base), answers_of(part.recording)),
-                pairs=tuple(pairs.get(part.test.own, ())),
-                noise=(),
-            )
-            for part, of_base in zip(parts, recordings, strict=True)
-        )
-        return whole
-
-    def _whole(self, comparisons: tuple[MetricComparison, ...], servers: BothServers) -> Result:
-        plan, server = self._plan, servers[Side.NOW]
-        self.base_loaded = servers[Side.BASE].loaded
+    def _measured(self, servers: BothServers) -> Measured:
+        task, plan, server = self._task, self._plan, servers[Side.NOW]
+        load, load_base = (partial(self._load_by, 0, side, servers[side]) for side in reversed(Side))
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
-        load = partial(self._load_by, 0, Side.NOW, server)
-        alone = measurement_of(
-            self._recording([asked_alone(load(plan.limiting), plan.limiting, load, self._recording)])
-        )
-        seconds = self._rig.clock() - self._begun_s
-        if plan.base_alone is not None and self._searches is not None:
-            self.base_alone = self._searches[Side.BASE].recording()
-        elif plan.base_alone is not None:
-            self.base_alone = self._recording([self._load(0, Side.BASE, plan.base_alone, servers[Side.BASE])])
+        alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
+        seconds = self._rig.clock() - self._teller.begun_s
+        if plan.base_alone is None:
+            base_alone = None
+        elif self._searches is not None:
+            base_alone = self._searches[Side.BASE].recording()
+        else:
+            base_alone = recording_of([load_base(plan.base_alone)])
         base, now = self._recordings()
         measurement, capacity, base_capacity = measurement_of(now), None, None
+        limit, saturated = alone.limit, measurement.saturated
         if self._searches is not None:
-            base_capacity, capacity = (self._searches[side].capacity() for side in Side)
-            by_generator = CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
-            measurement = replace(measurement, saturated=by_generator)
-            alone = replace(alone, limit=capacity.limit)
+            base_capacity, capacity = (search.capacity() for search in self._searches)
+            limit, saturated = capacity.limit, CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
+        measurement = replace(measurement, limit=limit, saturated=saturated, busy=alone.busy, server=use)
         # Memory costs no time: there is nothing to explain.
-        regressed = any(
-            comparison.outcome is Outcome.REGRESSED and comparison.metric != "rss" for comparison in comparisons
-        )
-        return Result(
-            test=self._task.test,
-            work=self._task.work.name,
-            server=server.title,
-            load=plan.title(len(self._pairs), seconds),
-            identity={"work": self._task.work.identity(), "server": server.identity(), "against": self._base.title}
-            | setup_identity(self._task.settings),
-            recording=now,
-            measurement=replace(measurement, limit=alone.limit, busy=alone.busy, server=use),
-            verdict=Verdict(comparisons=comparisons),
-            base=base,
-            other_answers=differing(answers_of(base), answers_of(now)),
-            pairs=tuple(self._pairs),
-            base_seconds=seconds,
-            capacity=capacity,
-            base_capacity=base_capacity,
-            server_notes=server.notes,
-            noise=self._noise(seconds) if plan.to_the_end else (),
-            explanation=self._explained(servers) if regressed and not plan.to_the_end else None,
-        )
+        regressed = any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in self._found[""])
+        explanation = self._explained(servers) if regressed and not plan.to_the_end else None
+        identity = {
+            "work": task.work.identity(),
+            "server": server.identity(),
+            "against": self._base.title,
+            **setup_identity(task.settings),
+        }
+        results = []
+        for subject, recording, figures in subjects_of(task, self._runs[Side.NOW], now, measurement):
+            own, is_whole = subject.test.own, subject is task
+            of_base = (
+                base if is_whole else recording_of([of_subject(run, subject.test) for run in self._runs[Side.BASE]])
+            )
+            comparisons = self._judged(subject, figures, of_base)
+            result = Result(
+                test=subject.test,
+                work=subject.title,
+                server=server.title,
+                load=plan.title(len(self._pairs[""]), seconds),
+                identity=identity | subject.own_identity,
+                recording=recording,
+                measurement=figures,
+                verdict=Verdict(comparisons=comparisons, against=self._base.title),
+                base=of_base,
+                other_answers=differing(answers_of(of_base), answers_of(recording)),
+                pairs=tuple(self._pairs.get(own, ())),
+                base_seconds=seconds,
+                capacity=capacity,
+                base_capacity=base_capacity,
+                server_notes=server.notes,
+                noise=self._noise(seconds) if plan.to_the_end and is_whole else (),
+                explanation=explanation if is_whole else None,
+            )
+            results.append(result)
+        return Measured(results=tuple(results), loaded=servers[Side.BASE].loaded, base_alone=base_alone)
+
+    def _judged(self, subject: Task, measurement: Measurement, base: Recording) -> tuple[MetricComparison, ...]:
+        """Returns what the gates have found, as far as both sides can be trusted."""
+        found = self._found.get(subject.test.own, ())
+        found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
+        found = unless_unsteady(found, measurement.busy)
+        if measurement.saturated:
+            found = tuple(map(unless_saturated, found))
+        self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
+        # The code compared with itself shows what a gate could see; nothing of it is judged.
+        return () if self._plan.to_the_end else found
 
     def _noise(self, seconds: float) -> tuple[NoiseFloor, ...]:
         """Returns what each gate could have seen."""
         return tuple(
-            noise_floor(METRICS[name], self._pairs, tolerance=tolerance, alpha=self._plan.alpha, seconds=seconds)
-            for name, tolerance in self._plan.tolerances.items()
+            noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=self._plan.alpha, seconds=seconds)
+            for name, tolerance in gate_tolerances(self._task.settings).items()
         )
 
     def _recordings(self) -> tuple[Recording, Recording]:
         """Returns what base and now have shown."""
         if self._searches is not None:
-            return self._searches[Side.BASE].recording(), self._searches[Side.NOW].recording()
-        base, now = map(self._recording, self._runs)
+            base, now = (search.recording() for search in self._searches)
+        else:
+            base, now = map(recording_of, self._runs)
         return base, now
-
-    def _recording(self, runs: Sequence[Run]) -> Recording:
-        plan = self._plan.limiting
-        pinned = self._plan.server.cores is not None
-        return recording_of(runs, connections=plan.connections, open_loop=plan.pacing().open_loop, pinned=pinned)
 
     def _explained(self, servers: BothServers) -> Explanation:
         code_tree = self._base.code_tree
         cpu = METRICS["cpu_per_request"]
-        typical = paired_difference(cpu, self._pairs)
+        typical = paired_difference(cpu, self._pairs[""])
         base, now = self._recordings()
         now_s = cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
@@ -448,50 +453,29 @@ class Comparison:
         sides = (
             Looked(
                 server=servers[Side.BASE],
+                load=partial(self._load_by, 0, Side.BASE, servers[Side.BASE]),
                 root=code_tree.there or code_tree.here,
                 cpu_per_request=base_s,
                 changed=changed,
                 served=served(base, base_s),
             ),
-            Looked(server=servers[Side.NOW], root=code_tree.here, cpu_per_request=now_s, served=served(now, now_s)),
+            Looked(
+                server=servers[Side.NOW],
+                load=partial(self._load_by, 0, Side.NOW, servers[Side.NOW]),
+                root=code_tree.here,
+                cpu_per_request=now_s,
+                served=served(now, now_s),
+            ),
         )
-
-        def load(plan: LoadPlan, server: RunningServer) -> Run:
-            return self._load(0, Side(servers.index(server)), plan, server)
-
-        return explain_loss(load, self._profile_plan(), sides, self._cores, self._recording)
+        return explain_loss(self._profile_plan(), sides, self._cores)
 
     def _profile_plan(self) -> LoadPlan:
         """Returns the load of each look for a cause: shorter where the time of the comparison is over."""
         plan, limit_ns = self._plan.profile, self._plan.max_duration_ns
         if plan.counted or plan.ramp is not None:
             return plan
-        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._begun_s)
+        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._teller.begun_s)
         return replace(plan, round_ns=min(plan.round_ns, max(_LEAST_LOOK_NS, round(left_ns / _LOOKS))))
-
-
-class _Gates:
-    """The gates of a test and of the parts of its load: each has its verdict, and it is enough when all have."""
-
-    def __init__(self, task: Task, plan: ComparisonPlan) -> None:
-        tolerances = {"": plan.tolerances}
-        tolerances |= {part.test.own: gate_tolerances(part.settings) for part in task.parts if part.settings.gate}
-        self._open = {
-            name: Sequential(own, alpha=plan.alpha, limit_s=plan.max_duration_ns / 1e9, to_the_end=plan.to_the_end)
-            for name, own in tolerances.items()
-        }
-        self._found: dict[str, tuple[MetricComparison, ...]] = {}
-
-    def look(
-        self, pairs: Mapping[str, Sequence[Pair]], *, elapsed_s: float, next_s: float
-    ) -> dict[str, tuple[MetricComparison, ...]] | None:
-        """Returns all verdicts by parts, that of the whole under an empty name; None: go on."""
-        for name in tuple(self._open):
-            found = self._open[name].look(pairs[name], elapsed_s=elapsed_s, next_s=next_s)
-            if found is not None:
-                self._found[name] = found
-                del self._open[name]
-        return None if self._open else self._found
 
 
 def _seconds(ns: int) -> str:

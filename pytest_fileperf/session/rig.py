@@ -12,7 +12,7 @@ from time import monotonic
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.request import Step
@@ -21,24 +21,14 @@ from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import ServerPool, prepare
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.session.loads import Loader, Loads, Record, Run, of_part
+from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, of_subject, recording_of
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
-__all__ = (
-    "Kept",
-    "Measured",
-    "Rig",
-    "Task",
-    "part_recording",
-    "part_results",
-    "part_tasks",
-    "with_other_answers",
-    "with_parts",
-)
+__all__ = ("Measured", "Rig", "Task", "subjects_of", "with_other_answers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +63,12 @@ class Rig:
                 cluster=None if options.cluster is None else Cluster(options.cluster),
             ),
             source=source,
+        )
+
+    def teller(self, title: str, total_s: float | None, *, boots: int = 1) -> Teller:
+        """Returns what tells of a measurement that begins now."""
+        return Teller(
+            sink=self.progress, clock=self.clock, title=title, begun_s=self.clock(), total_s=total_s, boots=boots
         )
 
     def close(self) -> None:
@@ -125,6 +121,17 @@ class Task:
         )
 
     @property
+    def subjects(self) -> tuple[Task, ...]:
+        """What is judged: the whole load, and all that is judged by itself."""
+        return (self, *self.parts)
+
+    @property
+    def own_identity(self) -> dict[str, object]:
+        """What a part or step has in its identity beside that of the whole load."""
+        names = {"part": self.test.part, "step": self.test.step}
+        return {kind: name for kind, name in names.items() if name}
+
+    @property
     def title(self) -> str:
         """What is measured: `GET /`, or `step login of visit`."""
         return f"step {self.test.step} of {self.work.name}" if self.test.step else self.work.name
@@ -137,17 +144,15 @@ class Task:
     @property
     def gates(self) -> int:
         """How many metrics are compared, of the whole and of all parts and steps."""
-        return len(self.settings.gate) + sum(len(part.settings.gate) for part in self.parts)
+        return sum(len(subject.settings.gate) for subject in self.subjects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What was measured, and how it compares."""
 
-    result: Result
-    """Its verdict lacks the limits."""
-    parts: tuple[Result, ...] = ()
-    """Of each part of the load, and of each step that was measured; their verdicts lack the limits too."""
+    results: tuple[Result, ...]
+    """Of the whole load, then of each part, and of each step that was measured; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
@@ -164,20 +169,39 @@ class Measured:
     """Measures for `Verdict.world` once more; None where that asks nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What is to become of a result where baselines are stored."""
-
-    result: Result
-    """It says what is stored, or why nothing is."""
-    store: Callable[[], None] | None = None
-    """Stores it; raises BaselineError. It is called once the test has passed."""
+# --- What runs show of a whole load, of each of its parts, and of each step of its journeys
 
 
-# --- What runs show of each part of a load, and of each step of its journeys
+def subjects_of(
+    task: Task, runs: Sequence[Run], recording: Recording, measurement: Measurement
+) -> list[tuple[Task, Recording, Measurement]]:
+    """Returns each subject that the runs have figures of, the whole load first, with its recording and figures.
+
+    `recording` and `measurement` are those of the whole: what limited it is known of all only. Raises PlanError for
+    steps that were asked for and have no figures.
+    """
+    parts = []
+    for part in _parts_seen(task, runs):
+        own = recording_of([of_subject(run, part.test) for run in runs])
+        figures = replace(
+            measurement_of(own),
+            client=measurement.client,
+            limit=measurement.limit,
+            saturated=measurement.saturated,
+            busy=measurement.busy,
+        )
+        parts.append((part, own, figures))
+
+    def steps(name: str) -> dict[str, Measurement]:
+        return {part.test.step: run for part, _, run in parts if part.test.step and part.test.part == name}
+
+    of_parts = {
+        part.test.part: replace(run, steps=steps(part.test.part)) for part, _, run in parts if not part.test.step
+    }
+    return [(task, recording, replace(measurement, parts=of_parts, steps=steps(""))), *parts]
 
 
-def part_tasks(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
+def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
     """Returns the task of each part of the load, and of each step that the runs have figures of.
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
@@ -218,36 +242,6 @@ def _why_not(test: TestId, reached: Sequence[str]) -> str:
     return f"step {test.own!r} was never reached; {others}"
 
 
-def part_recording(test: TestId, runs: Sequence[Run], record: Record) -> Recording:
-    """Returns the recording of a part or step."""
-    return record([of_part(run, test.part, test.step) for run in runs])
-
-
-def part_results(task: Task, whole: Result, runs: Sequence[Run], record: Record) -> tuple[Result, ...]:
-    """Returns what the runs show of each part and step, without a verdict. What limited it is known of all only.
-
-    Raises PlanError for steps that were asked for and have no figures.
-    """
-    found = []
-    of_whole = {name: getattr(whole.measurement, name) for name in ("client", "limit", "saturated", "busy")}
-    for part in part_tasks(task, runs):
-        recording = part_recording(part.test, runs, record)
-        names = {"part": part.test.part, "step": part.test.step}
-        found.append(
-            replace(
-                whole,
-                test=part.test,
-                work=part.title,
-                identity={**whole.identity, **{kind: name for kind, name in names.items() if name}},
-                recording=recording,
-                measurement=replace(measurement_of(recording), **of_whole),
-                verdict=Verdict(),
-                explanation=None,
-            )
-        )
-    return tuple(found)
-
-
 def with_other_answers(whole: Result, parts: Sequence[Result]) -> Result:
     """Returns the result of a whole load that answers otherwise where one of its parts does.
 
@@ -256,16 +250,3 @@ def with_other_answers(whole: Result, parts: Sequence[Result]) -> Result:
     of_parts = tuple(replace(other, of=part.test.own) for part in parts for other in part.other_answers)
     is_mix = any(not part.test.step for part in parts)
     return replace(whole, other_answers=of_parts or (() if is_mix else whole.other_answers))
-
-
-def with_parts(whole: Result, parts: Sequence[Result]) -> Result:
-    """Returns the result of a whole load, whose figures have those of its parts and steps."""
-
-    def with_steps(run: Measurement, part: str) -> Measurement:
-        own = [result for result in parts if result.test.step and result.test.part == part]
-        return replace(run, steps={result.test.step: result.measurement for result in own})
-
-    own = {
-        result.test.part: with_steps(result.measurement, result.test.part) for result in parts if not result.test.step
-    }
-    return replace(whole, measurement=replace(with_steps(whole.measurement, ""), parts=own))

@@ -24,7 +24,7 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, changes_in, unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, as_the_run_shows
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE, Measurement
 from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
@@ -36,13 +36,13 @@ from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
 from pytest_fileperf.report.wording import capacity_text
 from pytest_fileperf.serve.running import RunningServer, ServingServer
 from pytest_fileperf.serve.spec import InProcess, worker_count
-from pytest_fileperf.session.alone import judged_by_limits
+from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.loads import Run
-from pytest_fileperf.session.rig import Measured, Rig, Task, with_other_answers, with_parts
+from pytest_fileperf.session.rig import Measured, Rig, Task, with_other_answers
 from pytest_fileperf.session.setup import Steps, work_on
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.session.stored import BaselineCode, Nothing, OtherVersion, Reference, StoredBaseline
+from pytest_fileperf.session.stored import BaselineCode, StoredBaseline, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import alone_plan, comparison_plan, server_plan
 from pytest_fileperf.settings.settings import Options, Settings
@@ -268,37 +268,36 @@ class Session:
         task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
         if not self._options.smoke:
             task = with_generators(task, self._rig)
-        reference = self._reference(task)
-        measured = reference.measure(task, self._rig)
+        measured, stored = self._measured(task)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
-        parts = (self._judged(task.of(part.test), part) for part in measured.parts)
-        whole = with_parts(self._judged(task, with_other_answers(measured.result, measured.parts)), measured.parts)
-        results = (self._suspecting(measured, whole), *parts)
+        whole, *parts = measured.results
+        results = [self._judged(task.of(own.test), own) for own in (with_other_answers(whole, parts), *parts)]
+        results[0] = self._suspecting(measured, results[0])
         place = len(self.results)
         self.results += results
-        if keeping := reference.keep(task, results, self._rig):
-            for at, kept in enumerate(keeping):
-                if kept.store is not None:
-                    self._to_store[place + at] = results[at], kept.store
-            self.results[place:] = [kept.result for kept in keeping]
+        keeping = [] if stored is None else stored.keep(task, results, self._rig)
+        for at, (result, store) in enumerate(keeping, start=place):
+            if store is not None:
+                self._to_store[at] = self.results[at], store
+            self.results[at] = result
         self.results[place:] = map(_kept_small, self.results[place:])
         self._raise_for_all(task, measured, self.results[place:])
         return self.results[place]
 
     def _judged(self, task: Task, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
-        result = judged_by_limits(task, result)
+        smoke = self._options.smoke
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
-        agreed = as_the_run_shows(told, result.recording, result.base)
-        world = () if result.lost else result.verdict.world
-        verdict = replace(result.verdict, comparisons=agreed, world=world)
-        result = replace(result, verdict=verdict, load_notes=task.said)
-        if self._options.smoke:
-            result = replace(result, verdict=replace(result.verdict, limits=()), smoke=True)
-            if task.settings.capacity:
-                result = replace(result, capacity=smoke_capacity(result.measurement.rps))
-        return result
+        verdict = replace(
+            result.verdict,
+            limits=() if smoke else check_limits(task.settings.limits, result.recording),
+            comparisons=as_the_run_shows(told, result.recording, result.base),
+            saturated=result.measurement.saturated,
+            world=() if result.lost else result.verdict.world,
+        )
+        capacity = smoke_capacity(result.measurement.rps) if smoke and task.settings.capacity else result.capacity
+        return replace(result, verdict=verdict, load_notes=task.said, smoke=smoke, capacity=capacity)
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
@@ -356,41 +355,43 @@ class Session:
         self._unchanged.clear()
         return tuple(found)
 
-    def _reference(self, task: Task) -> Reference:
-        """Returns what the test is compared with, and by which plan. Raises PlanError and BaselineError."""
-        options, settings, pace = self._options, task.settings, self._rig.pace
+    def _measured(self, task: Task) -> tuple[Measured, StoredBaseline | None]:
+        """Measures the code here, and what it is compared with; returns its baseline, if it has or may get one.
+
+        Raises PlanError and BaselineError, and what booting and loading raise.
+        """
+        options, settings, rig = self._options, task.settings, self._rig
         alpha = self._budget.level(len(settings.gate), of_parts=task.gates - len(settings.gate))
         if task.gates and self._base is not None:
-            plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=pace)
-            return OtherVersion(plan=plan, base=self._base, budget=self._budget)
-        alone = alone_plan(settings, smoke=options.smoke, parts=len(task.parts), profile=options.profile, pace=pace)
+            plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=rig.pace)
+            return measure_other_version(task, plan, self._base, self._budget, rig), None
+        alone = alone_plan(settings, smoke=options.smoke, parts=len(task.parts), profile=options.profile, pace=rig.pace)
         if options.smoke or not task.gates:
-            return Nothing(plan=alone)
+            return measure_alone(task, alone, rig), None
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._store.find(task.test.module, task.test.nodeid, self.environment)
         if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
             settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
             alone = replace(alone, most_ns=alone.most_ns // 2)
-        return StoredBaseline(
+        stored = StoredBaseline(
             alone=alone,
-            comparison=comparison_plan(settings, alpha=alpha, pace=pace),
+            comparison=comparison_plan(settings, alpha=alpha, pace=rig.pace),
             store=self._store,
             found=found,
             environment=self.environment,
             steadiness=self._steadiness,
             budget=self._budget,
             code=self._code,
-            confirm=options.confirm,
-            update=options.update,
-            reason=options.reason,
+            options=options,
         )
+        return stored.measure(task, rig), stored
 
     def _suspecting(self, measured: Measured, result: Result) -> Result:
         """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""
         world = result.verdict.world
         suspected = any(item.outcome is Outcome.REGRESSED for item in world)
         # A busy machine is noticed as such: it does not tell how the machine differs when it is not.
-        tells_spread = measured.tells_spread and not measured.result.measurement.busy.is_busy
+        tells_spread = measured.tells_spread and not result.measurement.busy.is_busy
         if suspected and measured.world_again is not None:
             self._suspected[len(self.results)] = measured.world_again, world, tells_spread
             return replace(result, verdict=replace(result.verdict, world=tuple(map(_unsure, world))))

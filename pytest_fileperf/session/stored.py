@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
@@ -31,47 +30,32 @@ from pytest_fileperf.judge.gate import (
     judge_stored,
     judge_world,
     may_be_worse,
-    unless_base_failed,
     unless_environment,
     unless_same_files,
     unless_saturated,
-    unless_unsteady,
 )
 from pytest_fileperf.judge.history import SPAN_NS
 from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict, check_limits
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.wording import FIGURES_ONLY
-from pytest_fileperf.serve.launch import refuse_other_version
-from pytest_fileperf.serve.spec import InProcess, Url
-from pytest_fileperf.session.alone import identity_of, judged_by_limits, measure_alone, measure_to_store, precision_said
-from pytest_fileperf.session.comparison import Comparison
-from pytest_fileperf.session.rig import Kept, Measured, Rig, Task
-from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.session.alone import identity_of, measure_alone, precision_said
+from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
+from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.sides import Absent, Base
 from pytest_fileperf.settings.plans import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances, patient_for
+from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, used_by_both
 from pytest_fileperf.versions.packages import python_with
 from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
-__all__ = ("BaselineCode", "CodeFound", "Nothing", "OtherVersion", "Reference", "StoredBaseline", "title_of")
+__all__ = ("BaselineCode", "StoredBaseline", "measure_other_version", "title_of")
 
 
 # --- Finds the code of stored baselines, and the packages that they were stored with
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeFound:
-    """The code of a baseline, as far as it can be measured again."""
-
-    base: Base | None = None
-    """None where there is nothing to measure in turn."""
-    here: CodeTree | None = None
-    """The code here, where that is the baseline's, with the same packages on both sides."""
-    said: str = ""
-    """Why it is not to be found, or what differs from when it was stored; in a sentence."""
 
 
 class BaselineCode:
@@ -92,15 +76,18 @@ class BaselineCode:
         self._python_with = python_with
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
 
-    def of(self, entry: Entry) -> CodeFound:
-        """Returns the code of a baseline."""
+    def of(self, entry: Entry) -> tuple[Base | CodeTree | None, str]:
+        """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
+
+        Beside it why it is not to be found, or what differs from when it was stored; in a sentence.
+        """
         if self._source is None:
-            return CodeFound(said="this session does not look for its code")
+            return None, "this session does not look for its code"
         commit = None if entry.commit is None else entry.commit.get("id")
         try:
             code_tree = self._source.code(entry.tree, commit if isinstance(commit, str) else None)
         except PlanError as error:
-            return CodeFound(said=str(error))
+            return None, str(error)
         python, said = None, ""
         if self._stored_packages and package_changes(entry.packages, self._packages):
             try:
@@ -108,10 +95,9 @@ class BaselineCode:
             except PlanError as error:
                 said = f"{error}: it runs with the packages installed here"
         if code_tree.is_here and python is None:
-            return CodeFound(here=code_tree, said=said)
+            return code_tree, said
         title = title_of(entry, code_tree.title)
-        code_tree = replace(code_tree, title=title, python=python)
-        return CodeFound(base=Base(title=title, code_tree=code_tree, may_fail=True), said=said)
+        return Base(title=title, code_tree=replace(code_tree, title=title, python=python), may_fail=True), said
 
     def _python_of(self, packages: Mapping[str, str]) -> Path:
         key = frozenset(packages.items())
@@ -132,151 +118,68 @@ def title_of(entry: Entry, code: str = "") -> str:
     return f"its baseline ({code} of {day})" if code else f"its baseline of {day}"
 
 
-# --- What a measurement is compared with: nothing, another version that is measured in turn, a stored baseline
-#
-# The last is in `stored`.
+# --- Another version of the code, or the same one, which is measured in turn with the code here
 
 
-class Reference(Protocol):
-    """What one measurement is compared with. Each one knows its plan, and how to measure, judge and keep by it."""
+def measure_other_version(task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured:
+    """Measures both in turn and judges; the code here alone, where there is nothing to compare.
 
-    def measure(self, task: Task, rig: Rig) -> Measured:
-        """Measures the code here and what it is compared with, and judges both.
-
-        Raises what booting and loading raise.
-        """
-
-    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
-        """Returns how to store what later ones are compared with, where that was asked for, and the results by then.
-
-        The first result is of the whole load, the others of its parts; nothing is returned where none changes.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """No comparison: a test without a gate, or a smoke run."""
-
-    plan: AlonePlan
-
-    def measure(self, task: Task, rig: Rig) -> Measured:
-        """Measures the code here."""
-        return measure_alone(task, self.plan, rig)
-
-    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
-        """Stores nothing."""
-        return ()
+    That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both are
+    the same code. Raises PlanError for what cannot be compared.
+    """
+    if base.is_same_code:
+        refuse_base(plan, base)
+        return _alone(task, base, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title))
+    begun_s = rig.clock()
+    found = measure_in_turn(task, plan, base, budget, rig)
+    if not isinstance(found, Absent):
+        return _unless_same_files(found, base.code_tree, rig)
+    if found.outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
+        spent_ns = round((rig.clock() - begun_s) * 1e9)
+        task = replace(task, settings=patient_for(task.settings, spent_ns=spent_ns))
+    measured = _alone(task, base, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
+    return replace(measured, absent=found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherVersion:
-    """Another version of the code, or the same one, which is measured in turn with the code here."""
-
-    plan: ComparisonPlan
-    base: Base
-    budget: ErrorBudget
-
-    def measure(self, task: Task, rig: Rig) -> Measured:
-        """Measures both in turn and judges; the code here alone, where there is nothing to compare.
-
-        That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both
-        are the same code. Raises PlanError for what cannot be compared.
-        """
-        if self.base.is_same_code:
-            self._refuse()
-            return self._alone(task, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=self.base.title))
-        begun_s = rig.clock()
-        found = self.in_turn(task, rig)
-        if not isinstance(found, Absent):
-            return self._unless_same_files(found, rig)
-        if found.outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
-            spent_ns = round((rig.clock() - begun_s) * 1e9)
-            task = replace(task, settings=patient_for(task.settings, spent_ns=spent_ns))
-        measured = self._alone(task, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
-        return replace(measured, absent=found)
-
-    def _alone(self, task: Task, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
-        """Measures the code here; the outcome of every gate is known before."""
-        measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
-        same = partial(MetricComparison, outcome=outcome, reason=reason)
-
-        def judged(result: Result, tolerances: Mapping[str, float]) -> Result:
-            comparisons = tuple(
-                same(metric=name, tolerance=tolerance, now=METRICS[name].of_run(result.recording))
-                for name, tolerance in tolerances.items()
+def _alone(task: Task, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
+    """Measures the code here; the outcome of every gate is known before."""
+    measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
+    judged = []
+    for result in measured.results:
+        now = result.recording
+        comparisons = [
+            MetricComparison(
+                metric=name, outcome=outcome, tolerance=tolerance, now=METRICS[name].of_run(now), reason=reason
             )
-            if result.measurement.saturated:
-                comparisons = tuple(map(unless_saturated, comparisons))
-            return replace(result, verdict=Verdict(comparisons=comparisons, against=self.base.title))
-
-        parts = tuple(judged(part, gate_tolerances(task.of(part.test).settings)) for part in measured.parts)
-        return replace(measured, result=judged(measured.result, self.plan.tolerances), parts=parts)
-
-    def in_turn(self, task: Task, rig: Rig) -> Measured | Absent:
-        """Measures both in turn and judges; returns what one side lacks, where there is nothing to compare.
-
-        What the gates used of the session's error is taken off its budget. Raises PlanError for what does not compare.
-        """
-        self._refuse()
-        sides = Sides(self.base, self.plan.server, pool=rig.servers, chance=rig.chance)
-        comparison = Comparison(task, self.plan, self.base, sides, rig)
-        try:
-            found = comparison.result()
-        finally:
-            rig.progress.done()
-        if isinstance(found, Absent):
-            return found
-        return Measured(
-            result=self._with_verdict(task, found),
-            parts=tuple(self._with_verdict(task.of(part.test), part) for part in comparison.parts),
-            loaded=comparison.base_loaded,
-            base_alone=comparison.base_alone,
-        )
-
-    def _unless_same_files(self, measured: Measured, rig: Rig) -> Measured:
-        """Returns what was measured, with what both sides ran although it is no part of the other version."""
-        tree = self.base.code_tree
-        files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
-        if rig.source is not None:
-            files = (*files, *rig.source.shared_modules(measured.loaded, tree))
-        tops = () if tree.here is None else (tree.here, tree.here.resolve())
-        elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
-        notes = (f"{SAME_CODE}: {', '.join(elsewhere)}",) if elsewhere else ()
-
-        def told(result: Result) -> Result:
-            compared = unless_same_files(result.verdict.comparisons, files)
-            return replace(result, verdict=replace(result.verdict, comparisons=compared))
-
-        whole = told(measured.result)
-        whole = replace(whole, server_notes=(*whole.server_notes, *notes))
-        return replace(measured, result=whole, parts=tuple(map(told, measured.parts)))
-
-    def _with_verdict(self, task: Task, result: Result) -> Result:
-        return replace(result, verdict=Verdict(comparisons=self._judged(task, result), against=self.base.title))
-
-    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
-        """Stores nothing: nobody asked for a baseline."""
-        return ()
-
-    def _judged(self, task: Task, result: Result) -> tuple[MetricComparison, ...]:
-        """Returns what the gates have found, as far as both sides can be trusted."""
-        found = result.verdict.comparisons
-        if result.base is not None:
-            found = unless_base_failed(found, result.base, allowed=task.allowed_errors, title=self.base.title)
-        found = unless_unsteady(found, result.measurement.busy)
+            for name, tolerance in gate_tolerances(task.of(result.test).settings).items()
+        ]
         if result.measurement.saturated:
-            found = tuple(map(unless_saturated, found))
-        self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
-        # The code compared with itself shows what a gate could see; nothing of it is judged.
-        return () if self.plan.to_the_end else found
-
-    def _refuse(self) -> None:
-        server = self.plan.server.spec
-        if isinstance(server, InProcess) or (self.base.url is None and not isinstance(server, Url)):
-            refuse_other_version(server, None, title=self.base.title)
+            comparisons = list(map(unless_saturated, comparisons))
+        verdict = Verdict(comparisons=tuple(comparisons), against=base.title)
+        judged.append(replace(result, verdict=verdict))
+    return replace(measured, results=tuple(judged))
 
 
-# --- stored
+def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
+    """Returns what was measured, with what both sides ran although it is no part of the other version."""
+    files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
+    if rig.source is not None:
+        files = (*files, *rig.source.shared_modules(measured.loaded, tree))
+    tops = () if tree.here is None else (tree.here, tree.here.resolve())
+    elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
+    notes = (f"{SAME_CODE}: {', '.join(elsewhere)}",) if elsewhere else ()
+    results = [
+        replace(
+            result,
+            verdict=replace(result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files)),
+            server_notes=result.server_notes if result.test.own else (*result.server_notes, *notes),
+        )
+        for result in measured.results
+    ]
+    return replace(measured, results=tuple(results))
+
+
+# --- A stored baseline: the figures that an earlier run has stored, and the code that they are of
 
 _MOST_NAMED = 5
 
@@ -294,112 +197,106 @@ class StoredBaseline:
     steadiness: Steadiness
     budget: ErrorBudget
     code: BaselineCode
-    confirm: str
-    """Whether the baseline's code is measured again: `auto`, `always` or `never`."""
-    update: str | None
-    """Which runs become the baseline: `new`, `passed` or `all`; None for none."""
-    reason: str | None
-    """Why they do, in the user's words."""
+    options: Options
 
     def measure(self, task: Task, rig: Rig) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
         found = self.found
         if rig.source is not None:
             rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
-        if found is None:
-            return self._without(task, rig)
-        if self.confirm == "never":
+        if found is None:  # carefully, where it becomes a baseline
+            measured = measure_alone(task, self.alone, rig, to_store=self.options.update is not None)
+            return self._judged_by_figures(task, measured, "")
+        confirm = self.options.confirm
+        if confirm == "never":
             return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
-        code = self.code.of(found.entry)
-        if code.here is not None:
-            return self._same(task, rig, found, code.here, code.said)
-        if code.base is None:
-            return self._by_figures(task, rig, FIGURES_ONLY + code.said, no_code=code.said)
-        if self.confirm == "auto" and self._is_steady(task, found):
-            said = "stored figures decide, as this machine has proven steady"
-            measured = self._by_figures(task, rig, said)
-            if all(item.outcome is Outcome.PASS for item in _compared((measured.result, *measured.parts))):
+        code, said = self.code.of(found.entry)
+        if code is None:
+            return self._by_figures(task, rig, FIGURES_ONLY + said, no_code=said)
+        if isinstance(code, CodeTree):
+            return self._same(task, rig, found, code, said)
+        if confirm == "auto" and self._is_steady(task, found):
+            measured = self._by_figures(task, rig, "stored figures decide, as this machine has proven steady")
+            if all(item.outcome is Outcome.PASS for item in _compared(measured.results)):
                 return measured
-        return self._in_turn(task, rig, found, code.base, code.said)
+        return self._in_turn(task, rig, found, code, said)
 
-    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> tuple[Kept, ...]:
+    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> list[tuple[Result, Callable[[], None] | None]]:
         """Returns how to store a level that is fit to be the baseline, where that was asked for.
 
-        Figures that were measured in turn are not those of a run alone: what is stored is measured anew then. Parts
-        are stored with the whole.
+        With each result, which says what is stored, or why nothing is, comes what stores it once the test has passed;
+        it raises BaselineError. Nothing is returned where no result changes. Figures that were measured in turn are not
+        those of a run alone: what is stored is measured anew then. Parts are stored with the whole.
         """
-        result, *parts = results
-        if not self._is_wanted(results) or result.never_fit:
-            return ()
-        kept, kept_parts = result, parts
+        whole = results[0]
+        if not self._is_wanted(results) or whole.never_fit:
+            return []
+        anew, kept = tuple(results), whole
         if self.found is not None:
-            anew = measure_to_store(task, self.alone, rig)
-            kept, kept_parts = judged_by_limits(task, anew.result), list(anew.parts)
-        if kept.never_fit or (kept.unfit and self.update != "all"):
+            anew = measure_alone(task, self.alone, rig, to_store=True).results
+            limits = check_limits(task.settings.limits, anew[0].recording)
+            kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
+        changed, why = _Changed(), ""
+        if kept.never_fit or (kept.unfit and self.options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
-            return _keeping_nothing(results, f"{kept.unfit} is no baseline{anyway}")
-        anew_of = {part.test.own: part for part in kept_parts}
-        changed = _Changed.of(rig, LoadedFiles() if rig.servers.running is None else rig.servers.running.loaded)
-        if changed.of_code:
-            return _keeping_nothing(results, f"{changed.of_code}, so run it again")
-        return (
-            self._kept(result, kept, rig, with_code=True, also=changed.of_data),
-            *(
-                self._kept(part, anew_of[part.test.own], rig, with_code=False)
-                if part.verdict.comparisons and part.test.own in anew_of
-                else Kept(result=part)
-                for part in parts
-            ),
-        )
+            why = f"{kept.unfit} is no baseline{anyway}"
+        else:
+            changed = _Changed.of(rig, _loaded_here(rig))
+            why = f"{changed.of_code}, so run it again" if changed.of_code else ""
+        levels = {} if why else {result.test.own: result for result in anew}
+        keeping: list[tuple[Result, Callable[[], None] | None]] = []
+        for result in results:
+            if result is not whole and not result.verdict.comparisons:  # it was not to be stored
+                keeping.append((result, None))
+            elif why:
+                keeping.append((replace(result, not_stored=why), None))
+            elif result.test.own in levels:
+                keeping.append(self._kept(result, levels[result.test.own], rig, also=changed.of_data))
+            else:
+                keeping.append((result, None))
+        return keeping
 
-    def _kept(self, result: Result, kept: Result, rig: Rig, *, with_code: bool, also: str = "") -> Kept:
-        """Returns how to store the level of one result, as `kept` shows it; with its code where others have none.
+    def _kept(self, result: Result, level: Result, rig: Rig, *, also: str) -> tuple[Result, Callable[[], None]]:
+        """Returns how to store one level; the code goes with that of the whole load.
 
         `also` is a sentence for its reader.
         """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
-        test = result.test
-        evidence = evidence_of(kept.recording)
-        running = rig.servers.running
-        ran = LoadedFiles() if running is None else running.loaded
+        test, is_whole = result.test, not result.test.own
+        evidence = evidence_of(level.recording)
+        ran = _loaded_here(rig)
         here = "this session does not look for code" if rig.source is None else rig.source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
         tree = here.tree if isinstance(here, SourceState) else None
         entry = Entry(
-            identity=kept.identity,
+            identity=level.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=None if rig.source is None else rig.source.commit_info(),
-            reason=self.reason,
+            reason=self.options.reason,
             tree=tree,
             packages=self.environment.packages,
             conditions=self.environment.conditions,
             precision={name: error for name, error in known.items() if math.isfinite(error)},
-            busy=kept.measurement.busy,
+            busy=level.measurement.busy,
             loaded=None if rig.source is None or tree is None else rig.source.loaded_beside(ran, tree=tree),
         )
 
         def store() -> None:
             self.store.write(test.module, test.nodeid, entry, self.environment, summary_of=gated)
-            if isinstance(here, SourceState) and with_code:
-                self._keep_code(here, rig)
+            if isinstance(here, SourceState) and is_whole and rig.source is not None:
+                rig.source.keep(here)
+                before = None if self.found is None else self.found.entry.tree
+                if before is not None:  # it goes, unless another baseline needs it
+                    rig.source.forget([before])
 
-        no_code = (
-            ""
-            if isinstance(here, SourceState)
-            else f"only figures were stored, as its code cannot be found again: {here}"
-        )
-        said = precision_said(gated, kept.recording), no_code
-        code = _sentences(result.verdict.code, *said)
-        verdict, notes = replace(result.verdict, code=code), (*result.load_notes, *filter(None, (also,)))
-        return Kept(result=replace(result, verdict=verdict, load_notes=notes, baseline_written=True), store=store)
+        no_code = "" if tree is not None else f"only figures were stored, as its code cannot be found again: {here}"
+        code = _sentences(result.verdict.code, precision_said(gated, level.recording), no_code)
+        notes = (*result.load_notes, also) if also and is_whole else result.load_notes
+        verdict = replace(result.verdict, code=code)
+        return replace(result, verdict=verdict, load_notes=notes, baseline_written=True), store
 
     # --- ways to measure
-
-    def _without(self, task: Task, rig: Rig) -> Measured:
-        """Measures what there is no baseline of; carefully, where it becomes one."""
-        measured = measure_to_store(task, self.alone, rig) if self.update else measure_alone(task, self.alone, rig)
-        return self._judged_by_figures(task, measured, "")
 
     def _by_figures(self, task: Task, rig: Rig, said: str, *, no_code: str = "") -> Measured:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
@@ -413,52 +310,59 @@ class StoredBaseline:
         measured = measure_alone(task, self.alone, rig)
         if doubt := _why_not_the_same(measured, found, here, rig):
             return self._judged_by_figures(task, measured, FIGURES_ONLY + doubt, no_code=doubt)
-        result = measured.result
         packages = self.environment.packages
-        comparisons = _same_code(found, task, result)
-
-        def again() -> tuple[MetricComparison, ...]:
-            anew = measure_alone(task, self.alone, rig).result
-            return self._world(task, anew, anew.recording, packages)
-
         changed = package_changes(found.entry.packages, packages)
         code = _sentences(
             f"the code here is that of {title_of(found.entry)}",
             said,
             f"changed packages: {', '.join(changed)}" if changed else "",
         )
-        world = self._world(task, result, result.recording, packages)
-        verdict = Verdict(
-            comparisons=unless_environment(comparisons, world, result.measurement.busy), world=world, code=code
-        )
+        results = []
+        for result in measured.results:
+            subject = task.of(result.test)
+            stored = self._found_of(subject)
+            if stored is None:  # stored before there was this part
+                results.append(self._with_figures(subject, result, None, ""))
+                continue
+            comparisons = judge_same_code(
+                stored,
+                evidence_of(result.recording),
+                gate=subject.settings.gate,
+                tolerances=subject.settings.tolerances,
+                identity=result.identity,
+                saturated=result.measurement.saturated,
+            )
+            verdict = Verdict(comparisons=comparisons)
+            if subject is task:
+                world = self._world(task, result, result.recording, packages)
+                judged = unless_environment(comparisons, world, result.measurement.busy)
+                verdict = Verdict(comparisons=judged, world=world, code=code)
+            results.append(replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons)))
+
+        def again() -> tuple[MetricComparison, ...]:
+            anew = measure_alone(task, self.alone, rig).results[0]
+            return self._world(task, anew, anew.recording, packages)
+
         return replace(
             measured,
-            result=replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons)),
-            parts=tuple(self._same_part(task.of(part.test), part) for part in measured.parts),
+            results=tuple(results),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
 
-    def _same_part(self, task: Task, result: Result) -> Result:
-        """Returns the result of a part of code that is that of the baseline."""
-        found = self._found_of(task)
-        if found is None:  # stored before there was this part
-            return self._with_figures(task, result, None, "")
-        comparisons = _same_code(found, task, result)
-        latency = _stored_latency(found, comparisons)
-        return replace(result, verdict=Verdict(comparisons=comparisons), stored_latency=latency)
-
-    def _found_of(self, part: Task) -> Found | None:
-        """Returns what is stored of a part."""
-        return self.store.find(part.test.module, part.test.nodeid, self.environment)
+    def _found_of(self, subject: Task) -> Found | None:
+        """Returns what is stored of the whole load or of a part."""
+        if not subject.test.own:
+            return self.found
+        return self.store.find(subject.test.module, subject.test.nodeid, self.environment)
 
     def _in_turn(self, task: Task, rig: Rig, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
         plan = self.comparison if found.differences else replace(self.comparison, base_alone=self.alone.load)
-        other = OtherVersion(plan=plan, base=base, budget=self.budget)
+        measure = partial(measure_in_turn, task, plan, base, self.budget, rig)
         try:
-            measured = other.in_turn(task, rig)
+            measured = measure()
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
             by_figures = self._by_figures(task, rig, FIGURES_ONLY + why, no_code=why)
@@ -470,12 +374,12 @@ class StoredBaseline:
             return self._by_figures(task, rig, FIGURES_ONLY + measured.what, no_code=measured.what)
 
         def again() -> tuple[MetricComparison, ...]:
-            anew = other.in_turn(task, rig)
-            return () if isinstance(anew, Absent) else self._world(task, anew.result, anew.base_alone, packages)
+            anew = measure()
+            return () if isinstance(anew, Absent) else self._world(task, anew.results[0], anew.base_alone, packages)
 
         if of_now := self._other_files(measured, found, base, rig):
             return self._by_figures(task, rig, FIGURES_ONLY + of_now, no_code=of_now)
-        result = measured.result
+        result, *parts = measured.results
         outside = outside_code(measured.loaded.modules, base.code_tree)
         shared = f"{SAME_CODE}: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
@@ -484,7 +388,7 @@ class StoredBaseline:
         verdict = replace(result.verdict, comparisons=judged, world=world, code=code)
         return replace(
             measured,
-            result=replace(result, verdict=verdict),
+            results=(replace(result, verdict=verdict), *parts),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
@@ -507,13 +411,12 @@ class StoredBaseline:
 
     def _judged_by_figures(self, task: Task, measured: Measured, said: str, *, no_code: str = "") -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
-        parts = tuple(
-            self._with_figures(of, part, self._found_of(of), "", no_code=no_code)
-            for part in measured.parts
-            for of in [task.of(part.test)]
-        )
-        whole = self._with_figures(task, measured.result, self.found, said, no_code=no_code)
-        return replace(measured, result=whole, parts=parts)
+        results = []
+        for result in reversed(measured.results):  # what the whole load leaves of the session's error is the last word
+            subject = task.of(result.test)
+            own = "" if result.test.own else said
+            results.append(self._with_figures(subject, result, self._found_of(subject), own, no_code=no_code))
+        return replace(measured, results=tuple(reversed(results)))
 
     def _with_figures(self, task: Task, result: Result, found: Found | None, said: str, *, no_code: str = "") -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
@@ -563,7 +466,7 @@ class StoredBaseline:
     def _is_steady(self, task: Task, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
         return self._is_unchanged(found, self.environment.packages) and all(
-            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in (task, *task.parts)
+            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in task.subjects
         )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
@@ -582,41 +485,21 @@ class StoredBaseline:
 
         One that passes leaves it alone: small losses would add up.
         """
-        if self.update is None:
+        if self.options.update is None:
             return False
-        if self.found is None or self.update == "all":
+        if self.found is None or self.options.update == "all":
             return True
         comparisons = _compared(results)
         reasons = {comparison.reason.kind for comparison in comparisons if comparison.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
-        return self.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
-
-    def _keep_code(self, here: SourceState, rig: Rig) -> None:
-        """Keeps the code of what was just stored; that of the baseline before goes, unless another one needs it."""
-        if rig.source is None:
-            return
-        rig.source.keep(here)
-        before = None if self.found is None else self.found.entry.tree
-        if before is not None:
-            rig.source.forget([before])
+        return self.options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
 
 def _compared(results: Sequence[Result]) -> list[MetricComparison]:
     """Returns the comparisons of all results."""
     return [comparison for result in results for comparison in result.verdict.comparisons]
-
-
-def _same_code(found: Found, task: Task, result: Result) -> tuple[MetricComparison, ...]:
-    return judge_same_code(
-        found,
-        evidence_of(result.recording),
-        gate=task.settings.gate,
-        tolerances=task.settings.tolerances,
-        identity=result.identity,
-        saturated=result.measurement.saturated,
-    )
 
 
 def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
@@ -680,11 +563,9 @@ def _was(names: Sequence[str]) -> str:
     return "it was" if len(names) == 1 else "they were"
 
 
-def _keeping_nothing(results: Sequence[Result], why: str) -> tuple[Kept, ...]:
-    """Returns the whole and its parts with the reason; a part that is not compared was not to be stored."""
-    whole, *parts = results
-    said = (replace(part, not_stored=why) if part.verdict.comparisons else part for part in parts)
-    return Kept(result=replace(whole, not_stored=why)), *(Kept(result=part) for part in said)
+def _loaded_here(rig: Rig) -> LoadedFiles:
+    """Returns what the server that runs has loaded."""
+    return LoadedFiles() if rig.servers.running is None else rig.servers.running.loaded
 
 
 def _sentences(*said: str) -> str:

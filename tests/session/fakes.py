@@ -231,7 +231,7 @@ class Loads:
                 long_ns = round(count * server.latency_ns / plan.connections * self.rng.lognormal(0, 0.01))
             rounds.append(self._round(server, work, place, Phase.ROUND, begun_ns + place * long_ns, long_ns, count))
         taken_ns = plan.warmup_ns + sum(round_.duration_ns for round_ in rounds)
-        run = self._ended(server, work, index, rounds, taken_ns, tell)
+        run = self._ended(server, work, plan, index, rounds, taken_ns, cores, tell)
         due = sum(round_.requests + round_.failed for round_ in rounds)
         is_due = plan.counted or plan.pacing().open_loop
         return replace(run, result=replace(run.result, due=due)) if is_due else run
@@ -261,7 +261,7 @@ class Loads:
             in_order = sorted(rounds, key=lambda round_: round_.started_ns)
             rounds = [replace(round_, index=place) for place, round_ in enumerate(in_order)]
             made.append((server, work, rounds))
-        base, now = (self._ended(*own[:2], index, own[2], plan.duration_ns // 2, tell) for own in made)
+        base, now = (self._ended(*own[:2], plan, index, own[2], plan.duration_ns // 2, cores, tell) for own in made)
         return base, now
 
     def _count(self, plan: LoadPlan, server: RunningServer) -> int:
@@ -308,9 +308,11 @@ class Loads:
         self,
         server: RunningServer,
         work: Work,
+        plan: LoadPlan | Alternation,
         index: int,
         rounds: Sequence[Round],
         taken_ns: int,
+        cores: Cores,
         tell: Tell,
     ) -> Run:
         assert isinstance(server, Server)
@@ -339,7 +341,7 @@ class Loads:
             tracer=server.tracer,
             worker_pids=(server.number,),
         )
-        return Run(result=result, boot=boot)
+        return Run(plan=plan, pinned=cores is not None, result=result, boot=boot)
 
 
 def _of_part(round_: Round, share: float) -> Round:

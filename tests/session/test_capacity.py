@@ -59,7 +59,7 @@ class Queues(Loads):
                 server, work, place, Phase.ROUND, begun_ns + place * plan.round_ns, plan.round_ns, own.count
             )
             rounds.append(replace(made, latency=own, service=own, ttfb=own))
-        return self._ended(server, work, index, rounds, plan.duration_ns, tell)
+        return self._ended(server, work, plan, index, rounds, plan.duration_ns, cores, tell)
 
 
 def run(directory: Path, asked: Settings, host: Host, *, against: bool = False, update: str | None = None) -> Result:

@@ -64,7 +64,7 @@ class SharedLoads(Loads):
             for number in range(1, count + 1)
         ]
         boot = replace(run.boot, generators=tuple(processes) if count > 1 else ())
-        return Run(result=replace(run.result, rounds=rounds), boot=boot)
+        return replace(run, result=replace(run.result, rounds=rounds), boot=boot)
 
     def _own_round(self, round_: Round, count: int) -> Round:
         each_ns = round(min(1.0, self.cores / count) * round_.duration_ns)

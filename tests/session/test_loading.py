@@ -26,7 +26,7 @@ def runs() -> list[Run]:
 
 
 def test_rounds_stand_in_order_and_those_of_one_boot_count_on(runs: list[Run]) -> None:
-    recording = recording_of(runs, connections=2, open_loop=False, pinned=True)
+    recording = recording_of([replace(run, pinned=True) for run in runs])
     places = [(round_.boot, round_.index) for round_ in recording.rounds]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
     started = [round_.started_ns for round_ in recording.rounds if round_.boot == 1]
@@ -36,7 +36,7 @@ def test_rounds_stand_in_order_and_those_of_one_boot_count_on(runs: list[Run]) -
 
 def test_runs_on_one_boot_are_one_boot(runs: list[Run]) -> None:
     low, high = (replace(runs[0], boot=replace(runs[0].boot, peak_rss_bytes=peak)) for peak in (1, 9))
-    recording = recording_of([high, runs[1], low], connections=2, open_loop=False, pinned=False)
+    recording = recording_of([high, runs[1], low])
     assert [boot.index for boot in recording.boots] == [0, 1]
     assert recording.boots[1].peak_rss_bytes == 9
 
@@ -47,7 +47,7 @@ def test_times_and_due_requests_are_summed(due: tuple[int | None, ...], total: i
         replace(run, result=replace(run.result, due=own, attack=(0, 2), attack_ns=2, last_end_ns=5))
         for run, own in zip(runs, due, strict=True)
     ]
-    recording = recording_of(made, connections=2, open_loop=True, pinned=False)
+    recording = recording_of(made)
     assert (recording.due, recording.attack_ns, recording.wait_ns) == (total, 6, 9)
 
 

@@ -11,9 +11,10 @@ from serve.processes import Boot
 from pytest_fileperf.judge.record import Explanation, TestId
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.serve.running import RunningServer, RunningUrl
+from pytest_fileperf.serve.running import RunningUrl
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.session.loads import Loader, Looked, Run, explain_costs
+from pytest_fileperf.session.causes import Looked, explain_costs
+from pytest_fileperf.session.loads import Loader, Run
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.plans import Pace, alone_plan
@@ -72,7 +73,7 @@ def test_a_worker_that_was_not_seen_is_said(boot: Boot) -> None:
     plan = alone_plan(SETTINGS, profile=True, pace=PACE).profile
     assert plan is not None
 
-    def load(plan: LoadPlan, server: RunningServer) -> Run:
+    def load(plan: LoadPlan) -> Run:
         return loader.make(GET, plan, 0, booted, None, lambda _: None)
 
     class WithOneThatIsGone(RunningUrl):
@@ -81,8 +82,8 @@ def test_a_worker_that_was_not_seen_is_said(boot: Boot) -> None:
             return (*booted.worker_pids, GONE)
 
     try:
-        looked = Looked(server=WithOneThatIsGone(Url(booted.url)), root=None, cpu_per_request=None)
-        found = explain_costs(load, plan, looked, None)
+        looked = Looked(server=WithOneThatIsGone(Url(booted.url)), load=load, root=None, cpu_per_request=None)
+        found = explain_costs(plan, looked, None)
     finally:
         loader.close()
 

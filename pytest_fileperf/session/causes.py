@@ -1,0 +1,264 @@
+"""Says what requests lost their time to, or where their CPU goes: further short loads that are looked at closely.
+
+Outside of everything that is measured and judged: looking slows a server down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+
+from pytest_fileperf.errors import FilePerfError, LoadError
+from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailable, Sampled
+from pytest_fileperf.judge.record import Explanation
+from pytest_fileperf.measure.blame import Profile, Stack, costs, growth, profile_of, threads_of
+from pytest_fileperf.measure.limiting import (
+    A_GOOD_PART,
+    Limit,
+    LimitKind,
+    Loss,
+    Served,
+    Stalls,
+    held_by,
+    limit_of,
+    loss_of,
+    stalls_of,
+)
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.usage import usage_of
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.report.profiled import (
+    costs_json,
+    costs_text,
+    growth_json,
+    growth_text,
+    limit_waited_for,
+    loss_json,
+    loss_text,
+    stall_text,
+)
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.loads import Cores, Load, Run, asked_alone, recording_of
+
+__all__ = ("Looked", "explain_costs", "explain_loss", "served_of")
+
+_MOST = 0.5
+"""Share of the waiting that a cause has to account for."""
+_FEW_FAILED = 0.01
+"""Share of requests that may fail in a look: more show what failures cost, as that of a server without open files."""
+_WARM_NS = 250_000_000
+"""Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A side to look at."""
+
+    server: RunningServer
+    load: Load
+    root: Path | None
+    """The top of its code; None for the working directory."""
+    cpu_per_request: float | None
+    """As it was measured without a profiler, in seconds."""
+    changed: Mapping[str, str] = field(default_factory=dict)
+    """`name old → new` of the packages that differ from this side to the code here, by what they import as."""
+    served: Served | None = None
+    """How it answered the load, of two sides; None where that is not known."""
+
+
+def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
+    """Returns how a version answered a load; None where it is not known, or the load is not the same all the time."""
+    rounds, latency = recording.measured(), recording.latency()
+    answered = sum(round_.requests + round_.failed for round_ in rounds)
+    if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
+        return None
+    seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
+    return Served(
+        latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
+        cpu_s=cpu_s * fmean(boot.core_delay for boot in recording.boots),
+        connections=plan.connections,
+        rate=answered / seconds if recording.open_loop else None,
+        cores=cores,
+    )
+
+
+def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Explanation:
+    """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
+
+    `cores` are those of the profiler. Functions are looked for only where their CPU is a good part of what was lost, or
+    where that is not known.
+    """
+    base, now = (side.served for side in sides)
+    loss = None if base is None or now is None else loss_of(base, now)
+    if loss is None:
+        return _explain_growth(plan, sides, cores)
+    waiting = loss_text(loss)
+    said, stalls, limit = _waited_for(plan, sides, cores, loss) if waiting else ("", None, None)
+    if stalls is None and limit is not None and limit.kind is LimitKind.SERVER_CPU:
+        # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
+        return _explain_growth(plan, sides, cores)
+    lines = [waiting, said]
+    details: dict[str, object] = {"loss": loss_json(loss, stalls, limit)}
+    if loss.cpu_share >= A_GOOD_PART:
+        grown = _explain_growth(plan, sides, cores)
+        lines.append(grown.text)
+        details = {**(grown.details or {}), **details}
+    return Explanation(text="\n".join(filter(None, lines)), details=details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Close:
+    """What a close look at one side showed."""
+
+    stalls: Stalls | None
+    limit: Limit
+    main_s: float
+    """CPU time of main threads per request."""
+    others_s: float
+    """CPU time of all other threads per request."""
+
+
+def _waited_for(
+    plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
+) -> tuple[str, Stalls | None, Limit | None]:
+    """Looks closely at both sides; returns what requests waited for, in words and figures.
+
+    What goes wrong costs the explanation, never the verdict.
+    """
+    try:
+        base, now = (_looked_closely(side.load, plan) for side in sides)
+    except (FilePerfError, OSError):
+        return "", None, None
+    lost_s = now.stalls.lost_s - (0.0 if base.stalls is None else base.stalls.lost_s) if now.stalls else 0.0
+    if now.stalls is None or lost_s < loss.wait_s * _MOST:
+        return limit_waited_for(now.limit), None, now.limit
+    moved_s = min(now.main_s - base.main_s, base.others_s - now.others_s)
+    text = stall_text(
+        now.stalls,
+        _holder(plan, sides[-1], cores),
+        root=sides[-1].root or Path.cwd(),
+        before_in_thread=not now.stalls.waits and moved_s >= (now.main_s + now.others_s) * A_GOOD_PART,
+    )
+    return text, now.stalls, now.limit
+
+
+def _looked_closely(load: Load, plan: LoadPlan) -> _Close:
+    run = asked_alone(load(replace(plan, close=True)), load)
+    if failed := _failed_in(run):
+        raise LoadError(failed)
+    recording = recording_of([run])
+    spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
+    workers, samples = run.boot.worker_pids, run.boot.samples
+    ends_ns = sorted(at_ns for in_round in run.result.ends for ends in in_round for at_ns in ends)
+    stalls = None
+    if len(workers) == 1 and spans:
+        stalls = stalls_of(
+            samples,
+            ends_ns,
+            worker=workers[0],
+            connections=None if recording.open_loop else recording.connections,
+            span_ns=(spans[0][0], spans[-1][1]),
+        )
+    seen = [[use for use in sample.server if use.pid in workers] for sample in (*samples[:1], *samples[-1:])]
+    mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
+    alls = [sum(use.cpu_ns for use in uses) for uses in seen]
+    seconds = (samples[-1].at_ns - samples[0].at_ns) / 1e9 if samples else 0.0
+    usage = usage_of(recording)
+    requests = usage.rps * seconds
+    main_s, all_s = ((each[-1] - each[0]) / 1e9 / requests if requests else 0.0 for each in (mains, alls))
+    return _Close(stalls=stalls, limit=limit_of(recording), main_s=main_s, others_s=all_s - main_s)
+
+
+def _failed_in(run: Run) -> str:
+    """Returns what failed in a look at a server, where it is so much that it shows another thing; else nothing."""
+    failed = sum(round_.failed for round_ in run.result.rounds)
+    made = failed + sum(round_.requests for round_ in run.result.rounds)
+    return f"{failed:,} of {made:,} requests failed while it was looked" if failed > _FEW_FAILED * made else ""
+
+
+def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
+    """Returns which functions hold the server's event loop; None where no profiler can tell."""
+    try:
+        with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
+            if profiler.unavailable is None:
+                side.load(plan)
+            sampled = profiler.stop()
+        return None if isinstance(sampled, ProfilerUnavailable) else held_by(sampled.collapsed)
+    except (FilePerfError, OSError, ValueError):
+        return None
+
+
+def _lasts_s(plan: LoadPlan) -> float:
+    return (plan.longest_ns if plan.counted else plan.duration_ns) / 1e9 + 1
+
+
+def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Explanation:
+    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
+    profiles = _profiles_or_why_not(plan, sides, cores)
+    if isinstance(profiles, ProfilerUnavailable):
+        return Explanation(text=str(profiles))
+    base, now = profiles
+    base_root, now_root = (side.root or Path.cwd() for side in sides)
+    grown = growth(base, now, base_root=base_root, now_root=now_root)
+    text = growth_text(base, now, grown)
+    tops = [each.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
+    if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):
+        text += f"\nof another version: {', '.join(versions)}"
+    return Explanation(text=text, details=growth_json(base, now, grown))
+
+
+def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
+    """Returns which functions cost most CPU per request; arguments as above."""
+    profiles = _profiles_or_why_not(plan, (side,), cores)
+    if isinstance(profiles, ProfilerUnavailable):
+        return Explanation(text=str(profiles))
+    (profile,) = profiles
+    found = costs(profile, root=side.root or Path.cwd())
+    details: Mapping[str, object] = costs_json(profile, found)
+    return Explanation(text=costs_text(profile, found), details=details)
+
+
+def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | ProfilerUnavailable:
+    """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
+    try:
+        return _profiles(plan, sides, cores)
+    except (FilePerfError, OSError, ValueError) as error:
+        return ProfilerUnavailable(reason=str(error).partition("\n")[0])
+
+
+def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | ProfilerUnavailable:
+    """Returns a profile of each side, from two looks in the order A B B A; or why there is none."""
+    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
+    for index in (*range(len(sides)), *reversed(range(len(sides)))):
+        server, load = sides[index].server, sides[index].load
+        if not plan.counted and plan.ramp is None:
+            load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
+        with Profiler(server.worker_pids or server.pids, seconds=_lasts_s(plan), cores=cores) as profiler:
+            if profiler.unavailable is not None:
+                return profiler.unavailable
+            run = load(plan)
+            sampled = profiler.stop()
+        if failed := _failed_in(run):
+            return ProfilerUnavailable(reason=failed)
+        if isinstance(sampled, ProfilerUnavailable):
+            return sampled
+        seen[index].append((sampled, sum(round_.requests for round_ in run.result.rounds)))
+    texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
+    shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
+    threads = threads_of([*chain(*texts)], [*chain(*shares)])
+    return [
+        profile_of(
+            texts[index],
+            rate_hz=looks[0][0].rate_hz,
+            requests=sum(requests for _, requests in looks),
+            cpu_per_request=side.cpu_per_request,
+            main_shares=shares[index],
+            threads=threads,
+            torn=any(sampled.torn for sampled, _ in looks),
+            notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
+        )
+        for index, (side, looks) in enumerate(zip(sides, seen, strict=True))
+    ]

@@ -1,0 +1,207 @@
+"""What a server's processes used in a run: looked at beside it, with children that begin and end meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from time import monotonic, monotonic_ns, sleep
+from typing import Self
+
+from pytest_fileperf.host.cpu import TreeCpu, peak_rss_bytes, process_use, reset_peak_rss
+from pytest_fileperf.host.sample import cores_of
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.spec import give_all_cores
+
+__all__ = ("STILL", "ServerTree", "TreeWatch")
+
+_SOON_S = 0.02
+_LATER_S = 0.1
+"""How often trees are looked at, in the first second of a load and later. Until then a child has its parent's cores."""
+_FIRST_S = 1.0
+_MUCH = 0.1
+"""Share of a server's CPU time in children that have ended from which on the server itself may use all cores: such
+children are too short-lived to be given them one by one."""
+_LEAST_NS = 50_000_000
+_IDLE_S = 0.1
+"""How long a server is looked at before its first load, to see what it uses without any."""
+_SLICE_S = 0.05
+STILL = 0.2
+"""Cores beyond that from which a server is still at work."""
+_LEFT = 0.05
+"""Work that goes on after a load is told from this share of the load's time on: a server that has to do it as well
+answers so much less."""
+_LEAST_LEFT_S = 0.15
+_LEAST_SPENT_S = 0.1
+"""CPU time from which it is more than what the last requests left, one for each connection."""
+_MOST_LEFT_S = 3.0
+"""It is looked at for so long, at least and at most: a moment after its last answer a server may close connections."""
+
+
+class ServerTree:
+    """The processes of one server during one load."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+        self._cpu = TreeCpu(server.roots)
+        self._own: frozenset[int] = frozenset()
+        """Its workers, with what is above them: all others are children that do work for it."""
+        self._before_ns: Mapping[int, int] = {}
+        self._began_ns = self._cpu.spent_ns()
+        self._most_bytes = 0
+        self._find_own()
+        self._before_ns = self._cpu.own_ns()
+        self._first = frozenset(self.pids)
+        self._seen = set(self._first)
+        reset_peak_rss(self.pids)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes, as they were last seen."""
+        if not self._cpu.roots:
+            return self._server.pids
+        return tuple(pid for pid in self._cpu.pids if pid != self._server.supervisor)
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        """Those of its processes that are no workers, and not above one."""
+        return tuple(pid for pid in self.pids if pid not in self._own)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there are processes of its own to look at."""
+        return self._began_ns is not None
+
+    def look(self) -> None:
+        """Sees which processes there are now, and how much memory they have together."""
+        if not self.is_watched:
+            return
+        self._cpu.spent_ns()
+        self._seen.update(self.pids)
+        if not self._own <= set(self.pids):
+            self._find_own()
+        uses = filter(None, map(process_use, self.pids)) if self._cpu.ended_ns else ()
+        self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
+
+    def spent_ns(self) -> int:
+        """Returns its CPU time so far; 0 if that is unknown."""
+        return (self._cpu.spent_ns() or 0) if self.is_watched else 0
+
+    @property
+    def ended(self) -> int:
+        """How many of its processes were seen to end, if some were there before the load; children come and go."""
+        now = set(self.pids)
+        return len(self._seen - now) if self._first - now else 0
+
+    @property
+    def has_passing_children(self) -> bool:
+        """Whether children did much of the work that have ended already."""
+        return self._cpu.ended_ns >= max(_LEAST_NS, _MUCH * (self._grown_ns() or 0))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether processes ended whose CPU time nobody knows."""
+        return self.is_watched and not self._cpu.is_complete
+
+    @property
+    def children_share(self) -> float:
+        """The share of the server's CPU time that its children used; 0.0 if that is unknown."""
+        grown_ns = self._grown_ns()
+        if not grown_ns:
+            return 0.0
+        now_ns = self._cpu.own_ns()
+        own_ns = sum(now_ns[pid] - self._before_ns.get(pid, 0) for pid in self._own & now_ns.keys())
+        return min(1.0, max(0.0, 1 - own_ns / grown_ns))
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        """The most memory that its processes had; with children that ended, at least what was seen at one instant."""
+        lasting = peak_rss_bytes(self.pids)
+        return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """The cores that its processes may run on."""
+        return cores_of(self.pids)
+
+    def _grown_ns(self) -> int | None:
+        now_ns = self._cpu.total_ns
+        return None if now_ns is None or self._began_ns is None else now_ns - self._began_ns
+
+    def _find_own(self) -> None:
+        """Finds its workers; what ended until now was one of these, and no child that does work."""
+        workers = set(self._server.worker_pids)
+        self._own = frozenset(workers | self._cpu.above(workers)) & set(self.pids)
+        self._cpu.ended_ns = 0
+
+
+class TreeWatch:
+    """Looks at the processes of servers within the `with` block, in a thread.
+
+    Workers of a server stay on the cores that it was started with. If `all_cores`, children that do work for them get
+    all cores that the test run may use, as they would without it. A child is seen a moment after it begins. Where
+    children end too soon for that, the servers get all cores as well, so that their children begin there: all of the
+    servers, as they are compared.
+    """
+
+    def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
+        self.trees = tuple(map(ServerTree, servers))
+        self._all_cores = all_cores
+        self._given: set[int] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="fileperf process trees", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        if any(tree.is_watched for tree in self.trees):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self._look()
+
+    def _main(self) -> None:
+        began_s = monotonic()
+        while not self._over.wait(_SOON_S if monotonic() < began_s + _FIRST_S else _LATER_S):
+            self._look()
+
+    def idle(self) -> tuple[float, ...]:
+        """Returns how many cores each server uses without a load; call it before the block."""
+        return self._used(_IDLE_S)
+
+    def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
+        """Returns how many cores each server uses after a load, beyond those; 0.0 where that soon ends.
+
+        Call it after the block. It takes a moment, and longer only if a server is still at work.
+        """
+        least_s = min(_MOST_LEFT_S, max(_LEAST_LEFT_S, _LEFT * load_s))
+        still, looks = set(range(len(self.trees))), list[tuple[float, ...]]()
+        while still and len(looks) * _SLICE_S < _MOST_LEFT_S:
+            spent_s = [_SLICE_S * (sum(used[place] for used in looks) - idle[place] * len(looks)) for place in still]
+            if len(looks) * _SLICE_S >= least_s and min(spent_s) >= _LEAST_SPENT_S:
+                break
+            looks.append(self._used(_SLICE_S))
+            still = {place for place in still if looks[-1][place] >= idle[place] + STILL}
+        return tuple(
+            sum(used[place] for used in looks) / len(looks) - idle[place] if place in still else 0.0
+            for place in range(len(self.trees))
+        )
+
+    def _used(self, seconds: float) -> tuple[float, ...]:
+        """Returns how many cores each server uses in so many seconds; 0.0 if that is unknown."""
+        began_ns, before = monotonic_ns(), [tree.spent_ns() for tree in self.trees]
+        sleep(seconds if any(before) else 0)
+        length_ns, after = max(1, monotonic_ns() - began_ns), [tree.spent_ns() for tree in self.trees]
+        return tuple((later - earlier) / length_ns for earlier, later in zip(before, after, strict=True))
+
+    def _look(self) -> None:
+        for tree in self.trees:
+            tree.look()
+        if not self._all_cores:
+            return
+        with_servers = any(tree.has_passing_children for tree in self.trees)
+        wanted = {pid for tree in self.trees for pid in (tree.pids if with_servers else tree.children)}
+        give_all_cores(wanted - self._given)
+        self._given |= wanted
