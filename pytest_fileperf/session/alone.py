@@ -26,7 +26,7 @@ from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Load, Run, Tell, asked_alone, recording_of
 from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
-from pytest_fileperf.session.setup import Steps, setup_identity, work_on
+from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import AlonePlan, capacity_title, load_identity, load_title
 
 __all__ = ("identity_of", "measure_alone", "precision_said")
@@ -202,7 +202,7 @@ class _Boots:
         """Returns which functions cost CPU."""
         served = self.plan.server
         server = self.rig.servers.any_boot(served.spec, served.app, served.cores)
-        with work_on(server, self.rig.servers, self.task.work, Steps.of(self.task.settings)) as work:
+        with work_on(server, self.rig.servers, self.task.work, self.task.settings) as work:
 
             def load(plan: LoadPlan) -> Run:
                 return self.rig.loads.make(work, plan, 0, server, served.generator_cores, lambda _: None)
@@ -215,7 +215,7 @@ class _Boots:
         """Gives what loads this boot, after the test's setup."""
         served, rig = self.plan.server, self.rig
         server = rig.servers.boot(served.spec, served.app, number, served.cores)
-        with work_on(server, rig.servers, self.task.work, Steps.of(self.task.settings)) as work:
+        with work_on(server, rig.servers, self.task.work, self.task.settings) as work:
 
             def load(plan: LoadPlan) -> Run:
                 if server not in self.seen:

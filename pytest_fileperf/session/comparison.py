@@ -25,7 +25,7 @@ from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_s
 from pytest_fileperf.judge.paired import NoiseFloor, Sequential, noise_floor, paired_difference
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
-from pytest_fileperf.measure.capacity import CapacityEnd
+from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -41,6 +41,7 @@ from pytest_fileperf.session.causes import Looked, explain_loss, served_of
 from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
+    Load,
     Run,
     after_probe,
     asked_alone,
@@ -48,7 +49,7 @@ from pytest_fileperf.session.loads import (
     recording_of,
 )
 from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
-from pytest_fileperf.session.setup import Steps, set_up, setup_identity, work_of_boot
+from pytest_fileperf.session.setup import limit_of, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.settings.plans import ComparisonPlan, gate_tolerances
 from pytest_fileperf.units import format_duration
@@ -204,12 +205,12 @@ class Comparison:
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
-        steps = Steps.of(self._task.settings)
+        settings = self._task.settings
         works: list[Work] = []
         for side in Side:
             server, base = servers[side], self._base.title if side is Side.BASE else ""
-            value = torn_down.enter_context(set_up(steps, server, base))
-            works.append(work_of_boot(self._task.work, value, server, steps.limit_s, base))
+            value = torn_down.enter_context(set_up(settings, server, base))
+            works.append(work_of_boot(self._task.work, value, server, limit_of(settings), base))
         self._works = (works[Side.BASE], works[Side.NOW])
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
@@ -293,15 +294,14 @@ class Comparison:
         boots_anew = self._base.url is None and not isinstance(self._plan.server.spec, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
-            held = [set(server.stabilised) for server in servers]
-            known = [(pair.stabilised, pair.base_boots_anew) for pair in self._pairs[""]]
-            known.append((tuple(sorted(set.intersection(*held))), boots_anew))
+            held = [pair.stabilised for pair in self._pairs[""]]
+            held.append(tuple(sorted(set.intersection(*(set(server.stabilised) for server in servers)))))
             # What every pair shows changes with each load, as all of them tell the slope.
             found = [search.estimate() for search in self._searches]
             self._pairs[""] = []
-            for place, (stabilised, base_boots_anew) in enumerate(known):
+            for place, stabilised in enumerate(held):
                 base, now = (search.on_boot(place, own) for search, own in zip(self._searches, found, strict=True))
-                pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=base_boots_anew)
+                pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
                 self._pairs[""].append(pair)
             return
         turn = self._plan.turn
@@ -356,27 +356,28 @@ class Comparison:
 
     def _measured(self, servers: BothServers) -> Measured:
         task, plan, server = self._task, self._plan, servers[Side.NOW]
-        load, load_base = (partial(self._load_by, 0, side, servers[side]) for side in reversed(Side))
+        load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
         seconds = self._rig.clock() - self._teller.begun_s
-        if plan.base_alone is None:
-            base_alone = None
-        elif self._searches is not None:
-            base_alone = self._searches[Side.BASE].recording()
-        else:
-            base_alone = recording_of([load_base(plan.base_alone)])
-        base, now = self._recordings()
-        measurement, capacity, base_capacity = measurement_of(now), None, None
-        limit, saturated = alone.limit, measurement.saturated
+        base_capacity: Capacity | None = None
+        capacity: Capacity | None = None
         if self._searches is not None:
+            base, now = (search.recording() for search in self._searches)
             base_capacity, capacity = (search.capacity() for search in self._searches)
-            limit, saturated = capacity.limit, CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
+            base_alone = None if plan.base_alone is None else base
+            measurement, limit = measurement_of(now), capacity.limit
+            saturated = CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
+        else:
+            base_alone = None if plan.base_alone is None else recording_of([load_base(plan.base_alone)])
+            base, now = map(recording_of, self._runs)
+            measurement, limit = measurement_of(now), alone.limit
+            saturated = measurement.saturated
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         measurement = replace(measurement, limit=limit, saturated=saturated, busy=alone.busy, server=use)
         # Memory costs no time: there is nothing to explain.
         regressed = any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in self._found[""])
-        explanation = self._explained(servers) if regressed and not plan.to_the_end else None
+        explanation = self._explained(servers, loads, (base, now)) if regressed and not plan.to_the_end else None
         identity = {
             "work": task.work.identity(),
             "server": server.identity(),
@@ -430,19 +431,12 @@ class Comparison:
             for name, tolerance in gate_tolerances(self._task.settings).items()
         )
 
-    def _recordings(self) -> tuple[Recording, Recording]:
-        """Returns what base and now have shown."""
-        if self._searches is not None:
-            base, now = (search.recording() for search in self._searches)
-        else:
-            base, now = map(recording_of, self._runs)
-        return base, now
-
-    def _explained(self, servers: BothServers) -> Explanation:
-        code_tree = self._base.code_tree
+    def _explained(
+        self, servers: BothServers, loads: Sequence[Load], recordings: tuple[Recording, Recording]
+    ) -> Explanation:
+        (base, now), code_tree = recordings, self._base.code_tree
         cpu = METRICS["cpu_per_request"]
         typical = paired_difference(cpu, self._pairs[""])
-        base, now = self._recordings()
         now_s = cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
@@ -453,7 +447,7 @@ class Comparison:
         sides = (
             Looked(
                 server=servers[Side.BASE],
-                load=partial(self._load_by, 0, Side.BASE, servers[Side.BASE]),
+                load=loads[Side.BASE],
                 root=code_tree.there or code_tree.here,
                 cpu_per_request=base_s,
                 changed=changed,
@@ -461,7 +455,7 @@ class Comparison:
             ),
             Looked(
                 server=servers[Side.NOW],
-                load=partial(self._load_by, 0, Side.NOW, servers[Side.NOW]),
+                load=loads[Side.NOW],
                 root=code_tree.here,
                 cpu_per_request=now_s,
                 served=served(now, now_s),

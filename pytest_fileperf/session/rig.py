@@ -206,7 +206,7 @@ def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
     """
-    reached = {name.lstrip("#"): False for run in runs for name in run.result.subjects if "#" in name}
+    reached = {name.lstrip("#") for run in runs for name in run.result.subjects if "#" in name}
     others: dict[str, Task] = {}
     for run in runs:
         for name, rounds in run.result.subjects.items():
@@ -215,7 +215,7 @@ def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
                 other = task.of_step(part=part, name=step)
                 others[other.test.own] = other
     problems = [
-        _why_not(part.test, tuple(reached))
+        _why_not(part.test, reached)
         for part in task.parts
         if part.test.step and part.test.own not in others and _went_well(runs, part.test.part)
     ]
@@ -231,7 +231,7 @@ def _went_well(runs: Sequence[Run], part: str) -> bool:
     return any(round_.requests for own in rounds for round_ in own)
 
 
-def _why_not(test: TestId, reached: Sequence[str]) -> str:
+def _why_not(test: TestId, reached: set[str]) -> str:
     """Returns why a step has no figures; `reached` are the steps of the load, those of the warm-up among them."""
     if test.own in reached:
         return (

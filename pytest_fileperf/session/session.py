@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from pytest_fileperf.drive.cluster import Workers
 from pytest_fileperf.errors import (
     FilePerfError,
     LimitExceededError,
@@ -38,9 +37,8 @@ from pytest_fileperf.serve.running import RunningServer, ServingServer
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
-from pytest_fileperf.session.loads import Run
 from pytest_fileperf.session.rig import Measured, Rig, Task, with_other_answers
-from pytest_fileperf.session.setup import Steps, work_on
+from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import BaselineCode, StoredBaseline, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
@@ -68,43 +66,34 @@ def with_generators(task: Task, rig: Rig) -> Task:
     Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
     the load, and PlanError where it has too few workers.
     """
-    settings, most, there = task.settings, _most(task.settings), rig.loads.workers()
+    settings, there, said = task.settings, rig.loads.workers(), list(task.said)
     asked, workers = settings.generators, None if there is None else there.count
-    task = replace(task, said=(*task.said, *_notes(there)))
+    if there is not None:
+        said += (f"worker {worker} did not answer, and made no load" for worker in there.silent)
+        if there.is_shared:
+            said.append(
+                "another test run has load generators on the same workers, and both disturb each other: "
+                "let one end before the other, or give each a cluster"
+            )
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
         )
+    # Each generator has a connection, and a request of a fixed number.
+    most = min(number for number in (settings.connections, settings.requests, settings.burst) if number is not None)
+    only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
+    count = asked
     if asked == AUTO:
         count, why = _enough(task, rig, most, workers)
-        said: tuple[str, ...] = (f"generators=auto took {count}: {why}",)
+        said.append(f"generators=auto took {count}: {why}")
     elif isinstance(asked, int) and asked > most:
-        count, said = most, (f"{most} of {format_count(asked, 'generator')} made the load: {_only(settings, most)}",)
+        count = most
+        said.append(f"{most} of {format_count(asked, 'generator')} made the load: {only}")
     elif asked is None and workers is not None:
         count = min(workers, most)
-        said = ()
         if count < workers:
-            said = (f"{count} of {format_count(workers, 'worker')} made the load: {_only(settings, most)}",)
-    else:
-        return task
-    return replace(task, settings=replace(settings, generators=count), said=(*task.said, *said))
-
-
-def _notes(there: Workers | None) -> Iterator[str]:
-    """Yields what is to be said of the workers of a cluster."""
-    if there is None:
-        return
-    for worker in there.silent:
-        yield f"worker {worker} did not answer, and made no load"
-    if there.is_shared:
-        yield (
-            "another test run has load generators on the same workers, and both disturb each other: "
-            "let one end before the other, or give each a cluster"
-        )
-
-
-def _only(settings: Settings, most: int) -> str:
-    return f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
+            said.append(f"{count} of {format_count(workers, 'worker')} made the load: {only}")
+    return replace(task, settings=replace(settings, generators=count), said=tuple(said))
 
 
 def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
@@ -112,16 +101,29 @@ def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, 
     settings = task.settings
     if isinstance(settings.server, InProcess):
         return 1, "the app is loaded from the test process"
-    cores = _free_cores(worker_count(settings.server) or 1) if workers is None else workers
-    no_more = _NO_CORE if workers is None else "the cluster has no more workers"
+    if workers is None:
+        here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores, no_more = here - (worker_count(settings.server) or 1), _NO_CORE
+    else:
+        cores, no_more = workers, "the cluster has no more workers"
     if min(cores, most) < 2:
         return 1, no_more if cores < 2 else "the load has one connection"
-    served = server_plan(settings)
+    served, ramp = server_plan(settings), settings.ramp
+    probe = LoadPlan(
+        connections=settings.connections,
+        warmup_ns=_WARMUP_NS,
+        round_ns=_PROBE_NS,
+        rounds=1,
+        timeout_ns=settings.timeout_ns,
+        pause=settings.pause,
+        rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
+    )
     server = rig.servers.any_boot(served.spec, served.app, served.cores)
-    with work_on(server, rig.servers, task.work, Steps.of(settings)) as work:
+    with work_on(server, rig.servers, task.work, settings) as work:
         count = 1
         while True:
-            run = _probed(replace(settings, generators=count), work, server, rig)
+            own_cores = server_plan(replace(settings, generators=count)).generator_cores
+            run = rig.loads.make(work, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
             share = busiest_share([round_ for round_ in run.result.rounds if round_.phase is Phase.ROUND])
             used = f"{'it' if count == 1 else 'the busiest'} used {share * 100:.0f} % of its core"
             if share <= SATURATED_CPU_SHARE:
@@ -131,41 +133,7 @@ def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, 
             count = min(2 * count, most, cores)
 
 
-def _probed(settings: Settings, work: Work, server: RunningServer, rig: Rig) -> Run:
-    """Makes a short load with so many generators."""
-    count, cores = settings.generators, server_plan(settings).generator_cores
-    assert isinstance(count, int)
-    return rig.loads.make(work, _probe(settings, count), 0, server, cores, lambda _: None)
-
-
-def _probe(settings: Settings, generators: int) -> LoadPlan:
-    """Returns a short load by so many generators, at the highest rate that is asked for, if any is."""
-    ramp = settings.ramp
-    return LoadPlan(
-        connections=settings.connections,
-        warmup_ns=_WARMUP_NS,
-        round_ns=_PROBE_NS,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-        pause=settings.pause,
-        rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
-        generators=generators,
-    )
-
-
-def _most(settings: Settings) -> int:
-    """Returns how many generators a load can have: each one has a connection, and a request of a fixed number."""
-    return min(number for number in (settings.connections, settings.requests, settings.burst) if number is not None)
-
-
-def _free_cores(workers: int) -> int:
-    """Returns how many cores there are beside those of the server's workers."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores - workers
-
-
 # --- session
-
 
 _ON_ONE_BOOT = (
     "this test uses fileperf_server: what it puts there is on one boot of the server only, and measurements load "
@@ -190,7 +158,8 @@ class Session:
         self.environment = Environment.current()
         self._history = History(options.baselines, self.environment)
         self._steadiness = self._history.read()
-        self._code = BaselineCode(rig.source, self.environment, stored_packages=options.base_packages == "stored")
+        is_stored = options.base_packages == "stored"
+        self._code = BaselineCode(rig.source, self.environment.packages, stored_packages=is_stored)
         self._notes: list[str] = []
         self._unchanged: list[MetricComparison] = []
         """What unchanged code did against its stored figures."""
@@ -230,11 +199,11 @@ class Session:
         _check_clock()
         self._shown_to = nodeid
         plan = server_plan(settings)
-        steps, servers = Steps.of(settings), self._rig.servers
+        servers = self._rig.servers
 
         def serving() -> RunningServer:
             server = servers.any_boot(plan.spec, plan.app, plan.cores)
-            steps.entered(servers)
+            entered(settings, servers)
             return server
 
         serving()
@@ -242,7 +211,7 @@ class Session:
 
     def leave(self, settings: Settings) -> None:
         """Undoes what a test has set up on its server. Raises SetupError."""
-        Steps.of(settings).left(self._rig.servers)
+        left(settings, self._rig.servers)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Measurement:
         """Loads the server, judges, keeps the result and returns its figures.
@@ -275,7 +244,7 @@ class Session:
         results[0] = self._suspecting(measured, results[0])
         place = len(self.results)
         self.results += results
-        keeping = [] if stored is None else stored.keep(task, results, self._rig)
+        keeping = [] if stored is None else stored.keep(results)
         for at, (result, store) in enumerate(keeping, start=place):
             if store is not None:
                 self._to_store[at] = self.results[at], store
@@ -374,6 +343,8 @@ class Session:
             settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
             alone = replace(alone, most_ns=alone.most_ns // 2)
         stored = StoredBaseline(
+            task=task,
+            rig=rig,
             alone=alone,
             comparison=comparison_plan(settings, alpha=alpha, pace=rig.pace),
             store=self._store,
@@ -384,7 +355,7 @@ class Session:
             code=self._code,
             options=options,
         )
-        return stored.measure(task, rig), stored
+        return stored.measure(), stored
 
     def _suspecting(self, measured: Measured, result: Result) -> Result:
         """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""

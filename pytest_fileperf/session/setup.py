@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
@@ -23,7 +22,17 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import is_of_the_user
 
-__all__ = ("LEAST_LIMIT_S", "Steps", "running_step", "set_up", "setup_identity", "work_of_boot", "work_on")
+__all__ = (
+    "LEAST_LIMIT_S",
+    "entered",
+    "left",
+    "limit_of",
+    "running_step",
+    "set_up",
+    "setup_identity",
+    "work_of_boot",
+    "work_on",
+)
 
 _T = TypeVar("_T")
 _WITHOUT = (
@@ -40,65 +49,53 @@ Step = Callable[..., object]
 _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """What a test does on a boot."""
-
-    setup: Step | None = None
-    teardown: Step | None = None
-    limit_s: float = LEAST_LIMIT_S
-
-    @classmethod
-    def of(cls, settings: Settings) -> Steps:
-        """Returns those of the settings."""
-        limit_s = max(LEAST_LIMIT_S, settings.timeout_ns / 1e9)
-        return cls(setup=settings.setup, teardown=settings.teardown, limit_s=limit_s)
-
-    @property
-    def leaves_traces(self) -> bool:
-        """Whether the boot is not as it was, for another test."""
-        return self.setup is not None and self.teardown is None
-
-    def entered(self, pool: ServerPool) -> object:
-        """Makes sure that the boot that serves is set up; returns what the setup has returned. Raises SetupError."""
-        try:
-            return pool.entered((self.setup, self.teardown), partial(set_up, self))
-        except BaseException:
-            pool.close()  # whatever was done to it in part is not for other tests
-            raise
-
-    def left(self, pool: ServerPool, error: BaseException | None = None) -> None:
-        """Tears it down where it is set up, and ends it where traces would be left. Raises SetupError."""
-        clean = False
-        try:
-            pool.leave(error)
-            clean = error is None
-        finally:
-            if self.leaves_traces or not clean:  # a teardown may have failed: the next test finds no data of this one
-                pool.close()
-
-
-@contextmanager
-def work_on(server: RunningServer, pool: ServerPool, work: Work, steps: Steps) -> Iterator[Work]:
-    """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
-    value = steps.entered(pool)
+def entered(settings: Settings, pool: ServerPool) -> object:
+    """Makes sure that the boot that serves is set up; returns what the setup has returned. Raises SetupError."""
     try:
-        yield work_of_boot(work, value, server, steps.limit_s)
-    except BaseException as error:
-        steps.left(pool, error)
+        return pool.entered((settings.setup, settings.teardown), partial(set_up, settings))
+    except BaseException:
+        pool.close()  # whatever was done to it in part is not for other tests
         raise
-    steps.left(pool)
+
+
+def left(settings: Settings, pool: ServerPool, error: BaseException | None = None) -> None:
+    """Tears it down where it is set up, and ends it where traces would be left. Raises SetupError."""
+    clean = False
+    try:
+        pool.leave(error)
+        clean = error is None
+    finally:
+        leaves_traces = settings.setup is not None and settings.teardown is None
+        if leaves_traces or not clean:  # a teardown may have failed: the next test finds no data of this one
+            pool.close()
 
 
 @contextmanager
-def set_up(steps: Steps, server: RunningServer, base: str = "") -> Iterator[object]:
+def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Settings) -> Iterator[Work]:
+    """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
+    value = entered(settings, pool)
+    try:
+        yield work_of_boot(work, value, server, limit_of(settings))
+    except BaseException as error:
+        left(settings, pool, error)
+        raise
+    left(settings, pool)
+
+
+@contextmanager
+def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterator[object]:
     """Runs the setup, gives what it returned, and runs the teardown at the end of the block, also when that failed.
 
     `base` is the title of the other side of a comparison, where the server is that side. Raises SetupError, which is a
     BaseSetupError there. Where block and teardown fail, the block's error is raised, with the other one as a note.
     """
-    value = None if steps.setup is None else _run("setup", steps.setup, (), server, steps.limit_s, base)
-    down = partial(_torn_down, steps, server, value, base)
+    setup, teardown, limit_s = settings.setup, settings.teardown, limit_of(settings)
+    value = None if setup is None else _run("setup", setup, (), server, limit_s, base)
+
+    def down() -> None:
+        if teardown is not None:
+            _run("teardown", teardown, (value,) if takes(teardown, 2) is not False else (), server, limit_s, base)
+
     try:
         yield value
     except BaseException as error:  # a time limit of pytest and Ctrl-C are no Exceptions
@@ -108,6 +105,11 @@ def set_up(steps: Steps, server: RunningServer, base: str = "") -> Iterator[obje
             error.add_note(str(failed))
         raise
     down()
+
+
+def limit_of(settings: Settings) -> float:
+    """Returns how many seconds a setup or teardown may take."""
+    return max(LEAST_LIMIT_S, settings.timeout_ns / 1e9)
 
 
 def running_step() -> str:
@@ -127,12 +129,6 @@ def _name(step: Step) -> str:
 def setup_identity(settings: Settings) -> dict[str, object]:
     """Returns what an identity has of it: figures with a setup compare only with those of the same one."""
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
-
-
-def _torn_down(steps: Steps, server: RunningServer, value: object, base: str) -> None:
-    if steps.teardown is not None:
-        values = (value,) if takes(steps.teardown, 2) is not False else ()
-        _run("teardown", steps.teardown, values, server, steps.limit_s, base)
 
 
 def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, base: str) -> object:

@@ -61,19 +61,11 @@ __all__ = ("BaselineCode", "StoredBaseline", "measure_other_version", "title_of"
 class BaselineCode:
     """Finds the code of baselines. What cannot be had is tried once in a session."""
 
-    def __init__(
-        self,
-        source: Source | None,
-        environment: Environment,
-        *,
-        stored_packages: bool = False,
-        python_with: Callable[[Mapping[str, str]], Path] = python_with,
-    ) -> None:
-        """With `stored_packages` it runs with the packages that it was stored with, else with those of now."""
+    def __init__(self, source: Source | None, packages: Mapping[str, str], *, stored_packages: bool) -> None:
+        """`packages` are those of now. With `stored_packages` it runs with those that it was stored with."""
         self._source = source
-        self._packages = environment.packages
+        self._packages = packages
         self._stored_packages = stored_packages
-        self._python_with = python_with
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
 
     def of(self, entry: Entry) -> tuple[Base | CodeTree | None, str]:
@@ -103,7 +95,7 @@ class BaselineCode:
         key = frozenset(packages.items())
         if key not in self._pythons:
             try:
-                self._pythons[key] = self._python_with(packages)
+                self._pythons[key] = python_with(packages)
             except PlanError as error:
                 self._pythons[key] = error
         made = self._pythons[key]
@@ -188,6 +180,8 @@ _MOST_NAMED = 5
 class StoredBaseline:
     """The figures that an earlier run has stored, and the code that they are of."""
 
+    task: Task
+    rig: Rig
     alone: AlonePlan
     comparison: ComparisonPlan
     store: BaselineStore
@@ -199,29 +193,29 @@ class StoredBaseline:
     code: BaselineCode
     options: Options
 
-    def measure(self, task: Task, rig: Rig) -> Measured:
+    def measure(self) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
         found = self.found
-        if rig.source is not None:
-            rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
+        if self.rig.source is not None:
+            self.rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
-            measured = measure_alone(task, self.alone, rig, to_store=self.options.update is not None)
-            return self._judged_by_figures(task, measured, "")
+            measured = measure_alone(self.task, self.alone, self.rig, to_store=self.options.update is not None)
+            return self._judged_by_figures(measured, "")
         confirm = self.options.confirm
         if confirm == "never":
-            return self._by_figures(task, rig, "only stored figures compare, as fileperf_confirm=never says")
+            return self._by_figures("only stored figures compare, as fileperf_confirm=never says")
         code, said = self.code.of(found.entry)
         if code is None:
-            return self._by_figures(task, rig, FIGURES_ONLY + said, no_code=said)
+            return self._by_figures(FIGURES_ONLY + said, no_code=said)
         if isinstance(code, CodeTree):
-            return self._same(task, rig, found, code, said)
-        if confirm == "auto" and self._is_steady(task, found):
-            measured = self._by_figures(task, rig, "stored figures decide, as this machine has proven steady")
+            return self._same(found, code, said)
+        if confirm == "auto" and self._is_steady(found):
+            measured = self._by_figures("stored figures decide, as this machine has proven steady")
             if all(item.outcome is Outcome.PASS for item in _compared(measured.results)):
                 return measured
-        return self._in_turn(task, rig, found, code, said)
+        return self._in_turn(found, code, said)
 
-    def keep(self, task: Task, results: Sequence[Result], rig: Rig) -> list[tuple[Result, Callable[[], None] | None]]:
+    def keep(self, results: Sequence[Result]) -> list[tuple[Result, Callable[[], None] | None]]:
         """Returns how to store a level that is fit to be the baseline, where that was asked for.
 
         With each result, which says what is stored, or why nothing is, comes what stores it once the test has passed;
@@ -233,16 +227,16 @@ class StoredBaseline:
             return []
         anew, kept = tuple(results), whole
         if self.found is not None:
-            anew = measure_alone(task, self.alone, rig, to_store=True).results
-            limits = check_limits(task.settings.limits, anew[0].recording)
+            anew = measure_alone(self.task, self.alone, self.rig, to_store=True).results
+            limits = check_limits(self.task.settings.limits, anew[0].recording)
             kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
-        changed, why = _Changed(), ""
+        of_data = ""
         if kept.never_fit or (kept.unfit and self.options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             why = f"{kept.unfit} is no baseline{anyway}"
         else:
-            changed = _Changed.of(rig, _loaded_here(rig))
-            why = f"{changed.of_code}, so run it again" if changed.of_code else ""
+            of_code, of_data = _changed(self.rig.source, self._loaded_here())
+            why = f"{of_code}, so run it again" if of_code else ""
         levels = {} if why else {result.test.own: result for result in anew}
         keeping: list[tuple[Result, Callable[[], None] | None]] = []
         for result in results:
@@ -251,12 +245,12 @@ class StoredBaseline:
             elif why:
                 keeping.append((replace(result, not_stored=why), None))
             elif result.test.own in levels:
-                keeping.append(self._kept(result, levels[result.test.own], rig, also=changed.of_data))
+                keeping.append(self._kept(result, levels[result.test.own], also=of_data))
             else:
                 keeping.append((result, None))
         return keeping
 
-    def _kept(self, result: Result, level: Result, rig: Rig, *, also: str) -> tuple[Result, Callable[[], None]]:
+    def _kept(self, result: Result, level: Result, *, also: str) -> tuple[Result, Callable[[], None]]:
         """Returns how to store one level; the code goes with that of the whole load.
 
         `also` is a sentence for its reader.
@@ -264,31 +258,31 @@ class StoredBaseline:
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole = result.test, not result.test.own
         evidence = evidence_of(level.recording)
-        ran = _loaded_here(rig)
-        here = "this session does not look for code" if rig.source is None else rig.source.here_with(ran)
+        ran = self._loaded_here()
+        here = "this session does not look for code" if self.rig.source is None else self.rig.source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
         tree = here.tree if isinstance(here, SourceState) else None
         entry = Entry(
             identity=level.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=None if rig.source is None else rig.source.commit_info(),
+            commit=None if self.rig.source is None else self.rig.source.commit_info(),
             reason=self.options.reason,
             tree=tree,
             packages=self.environment.packages,
             conditions=self.environment.conditions,
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=level.measurement.busy,
-            loaded=None if rig.source is None or tree is None else rig.source.loaded_beside(ran, tree=tree),
+            loaded=None if self.rig.source is None or tree is None else self.rig.source.loaded_beside(ran, tree=tree),
         )
 
         def store() -> None:
             self.store.write(test.module, test.nodeid, entry, self.environment, summary_of=gated)
-            if isinstance(here, SourceState) and is_whole and rig.source is not None:
-                rig.source.keep(here)
+            if isinstance(here, SourceState) and is_whole and self.rig.source is not None:
+                self.rig.source.keep(here)
                 before = None if self.found is None else self.found.entry.tree
                 if before is not None:  # it goes, unless another baseline needs it
-                    rig.source.forget([before])
+                    self.rig.source.forget([before])
 
         no_code = "" if tree is not None else f"only figures were stored, as its code cannot be found again: {here}"
         code = _sentences(result.verdict.code, precision_said(gated, level.recording), no_code)
@@ -298,18 +292,18 @@ class StoredBaseline:
 
     # --- ways to measure
 
-    def _by_figures(self, task: Task, rig: Rig, said: str, *, no_code: str = "") -> Measured:
+    def _by_figures(self, said: str, *, no_code: str = "") -> Measured:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
-        return self._judged_by_figures(task, measure_alone(task, self.alone, rig), said, no_code=no_code)
+        return self._judged_by_figures(measure_alone(self.task, self.alone, self.rig), said, no_code=no_code)
 
-    def _same(self, task: Task, rig: Rig, found: Found, here: CodeTree, said: str) -> Measured:
+    def _same(self, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
 
         Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
         """
-        measured = measure_alone(task, self.alone, rig)
-        if doubt := _why_not_the_same(measured, found, here, rig):
-            return self._judged_by_figures(task, measured, FIGURES_ONLY + doubt, no_code=doubt)
+        measured = measure_alone(self.task, self.alone, self.rig)
+        if doubt := _why_not_the_same(measured, found, here, self.rig.source):
+            return self._judged_by_figures(measured, FIGURES_ONLY + doubt, no_code=doubt)
         packages = self.environment.packages
         changed = package_changes(found.entry.packages, packages)
         code = _sentences(
@@ -319,10 +313,10 @@ class StoredBaseline:
         )
         results = []
         for result in measured.results:
-            subject = task.of(result.test)
+            subject = self.task.of(result.test)
             stored = self._found_of(subject)
             if stored is None:  # stored before there was this part
-                results.append(self._with_figures(subject, result, None, ""))
+                results.append(self._with_figures(subject, result, None))
                 continue
             comparisons = judge_same_code(
                 stored,
@@ -333,15 +327,15 @@ class StoredBaseline:
                 saturated=result.measurement.saturated,
             )
             verdict = Verdict(comparisons=comparisons)
-            if subject is task:
-                world = self._world(task, result, result.recording, packages)
+            if subject is self.task:
+                world = self._world(result, result.recording, packages)
                 judged = unless_environment(comparisons, world, result.measurement.busy)
                 verdict = Verdict(comparisons=judged, world=world, code=code)
             results.append(replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons)))
 
         def again() -> tuple[MetricComparison, ...]:
-            anew = measure_alone(task, self.alone, rig).results[0]
-            return self._world(task, anew, anew.recording, packages)
+            anew = measure_alone(self.task, self.alone, self.rig).results[0]
+            return self._world(anew, anew.recording, packages)
 
         return replace(
             measured,
@@ -356,34 +350,34 @@ class StoredBaseline:
             return self.found
         return self.store.find(subject.test.module, subject.test.nodeid, self.environment)
 
-    def _in_turn(self, task: Task, rig: Rig, found: Found, base: Base, said: str) -> Measured:
+    def _in_turn(self, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
         plan = self.comparison if found.differences else replace(self.comparison, base_alone=self.alone.load)
-        measure = partial(measure_in_turn, task, plan, base, self.budget, rig)
+        measure = partial(measure_in_turn, self.task, plan, base, self.budget, self.rig)
         try:
             measured = measure()
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
-            by_figures = self._by_figures(task, rig, FIGURES_ONLY + why, no_code=why)
+            by_figures = self._by_figures(FIGURES_ONLY + why, no_code=why)
             # Its traceback and the server's log are nowhere else.
             return replace(
                 by_figures, notes=(str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
             )
         if isinstance(measured, Absent):
-            return self._by_figures(task, rig, FIGURES_ONLY + measured.what, no_code=measured.what)
+            return self._by_figures(FIGURES_ONLY + measured.what, no_code=measured.what)
 
         def again() -> tuple[MetricComparison, ...]:
             anew = measure()
-            return () if isinstance(anew, Absent) else self._world(task, anew.results[0], anew.base_alone, packages)
+            return () if isinstance(anew, Absent) else self._world(anew.results[0], anew.base_alone, packages)
 
-        if of_now := self._other_files(measured, found, base, rig):
-            return self._by_figures(task, rig, FIGURES_ONLY + of_now, no_code=of_now)
+        if of_now := self._other_files(measured, found, base):
+            return self._by_figures(FIGURES_ONLY + of_now, no_code=of_now)
         result, *parts = measured.results
         outside = outside_code(measured.loaded.modules, base.code_tree)
         shared = f"{SAME_CODE}: {', '.join(outside)}" if outside else ""
         code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
-        world = self._world(task, result, measured.base_alone, packages)
+        world = self._world(result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
         verdict = replace(result.verdict, comparisons=judged, world=world, code=code)
         return replace(
@@ -393,12 +387,12 @@ class StoredBaseline:
             world_again=again,
         )
 
-    def _other_files(self, measured: Measured, found: Found, base: Base, rig: Rig) -> str:
+    def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
         tree, stored = base.code_tree, found.entry.loaded
-        if rig.source is None or tree.there is None or found.entry.tree is None:
+        if self.rig.source is None or tree.there is None or found.entry.tree is None:
             return ""
-        beside = rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
+        beside = self.rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
         if beside is not None and stored is not None:
             others = _others(beside, stored)
         else:
@@ -409,20 +403,22 @@ class StoredBaseline:
 
     # --- what figures say
 
-    def _judged_by_figures(self, task: Task, measured: Measured, said: str, *, no_code: str = "") -> Measured:
+    def _judged_by_figures(self, measured: Measured, said: str, *, no_code: str = "") -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
         results = []
         for result in reversed(measured.results):  # what the whole load leaves of the session's error is the last word
-            subject = task.of(result.test)
+            subject = self.task.of(result.test)
             own = "" if result.test.own else said
-            results.append(self._with_figures(subject, result, self._found_of(subject), own, no_code=no_code))
+            results.append(self._with_figures(subject, result, self._found_of(subject), own, no_code))
         return replace(measured, results=tuple(reversed(results)))
 
-    def _with_figures(self, task: Task, result: Result, found: Found | None, said: str, *, no_code: str = "") -> Result:
+    def _with_figures(
+        self, subject: Task, result: Result, found: Found | None, said: str = "", no_code: str = ""
+    ) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
-            gate=task.settings.gate,
-            tolerances=task.settings.tolerances,
+            gate=subject.settings.gate,
+            tolerances=subject.settings.tolerances,
             alpha=self.comparison.alpha,
             found=found,
             now=evidence_of(result.recording),
@@ -435,14 +431,14 @@ class StoredBaseline:
         )
         self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         since = "" if found is None else title_of(found.entry)
+        latency, other_answers = _stored_latency(found, comparisons), result.other_answers
+        if found is not None and latency is not None:
+            other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
         verdict = Verdict(comparisons=comparisons, code=said, since=since)
-        told = replace(result, verdict=verdict, stored_latency=_stored_latency(found, comparisons))
-        if found is None or told.stored_latency is None:
-            return told
-        return replace(told, other_answers=differing(found.entry.evidence.answers, answers_of(result.recording)))
+        return replace(result, verdict=verdict, stored_latency=latency, other_answers=other_answers)
 
     def _world(
-        self, task: Task, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
+        self, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
         """Compares what the baseline's code does now, with these packages, with what was stored of it."""
         if self.found is None or unchanged is None:
@@ -452,10 +448,10 @@ class StoredBaseline:
         return judge_world(
             self.found,
             evidence_of(unchanged),
-            gate=task.settings.gate,
-            tolerances=task.settings.tolerances,
+            gate=self.task.settings.gate,
+            tolerances=self.task.settings.tolerances,
             alpha=self.comparison.alpha,
-            identity=identity_of(task, self.alone, unchanged, server),
+            identity=identity_of(self.task, self.alone, unchanged, server),
             packages=packages,
             conditions=self.environment.conditions,
             steadiness=self.steadiness,
@@ -463,10 +459,10 @@ class StoredBaseline:
             busy=result.measurement.busy,
         )
 
-    def _is_steady(self, task: Task, found: Found) -> bool:
+    def _is_steady(self, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
         return self._is_unchanged(found, self.environment.packages) and all(
-            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in task.subjects
+            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in self.task.subjects
         )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
@@ -496,6 +492,11 @@ class StoredBaseline:
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self.options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
+    def _loaded_here(self) -> LoadedFiles:
+        """Returns what the server that runs has loaded."""
+        running = self.rig.servers.running
+        return LoadedFiles() if running is None else running.loaded
+
 
 def _compared(results: Sequence[Result]) -> list[MetricComparison]:
     """Returns the comparisons of all results."""
@@ -509,22 +510,22 @@ def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]
     return Histogram.merged(boot.latency for boot in found.entry.evidence.boots)
 
 
-def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, rig: Rig) -> str:
+def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source | None) -> str:
     """Returns why it is not certain that the server ran the baseline's code; empty where it is."""
     held, loaded, stored = replace(here, there=here.here), measured.loaded, found.entry.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
         return f"{tree} the server's code is not in it, so it may have changed"
-    beside = None if rig.source is None else rig.source.loaded_beside(loaded, tree=found.entry.tree or "")
+    beside = None if source is None else source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
             return f"{_named(others)} changed since the baseline was stored, and Git does not have what {_was(others)}"
     elif outside := outside_code(loaded.modules, here):
         return f"{tree} code outside it may have changed: {', '.join(outside)}"
-    elif rig.source is not None and (newer := rig.source.ignored_since(found.entry.captured_at)):
+    elif source is not None and (newer := source.ignored_since(found.entry.captured_at)):
         return f"{tree} files that it does not have are newer: {', '.join(newer)}"
-    changed = _Changed.of(rig, loaded)
-    return f"{changed.of_code}, so run it again" if changed.of_code else ""
+    of_code, _ = _changed(source, loaded)
+    return f"{of_code}, so run it again" if of_code else ""
 
 
 def _others(now: Digests, stored: Digests) -> list[str]:
@@ -532,22 +533,17 @@ def _others(now: Digests, stored: Digests) -> list[str]:
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changed:
-    """Which files changed while the code was measured, in sentences; empty for none."""
+def _changed(source: Source | None, loaded: LoadedFiles) -> tuple[str, str]:
+    """Returns which files of the code, and which others, changed while it was measured, in sentences; empty for none.
 
-    of_code: str = ""
-    """Those that the server loaded; of a command, whose files nobody knows, all of the tree."""
-    of_data: str = ""
-
-    @classmethod
-    def of(cls, rig: Rig, loaded: LoadedFiles) -> _Changed:
-        changed = () if rig.source is None else rig.source.changed()
-        if rig.source is None:
-            return cls()
-        of_code = [name for name in changed if not loaded.is_known or loaded.has(rig.source.path(name))]
-        of_data = [name for name in changed if name not in of_code]
-        return cls(of_code=_while_measured(of_code), of_data=_while_measured(of_data))
+    The code's are those that the server loaded; of a command, whose files nobody knows, all of the tree.
+    """
+    if source is None:
+        return "", ""
+    changed = source.changed()
+    of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
+    of_data = [name for name in changed if name not in of_code]
+    return _while_measured(of_code), _while_measured(of_data)
 
 
 def _while_measured(names: Sequence[str]) -> str:
@@ -561,11 +557,6 @@ def _named(names: Sequence[str]) -> str:
 
 def _was(names: Sequence[str]) -> str:
     return "it was" if len(names) == 1 else "they were"
-
-
-def _loaded_here(rig: Rig) -> LoadedFiles:
-    """Returns what the server that runs has loaded."""
-    return LoadedFiles() if rig.servers.running is None else rig.servers.running.loaded
 
 
 def _sentences(*said: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
@@ -118,8 +117,6 @@ class ComparisonPlan:
     """How the code here is measured in turn with another version, and how it is judged."""
 
     server: ServerPlan
-    tolerances: Mapping[str, float]
-    """The tolerance of each gated metric, by name, as a share."""
     alpha: float
     """The level of each gate."""
     max_duration_ns: int
@@ -235,7 +232,6 @@ def comparison_plan(
         pace = replace(pace, first_pair_ns=pair_ns, pair_ns=pair_ns)
     return ComparisonPlan(
         server=server_plan(settings),
-        tolerances=gate_tolerances(settings),
         alpha=alpha,
         max_duration_ns=duration_ns,
         to_the_end=to_the_end,

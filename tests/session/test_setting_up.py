@@ -35,7 +35,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.session import Session
-from pytest_fileperf.session.setup import Steps, running_step, set_up, work_of_boot
+from pytest_fileperf.session.setup import running_step, set_up, work_of_boot
 from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
@@ -86,7 +86,7 @@ class Callable:
 def test_it_talks_to_the_boot_and_what_it_returns_is_given(server: RunningServer, setup: object) -> None:
     assert callable(setup)
     torn_down = []
-    steps = Steps(setup=setup, teardown=lambda client, value: torn_down.append((client.get("/").text, value)))
+    steps = Settings(setup=setup, teardown=lambda client, value: torn_down.append((client.get("/").text, value)))
     with set_up(steps, server) as value:
         assert value == "hello"
         assert torn_down == []
@@ -115,14 +115,14 @@ def test_a_plain_client_of_an_app_in_this_process_sends_bodies_and_gets_headers(
 
 def test_a_teardown_may_do_without_the_value(server: RunningServer) -> None:
     called = []
-    with set_up(Steps(teardown=lambda client: called.append(client)), server) as value:
+    with set_up(Settings(teardown=lambda client: called.append(client)), server) as value:
         assert value is None
     assert len(called) == 1
 
 
 def test_it_works_inside_of_a_test_s_own_event_loop(server: RunningServer) -> None:
     async def in_a_loop() -> object:
-        with set_up(Steps(setup=in_async), server) as value:
+        with set_up(Settings(setup=in_async), server) as value:
             return value
 
     assert asyncio.run(in_a_loop()) == "hello"
@@ -145,7 +145,7 @@ def test_a_failure_is_told_with_its_place_in_the_user_s_code_and_the_log(
 ) -> None:
     assert callable(step)
     monkeypatch.setattr(type(server), "log", ("sqlite3.OperationalError: no such table: items",))
-    with pytest.raises(SetupError) as raised, set_up(Steps(setup=step), server, "main"):
+    with pytest.raises(SetupError) as raised, set_up(Settings(setup=step), server, "main"):
         pass
     lines = str(raised.value).splitlines()
     name = step.__name__  # type: ignore[attr-defined]
@@ -177,13 +177,13 @@ def test_a_teardown_that_leaves_by_another_way_than_an_error_fails(
         leave()
 
     step = leaving_in_async if is_async else leaving
-    with pytest.raises(SetupError) as raised, set_up(Steps(teardown=step), server):
+    with pytest.raises(SetupError) as raised, set_up(Settings(teardown=step), server):
         pass
     lines = str(raised.value).splitlines()
     assert any(f"RuntimeError: {said}" in line for line in lines)
     assert not any("setting_up.py" in line or "asyncio" in line for line in lines if __file__ not in line)
     # The server of this process goes on.
-    with set_up(Steps(setup=in_plain), server) as value:
+    with set_up(Settings(setup=in_plain), server) as value:
         assert value
 
 
@@ -194,13 +194,18 @@ def test_a_setup_that_calls_exit_fails_and_may_skip_the_test(server: RunningServ
     def skipping(client: httpx.Client) -> None:
         pytest.skip("no database")
 
-    with pytest.raises(SetupError, match=r"it called sys\.exit\('no database'\)"), set_up(Steps(setup=leaving), server):
+    with (
+        pytest.raises(SetupError, match=r"it called sys\.exit\('no database'\)"),
+        set_up(Settings(setup=leaving), server),
+    ):
         pass
-    with pytest.raises(pytest.skip.Exception), set_up(Steps(setup=skipping), server):
+    with pytest.raises(pytest.skip.Exception), set_up(Settings(setup=skipping), server):
         pass
 
 
-def test_it_has_a_time_limit(server: RunningServer) -> None:
+def test_it_has_a_time_limit(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_fileperf.session.setup.LEAST_LIMIT_S", 0.05)
+
     async def slow_in_async(client: httpx.AsyncClient) -> None:
         await asyncio.sleep(1000)
 
@@ -209,7 +214,7 @@ def test_it_has_a_time_limit(server: RunningServer) -> None:
 
     for step, name in ((slow_in_async, "slow_in_async"), (slow_in_plain, "slow_in_plain")):
         match = f"^setup {name} did not end within 0.05 s on "
-        with pytest.raises(SetupError, match=match), set_up(Steps(setup=step, limit_s=0.05), server):
+        with pytest.raises(SetupError, match=match), set_up(Settings(setup=step, timeout_ns=50_000_000), server):
             pass
 
 
@@ -223,7 +228,7 @@ def test_what_it_calls_knows_that_it_is_called_by_it(server: RunningServer) -> N
     def empty(client: httpx.Client) -> None:
         known.append(running_step())
 
-    with set_up(Steps(setup=fill, teardown=empty), server):
+    with set_up(Settings(setup=fill, teardown=empty), server):
         assert running_step() == ""
     assert (known, running_step()) == (["setup fill", "setup fill", "teardown empty"], "")
 
@@ -233,12 +238,12 @@ def test_a_time_limit_of_its_own_is_its_own_failure(server: RunningServer) -> No
         raise TimeoutError("enough")
 
     match = r"setup impatient failed on .*\n(.*\n)*  TimeoutError: enough"
-    with pytest.raises(SetupError, match=match), set_up(Steps(setup=impatient), server):
+    with pytest.raises(SetupError, match=match), set_up(Settings(setup=impatient), server):
         pass
 
 
 def test_a_coroutine_that_nobody_awaits_is_a_failure(server: RunningServer) -> None:
-    steps = Steps(setup=lambda client: in_async(client))
+    steps = Settings(setup=lambda client: in_async(client))
     with pytest.raises(SetupError, match="returned a coroutine: write it as an"), set_up(steps, server):
         pass
 
@@ -249,12 +254,12 @@ def failing_teardown(client: httpx.Client) -> None:
 
 def test_a_teardown_that_fails_fails(server: RunningServer) -> None:
     match = r"^teardown failing_teardown failed on "
-    with pytest.raises(SetupError, match=match), set_up(Steps(teardown=failing_teardown), server):
+    with pytest.raises(SetupError, match=match), set_up(Settings(teardown=failing_teardown), server):
         pass
 
 
 def test_a_teardown_runs_where_the_load_failed_whose_error_stays(server: RunningServer) -> None:
-    with pytest.raises(KeyError) as raised, set_up(Steps(teardown=failing_teardown), server):
+    with pytest.raises(KeyError) as raised, set_up(Settings(teardown=failing_teardown), server):
         raise KeyError
     (note,) = raised.value.__notes__
     assert note.startswith("teardown failing_teardown failed on ")
@@ -268,7 +273,7 @@ def test_a_teardown_runs_where_the_test_is_interrupted(server: RunningServer) ->
     torn_down: list[object] = []
 
     def interrupted() -> None:
-        with set_up(Steps(setup=in_plain, teardown=lambda client, value: torn_down.append(value)), server):
+        with set_up(Settings(setup=in_plain, teardown=lambda client, value: torn_down.append(value)), server):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
