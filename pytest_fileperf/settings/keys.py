@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
@@ -256,15 +257,7 @@ def _app(value: object) -> object:
     return value
 
 
-def _setup(value: object) -> object:
-    return _step(value, "one argument, the httpx client of the boot", (1,))
-
-
-def _teardown(value: object) -> object:
-    return _step(value, "the httpx client of the boot, and what the setup returned", (2, 1))
-
-
-def _step(value: object, arguments: str, counts: tuple[int, ...]) -> object:
+def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
     """Takes a function that can be called with one of these numbers of arguments."""
     form = f"write an async function, or a plain one, that takes {arguments}"
     if inspect.iscoroutine(value):
@@ -318,8 +311,8 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     **LIMITS,
     "tolerance": _tolerance,
     "gate": _gate,
-    "setup": _setup,
-    "teardown": _teardown,
+    "setup": partial(_step, arguments="one argument, the httpx client of the boot", counts=(1,)),
+    "teardown": partial(_step, arguments="the httpx client of the boot, and what the setup returned", counts=(2, 1)),
     "group": _text,
     "label": _text,
 }

@@ -189,7 +189,8 @@ def _commit(repository: Repository, text: str) -> str | None:
     if text.startswith(("-", "^")):  # an option, and "not this one"
         return None
     try:
-        return repository.commit_of(repository.ask("rev-parse", "--verify", text))
+        named = repository.ask("rev-parse", "--verify", text)
+        return repository.ask("rev-parse", "--verify", f"{named}^{{commit}}")
     except GitError:
         return None
 

@@ -69,22 +69,22 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found = {}
     of_code, of_data = ((Path(one), True) for one in loaded.modules), ((Path(one), False) for one in loaded.read)
-    for path, is_code in (*of_code, *of_data):
+    for path, is_module in (*of_code, *of_data):
         real = path.resolve()
-        if _is_left_out(real) or is_of_the_interpreter(path, top=tree.here) or path.is_dir():
+        if not is_code(real) or is_of_the_interpreter(path, top=tree.here) or path.is_dir():
             continue
         top = next((one for one in tops if real.is_relative_to(one)), None)
         if top is not None:
             name = real.relative_to(top).as_posix()
             is_known = top == tops[0] and _has(paths, name)
         else:
-            name, is_known = f"…/{_from_import(real).as_posix()}", not is_code
+            name, is_known = f"…/{_from_import(real).as_posix()}", not is_module
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
     ends = {end for path in paths if path.endswith(".py") for end in _ends(path)} if loaded.installed else set[str]()
     for path in map(Path, loaded.installed):
         name = _PACKAGES.sub("", str(path), count=1).replace(os.sep, "/")
-        if name in ends and not _is_left_out(path):
+        if name in ends and is_code(path):
             found[f"…/{name}"] = _digest_of(path)
     return found
 
@@ -116,7 +116,7 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
             if path.is_relative_to(here)
             and not tree.holds(path)
             and not is_of_the_interpreter(Path(file), top=tree.here)
-            and not _is_left_out(path)
+            and is_code(path)
             and not path.is_dir()
         )
     )
@@ -200,13 +200,9 @@ def _bytes(path: Path) -> bytes | None:
     return None
 
 
-def is_code(name: str) -> bool:
+def is_code(path: str | Path) -> bool:
     """Returns whether a module of this path matters: not one in which a build notes the version."""
-    return not _is_left_out(Path(name))
-
-
-def _is_left_out(path: Path) -> bool:
-    return _OF_BUILDS.fullmatch(path.name) is not None
+    return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 
 def _from_import(path: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,10 @@ _OF_ONE_REPOSITORY = frozenset((
     "GIT_WORK_TREE",
 ))  # fmt: skip
 """What Git tells its hooks (`git rev-parse --local-env-vars`). Pytest may run in a hook of another repository."""
-_QUIET = ("core.fsmonitor=false", "core.hooksPath=" + os.devnull, "core.sparseCheckout=false", "core.splitIndex=false")
+_QUIET = (
+    "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
+    "-c", "core.splitIndex=false",
+)  # fmt: skip
 """No hook runs, every file of the tree is written, and nothing but our own index changes."""
 _SAID_LINES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
@@ -102,10 +105,6 @@ class Repository:
         elif os.environ.get("GITLAB_CI") == "true":
             in_ci = ", or `GIT_DEPTH: 0` among the variables of the job"
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
-
-    def commit_of(self, ref: str) -> str:
-        """Returns the full hash of the commit that a ref leads to; raises GitError."""
-        return self.ask("rev-parse", "--verify", f"{ref}^{{commit}}")
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
         """Writes the files of a commit into a directory, as a checkout would; returns the submodules that are empty.
@@ -243,7 +242,7 @@ def _git(
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
-    command = ("git", *_settings(), *words)
+    command = ("git", *_QUIET, *words)
     if made is not None:
         program = shutil.which("git") or "git"
         command = scratch.supervised((program, *command[1:]), made)
@@ -270,11 +269,6 @@ def _git(
         said = os.fsdecode(complaint).strip().removeprefix("fatal: ")
         raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(process.returncode)}")
     return os.fsdecode(answer).removesuffix("\n")
-
-
-def _settings() -> Iterator[str]:
-    for setting in _QUIET:
-        yield from ("-c", setting)
 
 
 def _command_of(words: tuple[str, ...]) -> str:

@@ -21,7 +21,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import format_bytes
 from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repository, find_repository
 
-__all__ = ("Snapshots", "changed_since", "new_files", "share")
+__all__ = ("Snapshots",)
 
 _NO_CODE = (
     r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
@@ -38,6 +38,12 @@ _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never
 _SUBMODULE = "160000"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
+
+
+_MOST_NAMED = 5
+_LARGEST_BYTES = 16 << 20
+"""Settings and compiled modules are smaller; what is larger is mostly data."""
+_MOST_BESIDE_BYTES = 64 << 20
 
 
 class _Entry(NamedTuple):
@@ -122,24 +128,6 @@ class Snapshots:
             raise PlanError(
                 f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
             ) from error
-
-    def files_beside(self) -> list[str]:
-        """Returns files that are in no tree: those that Git ignores, and new ones that are no source; raises GitError.
-
-        Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
-        """
-        words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
-        listed = self.repository.ask(*words, timeout_s=self._patience_s).split("\0")
-        ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
-        return sorted({*ignored, *self.new_files()})
-
-    def new_files(self) -> list[str]:
-        """Returns files that Git neither tracks nor ignores, and that are no source; raises GitError."""
-        listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=self._patience_s)
-        return [path for path in listed.split("\0") if self._is_beside(path)]
-
-    def _is_beside(self, path: str) -> bool:
-        return path[-1:] not in ("", "/") and self._is_data(path) and not self._no_code.search(path)
 
     def paths_in(self, tree: str) -> frozenset[str]:
         """Returns the paths of a tree; raises GitError."""
@@ -266,69 +254,75 @@ class Snapshots:
         if given:
             self.ask(*words, given=given, ends_at=ends_at)
 
+    # --- Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them
+    #
+    # Git ignores them, or they are new and no source. Directories that are ignored as a whole are not looked into.
 
-# --- Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them
-#
-# Git ignores them, or they are new and no source.
+    def new_files(self) -> dict[str, object]:
+        """Returns new files that are no source, with what tells that one changed; raises GitError."""
+        listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=self._patience_s)
+        found: dict[str, object] = {}
+        for path in listed.split("\0"):
+            if path[-1:] not in ("", "/") and self._is_data(path) and not self._no_code.search(path):
+                with suppress(OSError):
+                    status = (self.repository.top / path).lstat()
+                    found[path] = (status.st_mtime_ns, status.st_size)
+        return found
 
-_MOST_NAMED = 5
-_LARGEST_BYTES = 16 << 20
-"""Settings and compiled modules are smaller; what is larger is mostly data."""
-_MOST_BYTES = 64 << 20
+    def changed_since(self, when: datetime) -> tuple[str, ...]:
+        """Returns such files that were written later, at most five; none where that cannot be told."""
+        try:
+            since_s = when.timestamp()
+            later = [path for path, status in self._beside() if status.st_mtime > since_s]
+        except (GitError, OSError, OverflowError, ValueError):
+            return ()
+        return tuple(later[:_MOST_NAMED])
 
+    def share(self, there: Path) -> tuple[str, ...]:
+        """Copies these files to where another tree was checked out, which has none of these names.
 
-def changed_since(snapshots: Snapshots, when: datetime) -> tuple[str, ...]:
-    """Returns such files that were written later, at most five; none where that cannot be told."""
-    try:
-        since_s = when.timestamp()
-        later = [path for path, status in _regular_files(snapshots) if status.st_mtime > since_s]
-    except (GitError, OSError, OverflowError, ValueError):
-        return ()
-    return tuple(later[:_MOST_NAMED])
+        The same code then runs the same there. Returns sentences about what was not copied. Never raises OSError.
+        """
+        left_bytes = _MOST_BESIDE_BYTES
+        large, failed = [], []
+        try:
+            for path, status in self._beside():
+                if not _is_free(there, path):
+                    continue
+                if status.st_size > min(_LARGEST_BYTES, left_bytes):
+                    large.append(path)
+                    continue
+                left_bytes -= status.st_size
+                try:
+                    (there / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(self.repository.top / path, there / path, follow_symlinks=False)
+                except OSError:
+                    failed.append(path)
+        except GitError as error:
+            return (f"files beside the code here are not beside the old code, as Git does not list them ({error})",)
+        sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BESIDE_BYTES)} together"
+        reasons = (
+            (large, f"as they have more than {sizes}: commit what the code reads"),
+            (failed, "as they cannot be copied: make them readable"),
+        )
+        return tuple(
+            f"files beside the code here are not beside the old code ({_named(paths)}), {reason}"
+            for paths, reason in reasons
+            if paths
+        )
 
-
-def share(snapshots: Snapshots, there: Path) -> tuple[str, ...]:
-    """Copies these files to where another tree was checked out, which has none of these names.
-
-    The same code then runs the same there. Returns sentences about what was not copied. Never raises OSError.
-    """
-    left_bytes = _MOST_BYTES
-    large, failed = [], []
-    try:
-        for path, status in _regular_files(snapshots):
-            if not _is_free(there, path):
-                continue
-            if status.st_size > min(_LARGEST_BYTES, left_bytes):
-                large.append(path)
-                continue
-            left_bytes -= status.st_size
+    def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yields the path of each of them, from the top of the repository on, and its status; raises GitError."""
+        words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+        listed = self.repository.ask(*words, timeout_s=self._patience_s).split("\0")
+        ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
+        for path in sorted({*ignored, *self.new_files()}):
             try:
-                (there / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(snapshots.repository.top / path, there / path, follow_symlinks=False)
-            except OSError:
-                failed.append(path)
-    except GitError as error:
-        return (f"files beside the code here are not beside the old code, as Git does not list them ({error})",)
-    sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BYTES)} together"
-    reasons = (
-        (large, f"as they have more than {sizes}: commit what the code reads"),
-        (failed, "as they cannot be copied: make them readable"),
-    )
-    return tuple(
-        f"files beside the code here are not beside the old code ({_named(paths)}), {reason}"
-        for paths, reason in reasons
-        if paths
-    )
-
-
-def new_files(snapshots: Snapshots) -> dict[str, object]:
-    """Returns new files that are no source, with what tells that one changed; raises GitError."""
-    found: dict[str, object] = {}
-    for path in snapshots.new_files():
-        with suppress(OSError):
-            status = (snapshots.repository.top / path).lstat()
-            found[path] = (status.st_mtime_ns, status.st_size)
-    return found
+                status = (self.repository.top / path).lstat()
+            except OSError:  # gone meanwhile
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
 
 
 def _named(paths: list[str]) -> str:
@@ -343,14 +337,3 @@ def _is_free(there: Path, path: str) -> bool:
     return not os.path.lexists(file) and all(
         not directory.is_symlink() and (directory.is_dir() or not directory.exists()) for directory in above
     )
-
-
-def _regular_files(snapshots: Snapshots) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields the path of each file beside the code, from the top of the repository on, and its status."""
-    for path in snapshots.files_beside():
-        try:
-            status = (snapshots.repository.top / path).lstat()
-        except OSError:  # gone meanwhile
-            continue
-        if stat.S_ISREG(status.st_mode):
-            yield path, status

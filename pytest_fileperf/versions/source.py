@@ -23,7 +23,7 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.versions.checkout import Against, Checkout, commit_info
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
-from pytest_fileperf.versions.snapshot import Snapshots, changed_since, new_files, share
+from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
 
 __all__ = ("Source", "SourceState", "instead_of_itself", "needed_among")
@@ -95,7 +95,9 @@ def needed_among(
     trees = set(trees)
     ends_at = time.monotonic() + patience_s
     try:
-        named = _in_directory(baselines, trees)
+        # It may lie outside the repository.
+        texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob(_BASELINES))
+        named = {tree for text in texts for tree in trees if tree in text}
         if named == trees:
             return named
         tops, commits = _working_trees(repository)
@@ -115,29 +117,17 @@ def needed_among(
     return named
 
 
-def _in_directory(baselines: Path, trees: set[str]) -> set[str]:
-    """Returns the trees that a file below the directory names: it may lie outside the repository."""
-    texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob(_BASELINES))
-    return {tree for text in texts for tree in trees if tree in text}
-
-
 def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
     """Returns the top of each working tree that has not been removed, and the commits that are checked out there."""
     tops, commits = [], set()
-    for facts in _blocks(repository.ask("worktree", "list", "--porcelain")):
-        if "bare" in facts or "prunable" in facts:
+    for block in repository.ask("worktree", "list", "--porcelain").split("\n\n"):
+        facts = {key: value for key, _, value in (line.partition(" ") for line in block.split("\n") if line)}
+        if not facts or "bare" in facts or "prunable" in facts:
             continue
         tops.append(Path(facts["worktree"]))
         if facts.get("HEAD", "").strip("0"):  # zeros stand for no commit
             commits.add(facts["HEAD"])
     return tops, commits
-
-
-def _blocks(listed: str) -> Iterator[dict[str, str]]:
-    for block in listed.split("\n\n"):
-        lines = (line.partition(" ") for line in block.split("\n") if line)
-        if facts := {key: value for key, _, value in lines}:
-            yield facts
 
 
 def _grep(
@@ -254,7 +244,7 @@ class Source:
         commit = snapshots.repository.head()
         try:
             tree = snapshots.of_files()
-            self._new = new_files(snapshots)
+            self._new = snapshots.new_files()
             dirty = commit is None or tree != snapshots.of_commit(commit)
         except (PlanError, GitError, OSError) as error:
             return _said(error)
@@ -276,7 +266,7 @@ class Source:
         try:
             tree = snapshots.of_files()
             of_tree = [] if tree == here.tree else snapshots.changed_between(here.tree, tree)
-            new = new_files(snapshots)
+            new = snapshots.new_files()
             return *of_tree, *sorted(path for path in {*new, *self._new} if new.get(path) != self._new.get(path))
         except (PlanError, GitError, OSError) as error:
             return (f"the code ({_said(error)})",)
@@ -331,12 +321,12 @@ class Source:
         Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
         """
         snapshots = self._snapshots
-        return () if isinstance(snapshots, str) else changed_since(snapshots, when)
+        return () if isinstance(snapshots, str) else snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
         """Copies the files beside the code to where a commit was checked out; returns sentences about what lacks."""
         snapshots = self._snapshots
-        return () if isinstance(snapshots, str) else share(snapshots, there)
+        return () if isinstance(snapshots, str) else snapshots.share(there)
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
         """Returns the modules that the other side has loaded from such copies, from the top on."""
@@ -484,7 +474,7 @@ class Source:
             code_tree = self._checked_out[tree] = self._open.enter_context(checkout)
             self._notes += checkout.notes
             if code_tree.there is not None:
-                self._notes += share(snapshots, code_tree.there)
+                self._notes += snapshots.share(code_tree.there)
         return replace(self._checked_out[tree], title=title)
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
