@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +25,7 @@ def fileperf(
     """Loads the app under test: get, post, put, patch, delete, request and run, each returning a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
-    return FilePerf(_to_measure(request, _given(fileperf_app, fileperf_setup, fileperf_teardown)))
+    return FilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def afileperf(
     """The verbs of `fileperf` for async tests: awaitable, while the test's own event loop goes on."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
-    return AsyncFilePerf(_to_measure(request, _given(fileperf_app, fileperf_setup, fileperf_teardown)))
+    return AsyncFilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def fileperf_server(
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError
 
-    measuring = _measuring(request, _given(fileperf_app, fileperf_setup, fileperf_teardown))
+    measuring = _measuring(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown)
     try:
         server = measuring.server()
     except FilePerfError as error:
@@ -91,23 +91,21 @@ def fileperf_server(
         pytest.fail(str(error), pytrace=False)
 
 
-def _given(app: object, setup: object, teardown: object) -> dict[str, object]:
-    """Returns the values of fixtures by the key of the marker that each stands for."""
-    return {"app": app, "setup": setup, "teardown": teardown}
-
-
-def _to_measure(request: pytest.FixtureRequest, given: Mapping[str, object]) -> Measuring:
+def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
     """Returns the measurements of the test, which fails where it makes none; skips it where load tests are off."""
     __tracebackhide__ = True
-    measuring = _measuring(request, given)
+    measuring = _measuring(request, **given)
     from pytest_fileperf.plugin.measuring import EXPECTED
 
     request.node.stash.setdefault(EXPECTED, {})[str(request.fixturename)] = measuring
     return measuring
 
 
-def _measuring(request: pytest.FixtureRequest, given: Mapping[str, object]) -> Measuring:
-    """Returns the measurements of the test; skips it where load tests are off."""
+def _measuring(request: pytest.FixtureRequest, **given: object) -> Measuring:
+    """Returns the measurements of the test; skips it where load tests are off.
+
+    `given` are the values of fixtures, by the key of the marker that each stands for.
+    """
     __tracebackhide__ = True
     if not is_enabled(request.config):
         pytest.skip(SKIP_REASON)
