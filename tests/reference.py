@@ -75,7 +75,7 @@ def reference_text() -> str:
     keywords = PACKAGE / "settings" / "keywords.py"
     marker = documented(keywords, "StepKeywords") | documented(keywords, "_Judged") | documented(keywords, "MarkerKeys")
     request: dict[str, str] = {}
-    for name in ("_Recipe", "FeedKeywords", "_Ordering"):
+    for name in ("_Recipe", "_Ordering"):
         request |= documented(keywords, name)
     stream = documented(keywords, "StreamKeywords")
     parts = (

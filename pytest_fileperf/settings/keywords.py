@@ -191,21 +191,12 @@ class _Ordering(TypedDict, total=False):
     """Whether each connection goes through all rows by itself, in place of all connections together (default False)."""
 
 
-class FeedKeywords(_Ordering, total=False):
-    """Which requests are made, and in which order."""
-
-    feed: Feed | None
-    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
-    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
-    it is 48 other characters in every request."""
-
-
 class RequestsKeywords(MarkerKeys, _Ordering, total=False):
     """Every keyword of `requests`."""
 
 
-class _Recipe(FeedKeywords, total=False):
-    """What a request is, and a good answer to it."""
+class _Recipe(_Ordering, total=False):
+    """What a request is, a good answer to it, and which requests are made of it."""
 
     params: Params | None
     """The query, as httpx takes it: `{"page": 2}`."""
@@ -233,6 +224,10 @@ class _Recipe(FeedKeywords, total=False):
     """A request is a failure unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
     expect_body: str | bytes | bytearray | memoryview | Payload | None
     """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""
+    feed: Feed | None
+    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
+    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
+    it is 48 other characters in every request."""
 
 
 class RequestKeywords(MarkerKeys, _Recipe, total=False):

@@ -207,16 +207,18 @@ def alone_plan(
 
     Raises PlanError for a rate so low that a boot has no request.
     """
-    settings, boots = _patient(settings), _boots_wanted(settings, smoke=smoke)
-    searched = settings.capacity and not smoke
-    few = max(_SMOKE_REQUESTS, _SMOKE_OF_PART * parts)
+    settings, plan = _patient(settings), server_plan(settings)
+    most_ns = max(settings.max_duration_ns, 2 * settings.duration_ns)
+    if smoke:
+        return AlonePlan(server=plan, boots=1, most_ns=most_ns, load=_smoke_plan(settings, parts))
+    boots = _boots_wanted(settings)
     return AlonePlan(
-        server=server_plan(settings),
+        server=plan,
         boots=boots,
-        most_ns=max(settings.max_duration_ns, 2 * settings.duration_ns),
-        load=_probe(settings, pace) if searched else _load_plan(settings, boots, smoke=smoke, few=few),
-        profile=_profile_plan(settings, pace) if profile and not smoke else None,
-        capacity=_capacity_plan(settings) if searched else None,
+        most_ns=most_ns,
+        load=_probe(settings, pace) if settings.capacity else _load_plan(settings, boots),
+        profile=_profile_plan(settings, pace) if profile else None,
+        capacity=_capacity_plan(settings) if settings.capacity else None,
     )
 
 
@@ -278,10 +280,10 @@ def gate_tolerances(settings: Settings) -> dict[str, float]:
     return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
 
 
-def _boots_wanted(settings: Settings, *, smoke: bool) -> int:
+def _boots_wanted(settings: Settings) -> int:
     """Returns how many boots share a run: by default one where there is no gate, or the load is made as a whole."""
     as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
-    if smoke or as_a_whole or is_only_once(settings.server):
+    if as_a_whole or is_only_once(settings.server):
         return 1
     return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
 
@@ -304,16 +306,18 @@ def _capacity_plan(settings: Settings) -> CapacityPlan:
     )
 
 
-def _load_plan(settings: Settings, boots: int, *, smoke: bool, few: int = _SMOKE_REQUESTS) -> LoadPlan:
-    """Returns the load of each boot, of this number; `few` are the requests of a smoke run.
+def _smoke_plan(settings: Settings, parts: int) -> LoadPlan:
+    """Returns a few requests, of each of the parts."""
+    requests = _SMOKE_OF_PART * parts
+    if requests <= _SMOKE_REQUESTS:
+        requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
+    limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
+    plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
+    return replace(plan, requests=requests, pause=None, generators=1)
 
-    Raises PlanError for a rate so low that a boot has no request.
-    """
-    if smoke:
-        requests = few if few > _SMOKE_REQUESTS else min(settings.requests or settings.burst or few, few)
-        limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
-        plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
-        return replace(plan, requests=requests, pause=None, generators=1)
+
+def _load_plan(settings: Settings, boots: int) -> LoadPlan:
+    """Returns the load of each boot. Raises PlanError for a rate so low that a boot has no request."""
     if settings.requests is not None:
         plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)
         return replace(plan, requests=settings.requests)
@@ -420,7 +424,7 @@ def _profile_plan(settings: Settings, pace: Pace) -> LoadPlan:
 def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
     """Returns the load of one turn where that is a load of its own, or None."""
     if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
-        return _load_plan(settings, 1, smoke=False)
+        return _load_plan(settings, 1)
     if settings.pause is not None:
         # The other side's turns would be pauses, too.
         round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
