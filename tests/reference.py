@@ -24,7 +24,7 @@ _HEAD = """\
 # Reference
 
 Every option, ini setting, key, fixture, figure and outcome. This page is made from the code by
-`python tests/reference.py`.
+`python tests/reference.py`. The fields of a JSON file are [on a page of their own](json.md).
 """
 _KEYS_HEAD = """\
 A key is written in the marker, `@pytest.mark.fileperf(connections=64)`, on a test, a class or a module (`pytestmark`),

@@ -1,141 +1,7 @@
 """The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
 
-Schema 3. A field is never NaN or Infinity; what was not measured is null. Seconds, bytes and shares (0.05 is 5 %)
-throughout, counts as whole numbers. Fields may be added within a schema number; readers ignore what they do not know.
-Series have a list a column, a list of plain values is on one line.
-
-    schema            3
-    created           ISO 8601 time at which the session ended
-    versions          of pytest-fileperf, pytest and python
-    commit            what was checked out: id, time, author_time, branch (`(detached head)` for none), dirty (changes
-                      were not committed); null where there is no commit
-    asked             command (without values of others' options), against, aa, update, smoke, strict, profile, group_by
-    environment       machine, system, Python and packages, as the judge describes them
-    said[]            lines about the whole session, as the terminal shows them
-    failed[]          load tests that failed for another reason than a figure: a server that died, a setup that failed,
-                      an assertion of its own. nodeid, module, name, line (of the function), phase (pytest's word for
-                      when: setup, call or teardown), message (some lines at most). Such a test may have results too
-    rankings[]        one for each ranked group, as `--fileperf-group-by` makes them
-      group           its title
-      metric, unit    by what it is ranked: rps, or p50 where every member got the rate that was asked for
-      confidence      with which all ranks and intervals of the group hold together
-      places          a list a column, best first; null for a member without a successful request:
-        nodeid, rank (1 + how many are better beyond doubt), shared (with another),
-        value (its level), ratio (value / the best one's), low, high (the ratio's interval; null for the best)
-    results[]         one for each measurement, in the order they were made
-      test            nodeid, module, name, line (of its function), params (as far as the id tells them), group, label,
-                      part (of the load), step (of a journey): else empty. The result of a load with parts, or with
-                      steps, is followed by one for each
-      work, server, load   in words
-      identity        the same as values: what must be equal for two results to be comparable. Of requests and commands
-                      it has names and digests, which are those of the module's baselines, else of this file
-      standing        PASS, IMPROVED, REGRESSED, LIMIT, FAILED, INCONCLUSIVE, SATURATED, NEW, or - (not gated)
-      smoke           true for a few requests that were not judged
-      baseline_written, not_stored (why it did not become a baseline though that was asked for; else empty)
-      engine          name (replay, client, in-process), reason (why not replay)
-      limit           what limited the run: kind (server CPU, thread pool, …, unclear), evidence (in words)
-      summary         figures over all rounds:
-        rps, requests, errors, success_ratio, duration, connections
-        http_requests, http_rps     those that were answered, well or not; rps and requests count iterations of journeys
-        open_loop     requests were due at given times, whatever the server did; latencies then count from there
-        due           how many were due; null in a closed loop for a time
-        attack, wait  from the first to the last request due, or in a closed loop the rounds; then to the last answer
-        late, dropped sent more than a millisecond after they were due; never sent, and failed (open loop)
-        cut_off       answers that came before the server had taken the whole request; the rest was not sent
-        out_of_step, closed_unsaid   connections given up as the server sent more than an answer; that it closed
-                      after an answer that did not announce it
-        closed_said   connections that the server closed after an answer that announced it
-        opened, most_open    connections opened after the warm-up; the most that were open at one time (0 for a part of
-                      a load, and for an app in the test's process)
-        statuses, errors_by_kind     counts by status code and by kind of failure
-        latency, ttfb  min mean stdev p50 p75 p90 p95 p99 p99.9 max within_one_stdev (seconds; null without a sample)
-        service, send_delay   the same from when requests began, and from due to then (open loop; else null). A
-                      request begins with its first byte, or when the connection that it needs is to be opened
-        events        of streams, null without any: count, rate (per second), first (times to the first one of each
-                      stream) and gap (between two), both as latency
-        bytes_sent, bytes_received, bytes_sent_per_second, bytes_received_per_second
-        server         cpu_per_request (s), cpu_share (cores), worker_cpu_shares (the busiest first),
-                       children_cpu_share (cores; part of cpu_share: processes that work for the workers), cores (that
-                       all its processes together may use), peak_rss (bytes)
-        generator      cpu_per_request (s), cpu_share (of its core; of several, all together), saturated
-        generators[]   of several: number, cores, connections, rps, errors, cpu_share (of its core), lost (why its part
-                       of the load is missing; else empty); none where there was one
-        busy           share of the time in which others had a core that was wanted: by server, by generator, and what
-                       the host of a virtual machine had of the greater of them (host)
-        law            Little's law, of a closed loop for a time, else null: in_flight (requests, on average),
-                       latency (s),
-                       by_law (requests/s by these two), error (a share that rps may be off), is_short (a request takes
-                       longer than each start-up was measured), agrees
-      rounds[]        boot, index, phase (round; handover: what ended between turns, in no rate; drain: what
-                      was in flight at the end, in a rate of open loops only),
-                      duration, requests (that ended in it), done (requests by the share of their time that lies in
-                      it, as in rps), failed, rps, typical_rps (by the median time in which as many answers came as
-                      there are connections; null out of turns), events (null without streams), p50, p99, mean,
-                      http_requests, bytes_sent, bytes_received, server_cpu, generator_cpu (s)
-      boots[]         index, requests, p50, p99 (s; of all its good requests), peak_rss, stabilised (what was held
-                      equal between boots), tracer (what traced it, as coverage does; empty for nothing),
-                      worker_pids (those that answer), processes_ended (how many of the server's processes
-                      ended during the load, if some were there before it), processes_changed (why it is
-                      unknown what the server's processes used; else empty), left_share (cores that it went
-                      on using after its last answer, beyond what it used before the load; 0 if it left no work)
-        memory        how its peak grew: requests (answered so far, well or not, those of the warm-up too), peak_rss
-        warm_up       what came of the requests before the rounds: requests (good), failed, failures[] as below
-        leads         latency over when requests were due, null in a closed loop: due (s, the first of each stretch),
-                      count, mean, max (s)
-        thread_pools  pid, threads (at the end), active (that ran at all), pool (of them those that wait for work)
-        series        what was seen a few times a second, null where nothing was:
-          at          seconds since the first look; the other lists have a value for each
-          processes[] pid, worker (answers requests), cpu (cores since the look before), rss, threads, files,
-                      busy_threads (besides the main one); null where it was not there or the system does not tell
-          generator   the same of the load generator, without pid and worker; null where that is this process
-          generators[]   the same of each of several; `generator` is null then
-          queues      connections by where bytes wait: connections, server_unread, server_unsent, client_unread,
-                      client_unsent, under_way; null where it was not looked at
-      growth          how much more the server held for each request over the rounds: open_files, threads, memory_bytes
-                      (null where that is not known), lasting (names of those that grew to the end), files_limit (the
-                      limit of open files that the server reached; else null). Null where nothing is known
-      base            the other side where two versions were measured in turn, another one or the code of the stored
-                      baseline: title, rounds[], boots[], growth, and the seconds that the comparison took; round i
-                      of a boot and of phase round on both sides are a cycle. Else null
-      capacity        of a search for the highest rate that holds its limits, else null: rate, low, high (null where it
-                      is not known), confidence, limits, broken (the limit that breaks first), closed_rps (of a closed
-                      loop before it), ended (found, load generator, no rate holds, smoke run), limit (what limited it
-                      beyond: kind, evidence), tried (a list a column, with an item for each load: rate, boot, seconds,
-                      requests, failed, beyond (how many requests, by limit), holds, by_generator, p50, p99 (s))
-      base_capacity   that of the other side where two versions were measured in turn; else null
-      background      where two versions were measured in turn: the share of a core that each side (base, now) used in
-                      the other one's turns; null where that is not known
-      other_answers[] how answers differ from those that were compared with, an item for each part or step (of; else
-                      empty) where they do: base and now, each with size (mean bytes of a good answer, null where it
-                      does not differ) and statuses (the share of each; empty where they do not differ)
-      noise[]         what the gates could see where the code was compared with itself: metric, seconds (of the
-                      comparison), smallest (worsening, a share), seconds_for (by change, as text)
-      profile         what further looks saw, null where there were none. Where a comparison REGRESSED `loss` (seconds
-                      that a request takes longer: total_s, cpu_s, wait_s; how the event loop was blocked: stalls; what
-                      limited it: limited_by), and where CPU is a good part of it base, now, growth_s and functions[],
-                      most to blame first, those that cost less now last (growth_s below 0), with their caller (of a
-                      library's function, else null); else the profile and functions[] by what they cost (seconds of
-                      CPU per request)
-      histogram       latencies of all successful requests in nanoseconds, standard HdrHistogram V2 text (base64)
-      service_histogram   the same of the service times of an open loop; else null
-      stored_histogram    the latencies of the stored baseline, where its figures alone were compared with; else null
-      failures[]      kind, count, example (the first one's message)
-      verdict         outcome (of the comparisons), saturated
-        code          which code of a stored baseline was measured again, or why none was, in words; else empty
-        comparisons[] of the code: metric, unit, outcome, base, now, change, low, high, confidence, tolerance,
-                      typical (the change of typical moments, where that of the figures is another), detectable,
-                      pairs (of boots, where both sides were measured in turn), after_requests (of memory: that of
-                      both sides is what it was after so many requests; else null), reason
-        world[]       the baseline's own code now (now) against what was stored of it (base): what is worse here is not
-                      the code. Fields as in comparisons; empty where it is not known
-        limits[]      name, metric, unit, limit, value, holds, reason
-      pinned          whether server and generator ran on separate cores
-      notes[]         what a reader must know, as sentences
-    record            all that was measured, as this package holds it, to make reports of it again (`report.record`): no
-                      other program should read it, as it may change in every version with the schema number
-
-`now` of a comparison is the figure of the summary. `base` is the same figure of the other side: measured alternately
-with it, or stored. `change` is that of these two.
+`examples/json.md` describes every field. Fields may be added within a schema number; readers ignore what they do not
+know. A field is never NaN or Infinity; what was not measured is null.
 
 History: 4 has memory, warm_up, after_requests and other_answers.
 3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
@@ -452,7 +318,7 @@ def _queue_columns(looks: Iterable[SocketQueues | None]) -> dict[str, list[int |
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the document described at the top of this module; keys are sorted, and `record` comes last."""
+    """Returns the document that `examples/json.md` describes; keys are sorted, and `record` comes last."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said"),

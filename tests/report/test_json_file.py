@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
+from report.in_turn import compared, with_itself
+from report.recordings import watched
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, SERVER_CPU, every_kind, recording, result
 from report.variants import form_uploads, stacks, steady
 
@@ -275,6 +278,27 @@ def test_rankings_have_a_list_a_column() -> None:
 def test_groups_are_made_as_asked_for() -> None:
     text = results_json(record_of(stacks(), ["param:loop"]))
     assert [ranking["group"] for ranking in json.loads(text)["rankings"]] == ["loop=uvloop", "loop=asyncio"]
+
+
+FREE = {"identity", "params", "environment", "versions", "statuses", "errors_by_kind", "limits", "seconds_for"}
+"""Objects whose keys are not fields of the format."""
+
+
+def fields_in(value: Any) -> Iterator[str]:
+    for key, item in value.items() if isinstance(value, dict) else ():
+        yield key
+        yield from () if key in FREE else fields_in(item)
+    for item in value if isinstance(value, list) else ():
+        yield from fields_in(item)
+
+
+def test_the_page_about_the_format_has_its_number_and_every_field() -> None:
+    page = (Path(__file__).parents[2] / "examples" / "json.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"[\w.]+\w", page))
+    watched_run = result(recorded=watched(recording(boots=1)))
+    document = loaded(*every_kind(), *form_uploads(), watched_run, compared(), with_itself())
+    assert re.search(rf"^schema +{document['schema']}$", page, re.MULTILINE)
+    assert set(fields_in(document)) - described == set()
 
 
 def test_keys_are_sorted_and_lists_of_plain_values_are_on_one_line() -> None:
