@@ -23,7 +23,7 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.plan.request import without_queries
-from pytest_fileperf.report.annotations import annotations_of, github_commands
+from pytest_fileperf.report.annotations import github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
@@ -48,7 +48,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
         yield from _add_summary(Path(summary), record)
     if _on_github():
         # At lines of the code, with paths from the top of the repository.
-        yield from github_commands(annotations_of(record.results, record.failed, root=_root_in_repository(config)))
+        yield from github_commands(record, root=_root_in_repository(config))
 
 
 def no_command(line: str) -> str:

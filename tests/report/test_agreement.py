@@ -18,7 +18,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict, agreeing
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plugin.measuring import properties
-from pytest_fileperf.report.annotations import annotations_of
+from pytest_fileperf.report.annotations import github_commands
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.document import results_html
@@ -177,8 +177,8 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
 
     summary = markdown_report(session_record([shown]))
     assert_all_agree(re.findall(rf"\| {FIGURE} → {FIGURE} \| {CHANGE} % ", summary), count)
-    (said,) = annotations_of([shown])
-    rows = re.findall(rf"{CHANGE} % \[[^]]*\], {FIGURE} → {FIGURE}", "\n".join(said.lines))
+    (said,) = github_commands(session_record([shown]))
+    rows = re.findall(rf"{CHANGE} % \[[^]]*\], {FIGURE} → {FIGURE}", said.replace("%25", "%"))
     assert_all_agree([(*row[1:], row[0]) for row in rows], count)
 
     (told,) = json.loads(results_json(session_record([shown])))["results"]

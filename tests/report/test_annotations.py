@@ -1,7 +1,8 @@
-"""Annotations: what is said at which line, in GitHub's commands and in GitLab's report."""
+"""Annotations: what is said at which line, in GitHub's commands."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ from report.in_turn import compared
 from report.samples import PASSED, REGRESSED, TOO_FEW, every_kind, result
 from report.test_world import SLOWER_WORLD, in_turn
 
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.report.annotations import Level, annotations_of, github_commands
+from pytest_fileperf.report.annotations import github_commands
 
 
 def at_line(shown: Result, line: int | None) -> Result:
@@ -20,7 +22,7 @@ def at_line(shown: Result, line: int | None) -> Result:
 
 
 def commands(*results: Result, root: str = "") -> list[str]:
-    return github_commands(annotations_of(results, root=root))
+    return github_commands(session_record(results), root=root)
 
 
 def test_a_regression_is_an_error_at_the_line_of_its_test() -> None:
@@ -34,20 +36,22 @@ def test_a_regression_is_an_error_at_the_line_of_its_test() -> None:
 
 
 def test_each_standing_has_its_level_and_regressions_come_first() -> None:
-    found = annotations_of((*reversed(every_kind()), in_turn(SLOWER_WORLD)))
-    kinds = [(each.level, each.kind) for each in found]
-    assert kinds[0] == (Level.ERROR, "REGRESSED")
+    found = commands(*reversed(every_kind()), in_turn(SLOWER_WORLD))
+    told = [re.fullmatch(r"::(\w+) file=[^,]+,line=1,title=([A-Z ]+) test_.*?::(.+)", each) for each in found]
+    kinds = [(each[1], each[2]) for each in told if each]
+    assert len(kinds) == len(found)
+    assert kinds[0] == ("error", "REGRESSED")
     assert set(kinds) == {
-        (Level.ERROR, "REGRESSED"),
-        (Level.ERROR, "LIMIT"),
-        (Level.ERROR, "FAILED"),
-        (Level.WARNING, "INCONCLUSIVE"),
-        (Level.WARNING, "SATURATED"),
-        (Level.WARNING, "NEW"),
-        (Level.WARNING, "SLOWER WORLD"),
+        ("error", "REGRESSED"),
+        ("error", "LIMIT"),
+        ("error", "FAILED"),
+        ("warning", "INCONCLUSIVE"),
+        ("warning", "SATURATED"),
+        ("warning", "NEW"),
+        ("warning", "SLOWER WORLD"),
     }
-    assert [level for level, _ in kinds] == sorted((level for level, _ in kinds), key=list(Level).index)
-    assert all(each.lines and all(each.lines) for each in found)
+    assert [level for level, _ in kinds] == sorted(level for level, _ in kinds)
+    assert all(each and all(each[3].split("%0A")) for each in told)
 
 
 def test_what_passes_is_not_annotated() -> None:

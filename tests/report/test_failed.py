@@ -11,7 +11,7 @@ from report.samples import PASSED, result
 from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.record import FailedTest
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.report.annotations import annotations_of, github_commands
+from pytest_fileperf.report.annotations import github_commands
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import read_record, results_json
@@ -98,7 +98,7 @@ def test_the_text_of_a_file_has_them_as_pytest_is_not_there_to_tell() -> None:
 
 
 def test_each_is_an_error_at_the_line_of_its_test() -> None:
-    assert github_commands(annotations_of([PASS], [DIED], root="service")) == [
+    assert github_commands(record(DIED), root="service") == [
         "::error file=service/tests/test_files.py,line=12,title=FAILED test_form::uvicorn ×1 ended with exit status 3"
     ]
 
