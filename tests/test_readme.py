@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report.samples import result
 
+from pytest_fileperf.errors import RegressionError
+from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.blame import FunctionGrowth, Profile
-from pytest_fileperf.report.message import regressed_head, verdict_text
+from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.profiled import growth_text
 
 ROOT = Path(__file__).parents[1]
@@ -63,12 +67,14 @@ def test_the_failure_that_is_shown_is_what_a_regression_says() -> None:
     """The sample is what a real run printed; its figures, told by the code that is here, read the same."""
     verdict = Verdict(comparisons=SLOWER_UPLOAD, since="its baseline (09a3381 of 2026-11-23)")
     grown = growth_text(UNHASHED, HASHED, [UPLOAD])
-    message = verdict_text(verdict, head=regressed_head(verdict), explanation=grown)
+    shown = replace(result(), verdict=verdict, explanation=Explanation(text=grown))
+    with pytest.raises(RegressionError) as raised:
+        raise_for(shown, strict=False, ci=False)
     (sample,) = (text for text in samples("text") if text.startswith(">"))
     call, *error = sample.splitlines()
     assert call.removeprefix(">").strip() in QUICKSTART.read_text(encoding="utf-8")
     shown = "\n".join(line.removeprefix("E").removeprefix("       ") for line in error)
-    assert shown == f"pytest_fileperf.errors.RegressionError: {message}"
+    assert shown == f"pytest_fileperf.errors.RegressionError: {raised.value}"
 
 
 @pytest.mark.parametrize("readme", ["README.md", "examples/quickstart/README.md"])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_fileperf.errors import (
     LimitExceededError,
@@ -28,15 +28,16 @@ from pytest_fileperf.errors import (
     log_block,
 )
 from pytest_fileperf.host.files import full_disk
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, Verdict
-from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.details import limit_text, other_kinds
+from pytest_fileperf.report.details import findings, is_notable, limit_text, other_kinds
 from pytest_fileperf.report.text import quantity
 from pytest_fileperf.report.wording import (
     SATURATED,
     base_name,
+    capacity_text,
     change_text,
     code_text,
     interval_text,
@@ -48,18 +49,7 @@ from pytest_fileperf.report.wording import (
 )
 from pytest_fileperf.units import format_change, format_share
 
-__all__ = (
-    "WIDTH",
-    "failures_text",
-    "headline",
-    "limits_head",
-    "new_head",
-    "raise_for",
-    "raise_for_failed_requests",
-    "regressed_head",
-    "undecided_head",
-    "verdict_text",
-)
+__all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
 
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
@@ -78,30 +68,42 @@ def headline(message: str) -> str:
     return " ".join(message.partition("\n\n")[0].split())
 
 
-def regressed_head(verdict: Verdict) -> str:
-    """Returns what got worse, by how much, and since when."""
-    figures = _figures(item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
-    text = f"{figures}, worse than {verdict.against or verdict.since or 'its baseline'}"
-    broken = any(not check.holds for check in verdict.limits)
-    return f"{text}; {limits_head(verdict)}" if broken else text
+def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
+    """Raises the error that a verdict asks for; returns when the test may pass.
+
+    RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
+    NEW (with `strict`, or in CI), INCONCLUSIVE, a part of the load that is missing and a saturated generator (with
+    `strict`). The message shows everything that was judged, whichever comes first.
+    """
+    failure = _failure_of(result, strict=strict, ci=ci)
+    if failure is not None:
+        error, head = failure
+        raise error(_verdict_text(result, _named(head, result)))
 
 
-def limits_head(verdict: Verdict) -> str:
-    """Returns the limits that do not hold, each with what was measured."""
-    return "; ".join(limit_text(check) for check in verdict.limits if not check.holds)
+def _named(head: str, result: Result) -> str:
+    """Returns the head with which measurement of a test it is, where there are several."""
+    return f"{result.test.further}: {head}" if result.test.further else head
 
 
-def new_head(verdict: Verdict, *, where: str) -> str:
-    """Returns what was not compared; `where` says in which surroundings that fails."""
-    new = [item.metric for item in verdict.comparisons if item.outcome is Outcome.NEW]
-    return f"{', '.join(new)}: not compared, which fails {where}"
-
-
-def undecided_head(verdict: Verdict, lost: str = "") -> str:
-    """Returns what is not decided; `lost` says why a part of the load is missing."""
-    undecided = [item for item in verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
-    what = _figures(undecided) or lost or "generator saturated"
-    return f"{what}: inconclusive, which fails under --fileperf-strict"
+def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
+    """Returns the error, and what was found: what got worse and by how much, since when, or what was not compared."""
+    verdict = result.verdict
+    found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
+    broken = "; ".join(limit_text(check) for check in verdict.limits if not check.holds)
+    if worse := found[Outcome.REGRESSED]:
+        text = f"{_figures(worse)}, worse than {verdict.against or verdict.since or 'its baseline'}"
+        return RegressionError, f"{text}; {broken}" if broken else text
+    if broken:
+        return LimitExceededError, broken
+    if (new := found[Outcome.NEW]) and (strict or ci):
+        where = "under --fileperf-strict" if strict else "in CI"
+        return NotMeasuredError, f"{', '.join(item.metric for item in new)}: not compared, which fails {where}"
+    undecided = found[Outcome.INCONCLUSIVE]
+    if strict and (undecided or verdict.saturated or result.lost):
+        what = _figures(undecided) or result.lost or "generator saturated"
+        return NotMeasuredError, f"{what}: inconclusive, which fails under --fileperf-strict"
+    return None
 
 
 def _figures(comparisons: Iterable[MetricComparison]) -> str:
@@ -112,35 +114,86 @@ def _figures(comparisons: Iterable[MetricComparison]) -> str:
     )
 
 
-def verdict_text(
-    verdict: Verdict, *, head: str, limiting: str = "", explanation: str = "", notes: Sequence[str] = ()
-) -> str:
-    """Returns the message: the head, the comparisons, where CPU went, reasons, and what to do.
-
-    `explanation` is shown unchanged below the comparisons, `limiting` names what limited the run.
-    """
+def _verdict_text(result: Result, head: str) -> str:
+    """Returns the message: the head, the comparisons, where CPU went, reasons, and what to do."""
+    verdict, limit = result.verdict, result.measurement.limit
     parts = [_wrapped(head)]
     if verdict.comparisons:
         parts.append(_comparison_table(verdict.comparisons, base=base_name(verdict)))
-    if explanation:
-        parts.append(explanation)
+    if result.explanation is not None and result.explanation.text:
+        parts.append(result.explanation.text)
     lines = _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
-    lines += filter(None, map(typical_text, verdict.comparisons))
-    lines += [f"limited by: {limiting}"] if limiting else []
+    lines += map(typical_text, verdict.comparisons)
+    lines += [f"limited by: {limit}"] if is_notable(limit) else []
     if world_outcome(verdict) is Outcome.REGRESSED:
         lines.append(f"the world: {world_text(verdict)}")
-    lines += [code] if (code := code_text(verdict)) else []
-    lines += notes
+    lines += [code_text(verdict), result.lost, capacity_text(result)]
+    lines += [SATURATED] if verdict.saturated and not verdict.comparisons else []
+    lines += [str(result.background or ""), *findings(result)]
     if (verdict.code or not verdict.against) and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
-    if lines:
-        parts.append("\n".join(map(_wrapped, dict.fromkeys(lines))))
+    if told := [line for line in dict.fromkeys(lines) if line]:
+        parts.append("\n".join(map(_wrapped, told)))
     return "\n\n".join(parts)
 
 
-def failures_text(failures: Sequence[Failure], *, requests: int, allowed: float) -> str:
-    """Returns the message for failed requests: how many, which kinds, and the first example of each."""
+def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
+    """Returns a line for each reason, after the names that share it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        names.setdefault(sentence(reason), []).append(name)
+    return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
+
+
+def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
+    confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
+    at = f" [{100 * confidences.pop():.0f} %]" if len(confidences) == 1 else ""
+    rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
+    for item in comparisons:
+        # Of the same code only the figure now: what differs is the world's doing.
+        same, unit = is_same_code(item), METRICS[item.metric].unit
+        sides = (None if same else item.base, item.now)
+        before, now = ("–" if side is None else quantity(side, unit) for side in sides)
+        change = "–"
+        if item.change is not None and not same:
+            change = f"{format_change(item.change, unit=False)} {interval_text(item)}".rstrip()
+        rows.append((item.metric, before, now, change, format_share(item.tolerance), item.outcome.value))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
+    right = range(1, len(widths) - 1)
+    return "\n".join(
+        gap.join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+# --- Failed requests: how many, which kinds, and the first example of each
+
+
+def raise_for_failed_requests(
+    result: Result, max_error_rate: float, *, log: Sequence[str] = (), hint: str = ""
+) -> None:
+    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
+
+    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may. A disk that is
+    full is named.
+    """
+    requests, errors = result.measurement.requests, result.measurement.errors
+    if requests == 0 or errors > max_error_rate * (requests + errors):
+        text = _failures_text(result.measurement.failures, requests=requests, allowed=max_error_rate)
+        hints = "".join(f"\n{said}" for said in (hint, full_disk()) if said)
+        raise RequestsFailedError(_named(text, result) + hints + log_block(log))
+
+
+def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float) -> str:
     failed = sum(failure.count for failure in failures)
     total = requests + failed
     if total == 0:
@@ -161,67 +214,6 @@ def failures_text(failures: Sequence[Failure], *, requests: int, allowed: float)
     return "\n\n".join([_wrapped(head), "\n".join(lines), *map(_wrapped, _closed_after_errors(failures))])
 
 
-def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
-    counts = {failure.kind: failure.count for failure in failures}
-    closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
-    if 0 < closed <= errors * _CLOSED_AN_ERROR:
-        yield (
-            "a server may close the connection after the answer to a request whose handler raised, without announcing"
-            " it, as uvicorn does: then the next request on that connection fails as well"
-        )
-
-
-def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns a line for each reason, after the names that share it."""
-    names: dict[str, list[str]] = {}
-    for name, reason in reasons:
-        names.setdefault(sentence(reason), []).append(name)
-    return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
-
-
-def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
-    confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
-    at = f" [{100 * confidences.pop():.0f} %]" if len(confidences) == 1 else ""
-    rows: list[tuple[str, ...]] = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
-    for comparison in comparisons:
-        unit = METRICS[comparison.metric].unit
-        rows.append(
-            (
-                comparison.metric,
-                *("–" if side is None else quantity(side, unit) for side in _shown(comparison)),
-                _change(comparison),
-                format_share(comparison.tolerance),
-                comparison.outcome.value,
-            )
-        )
-    return _aligned(rows, right=range(1, 5))
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
-    """Returns the rows with columns two spaces apart, or one space where that would be too wide."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
-    return "\n".join(
-        gap.join(
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-
-
-def _shown(comparison: MetricComparison) -> tuple[float | None, float | None]:
-    """Returns base and now; of the same code only now, as what differs is the world's doing."""
-    return (None if is_same_code(comparison) else comparison.base, comparison.now)
-
-
-def _change(comparison: MetricComparison) -> str:
-    if comparison.change is None or is_same_code(comparison):
-        return "–"
-    return f"{format_change(comparison.change, unit=False)} {interval_text(comparison)}".rstrip()
-
-
 def _example(example: str, *, indent: int) -> list[str]:
     shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
     lines = []
@@ -233,77 +225,12 @@ def _example(example: str, *, indent: int) -> list[str]:
     return lines
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-
-
-# --- Turns a verdict, or failed requests, into the error that fails the test
-
-
-def raise_for(
-    verdict: Verdict,
-    *,
-    strict: bool,
-    ci: bool,
-    further: str = "",
-    limiting: str = "",
-    background: str = "",
-    capacity: str = "",
-    explanation: str = "",
-    lost: str = "",
-    findings: Sequence[str] = (),
-) -> None:
-    """Raises the error that the verdict asks for; returns when the test may pass.
-
-    RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
-    NEW (with `strict`, or in CI), INCONCLUSIVE and a saturated generator (with `strict`). The message shows
-    everything that was judged, whichever comes first. `further` is `#2` for a test's second measurement, and `#upload`
-    for a part of its load; `limiting` names what limited the run, `background` says which side of a comparison slowed
-    the other one, `capacity` what a search for it has found, `explanation` are lines about where its CPU went.
-    `lost` says why a part of the load is missing, which is INCONCLUSIVE. `findings` are further sentences.
-    """
-    failure = _failure_of(verdict, strict=strict, ci=ci, lost=lost)
-    if failure is not None:
-        error, head = failure
-        saturated = SATURATED if verdict.saturated and not verdict.comparisons else ""
-        notes = tuple(filter(None, (lost, capacity, saturated, background, *findings)))
-        raise error(
-            verdict_text(verdict, head=_named(head, further), limiting=limiting, explanation=explanation, notes=notes)
+def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
+    """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
+    counts = {failure.kind: failure.count for failure in failures}
+    closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
+    if 0 < closed <= errors * _CLOSED_AN_ERROR:
+        yield (
+            "a server may close the connection after the answer to a request whose handler raised, without announcing"
+            " it, as uvicorn does: then the next request on that connection fails as well"
         )
-
-
-def _named(head: str, further: str) -> str:
-    """Returns the head with which measurement of a test it is, where there are several."""
-    return f"{further}: {head}" if further else head
-
-
-def _failure_of(
-    verdict: Verdict, *, strict: bool, ci: bool, lost: str = ""
-) -> tuple[type[PerformanceError], str] | None:
-    outcomes = {comparison.outcome for comparison in verdict.comparisons}
-    if Outcome.REGRESSED in outcomes:
-        return RegressionError, regressed_head(verdict)
-    if not all(check.holds for check in verdict.limits):
-        return LimitExceededError, limits_head(verdict)
-    if Outcome.NEW in outcomes and (strict or ci):
-        return NotMeasuredError, new_head(verdict, where="under --fileperf-strict" if strict else "in CI")
-    if strict and (Outcome.INCONCLUSIVE in outcomes or verdict.saturated or lost):
-        return NotMeasuredError, undecided_head(verdict, lost)
-    return None
-
-
-def raise_for_failed_requests(
-    measurement: Measurement, max_error_rate: float, *, further: str = "", log: Sequence[str] = (), hint: str = ""
-) -> None:
-    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
-
-    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may. A disk that is
-    full is named.
-    """
-    requests, errors = measurement.requests, measurement.errors
-    if requests == 0 or errors > max_error_rate * (requests + errors):
-        head, gap, rest = failures_text(measurement.failures, requests=requests, allowed=max_error_rate).partition(
-            "\n\n"
-        )
-        hints = "".join(f"\n{said}" for said in (hint, full_disk()) if said)
-        raise RequestsFailedError(_named(head, further) + gap + rest + hints + log_block(log))

@@ -30,9 +30,7 @@ from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.work import Work, in_smoke
-from pytest_fileperf.report.details import findings, is_notable
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
-from pytest_fileperf.report.wording import capacity_text
 from pytest_fileperf.serve.running import RunningServer, ServingServer
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
@@ -391,25 +389,14 @@ class Session:
         hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
         if absent is not None and absent.outcome is Outcome.INCONCLUSIVE:
             hint = f"Measured alone, as nothing could be compared: {absent.what}."
-        further, limit = task.test.further, result.measurement.limit
-        raise_for_failed_requests(result.measurement, allowed, further=further, log=measured.log, hint=hint)
+        raise_for_failed_requests(result, allowed, log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
         # A change may bring an endpoint that the base lacks. A base without the app compares nothing at all.
         expected = absent is not None and not absent.app
-        raise_for(
-            result.verdict,
-            strict=self._options.strict,
-            ci=self._options.ci and not has_limits and not expected,
-            further=further,
-            limiting=str(limit) if is_notable(limit) else "",
-            capacity=capacity_text(result),
-            background=str(result.background or ""),
-            lost=result.lost,
-            findings=findings(result),
-            explanation="" if result.explanation is None else result.explanation.text,
-        )
+        ci = self._options.ci and not has_limits and not expected
+        raise_for(result, strict=self._options.strict, ci=ci)
         if absent is not None and absent.side is Side.NOW:
             raise LoadError(
                 f"{title}: {absent.what} when it was measured in turn, and had one when it was measured alone: "

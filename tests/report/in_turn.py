@@ -10,6 +10,7 @@ from pytest_fileperf.judge.evidence import Pair, PairSide, pair_side
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Phase, Recording
 
 MS = 1_000_000
@@ -22,6 +23,7 @@ TAIL_SAME = MetricComparison(
     metric="p99", outcome=Outcome.PASS, tolerance=0.10, base=0.0308, now=0.031, change=0.0065, low=-0.02, high=0.033,
     confidence=0.9, detectable=0.14, pairs=3,
 )  # fmt: skip
+THREAD_POOL = Limit(kind=LimitKind.THREAD_POOL, evidence="")
 FLOORS = (
     NoiseFloor(metric="rps", seconds=60.4, smallest=0.041, seconds_for={0.05: 42.3, 0.02: 211.8}),
     NoiseFloor(metric="p99", seconds=60.4, smallest=None, seconds_for={}),
@@ -60,6 +62,11 @@ def with_base(measured: Result, base: Recording) -> Result:
     """Returns the result as one of a comparison with these turns."""
     pairs = (Pair(base=one, now=other) for one, other in zip(sides(base), sides(measured.recording), strict=True))
     return replace(measured, base=base, pairs=tuple(pairs))
+
+
+def with_limit(measured: Result, limit: Limit) -> Result:
+    """Returns the result as one of a run that this limited."""
+    return replace(measured, measurement=replace(measured.measurement, limit=limit))
 
 
 def sides(recorded: Recording) -> list[PairSide]:

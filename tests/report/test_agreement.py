@@ -165,7 +165,7 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
     assert_all_agree(re.findall(rf"  {FIGURE} → {FIGURE}\s+{CHANGE}(?: %)? \[", text), count)
 
     with pytest.raises(RegressionError) as raised:
-        raise_for(shown.verdict, strict=False, ci=False)
+        raise_for(shown, strict=False, ci=False)
     rows = re.findall(rf"^\w+ +{FIGURE} +{FIGURE} +{CHANGE} \[", str(raised.value), re.MULTILINE)
     assert_all_agree(rows, count)
 

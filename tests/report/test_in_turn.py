@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report.in_turn import SLOWER, TITLE, compared, slowed_by_the_base, turns, with_base, with_itself
+from report.in_turn import (
+    SLOWER,
+    THREAD_POOL,
+    TITLE,
+    compared,
+    slowed_by_the_base,
+    turns,
+    with_base,
+    with_itself,
+    with_limit,
+)
 from report.samples import result
 
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
@@ -74,7 +84,7 @@ def test_without_background_work_nothing_is_said_of_it() -> None:
 
 def test_a_failure_says_which_side_slowed_the_other() -> None:
     with pytest.raises(RegressionError) as raised:
-        raise_for(compared().verdict, strict=False, ci=False, background=SLOWED)
+        raise_for(slowed_by_the_base(), strict=False, ci=False)
     assert " ".join(str(raised.value).split()).endswith(SLOWED)
 
 
@@ -82,9 +92,8 @@ def test_a_failure_says_which_side_slowed_the_other() -> None:
 
 
 def test_the_message_says_against_what_and_advises_no_update() -> None:
-    verdict = compared().verdict
     with pytest.raises(RegressionError) as raised:
-        raise_for(verdict, strict=False, ci=False, limiting="thread pool")
+        raise_for(with_limit(compared(), THREAD_POOL), strict=False, ci=False)
     assert str(raised.value) == (
         "rps −6.4 % [−7.1, −5.7], worse than origin/main (1a2b3c4)\n"
         "\n"
@@ -106,7 +115,7 @@ def test_the_message_of_what_is_new() -> None:
         reason=Reason(kind=ReasonKind.ABSENT, text=reason),
     )
     with pytest.raises(NotMeasuredError, match="not compared, which fails in CI") as raised:
-        raise_for(Verdict(comparisons=(new,), against=TITLE), strict=False, ci=True)
+        raise_for(result(verdict=Verdict(comparisons=(new,), against=TITLE)), strict=False, ci=True)
     assert reason in " ".join(str(raised.value).split())
     assert "--fileperf-update" not in str(raised.value)
 

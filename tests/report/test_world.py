@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from report.in_turn import compared
+from report.in_turn import THREAD_POOL, compared, with_limit
 from report.samples import PASSED, result
 
 from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError
@@ -103,7 +103,7 @@ def test_why_its_code_was_not_measured_again_is_said_once() -> None:
         shown = result(verdict=Verdict(comparisons=(comparison,), code=code))
         assert " ".join(on_terminal(shown, verbosity=verbosity).split()).count(NOT_FOUND) == 1
     with pytest.raises(NotMeasuredError) as raised:
-        raise_for(Verdict(comparisons=(unclear,), code=code), strict=True, ci=False)
+        raise_for(result(verdict=Verdict(comparisons=(unclear,), code=code)), strict=True, ci=False)
     assert " ".join(str(raised.value).split()).count(NOT_FOUND) == 1
 
 
@@ -204,9 +204,9 @@ def test_the_short_summary_says_why_nothing_compares() -> None:
 
 
 def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
-    verdict = in_turn(SLOWER_WORLD, SAME_TAIL, code=f"{IN_TURN}; its packages were not to be had").verdict
+    shown = in_turn(SLOWER_WORLD, SAME_TAIL, code=f"{IN_TURN}; its packages were not to be had")
     with pytest.raises(RegressionError) as raised:
-        raise_for(verdict, strict=False, ci=False, limiting="thread pool")
+        raise_for(with_limit(shown, THREAD_POOL), strict=False, ci=False)
     assert str(raised.value) == (
         "rps −6.4 % [−7.1, −5.7], worse than its baseline (1a2b3c4 of 2026-11-20)\n"
         "\n"
@@ -227,7 +227,7 @@ def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
 def test_the_message_of_a_limit_shows_no_change_where_the_code_is_the_same() -> None:
     limit = LimitCheck(name="min_rps", metric="rps", limit=5000.0, value=4324.0, holds=False)
     with pytest.raises(LimitExceededError) as raised:
-        raise_for(Verdict(comparisons=(SAME,), limits=(limit,)), strict=False, ci=False)
+        raise_for(result(verdict=Verdict(comparisons=(SAME,), limits=(limit,))), strict=False, ci=False)
     assert "rps            –  4,324/s            –        3 %  PASS\n" in str(raised.value)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from report.samples import result
 
 from pytest_fileperf.errors import (
     LimitExceededError,
@@ -17,8 +18,10 @@ from pytest_fileperf.errors import (
     RegressionError,
     RequestsFailedError,
 )
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
-from pytest_fileperf.measure.measurement import Measurement, measurement_of
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.report.message import headline, raise_for, raise_for_failed_requests
 
@@ -87,9 +90,14 @@ def error_of(call: Callable[[], None]) -> PerformanceError | None:
     return None
 
 
+def judged(verdict: Verdict) -> Result:
+    """Returns a result with this verdict, whose figures stay as they are here."""
+    return replace(result(limit=Limit(kind=LimitKind.THREAD_POOL, evidence="40 threads busy")), verdict=verdict)
+
+
 def message_of(error: type[PerformanceError], verdict: Verdict, *, strict: bool = False, ci: bool = False) -> str:
     with pytest.raises(PerformanceError) as caught:
-        raise_for(verdict, strict=strict, ci=ci, limiting="thread pool: 40 threads busy")
+        raise_for(judged(verdict), strict=strict, ci=ci)
     assert type(caught.value) is error
     text = str(caught.value)
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -114,12 +122,14 @@ if the new level is meant to stay, store it with --fileperf-update=all"""
 
 
 def test_functions_come_before_reasons_and_what_to_do() -> None:
+    verdict = Verdict(comparisons=(REGRESSED,))
     explanation = "CPU per request grew by 209 µs (+61.5 %), of it\n  209 µs in slow_digest (app.py:60)"
     with pytest.raises(RegressionError) as caught:
-        raise_for(Verdict(comparisons=(REGRESSED,)), strict=False, ci=False, explanation=explanation)
+        raise_for(replace(judged(verdict), explanation=Explanation(text=explanation)), strict=False, ci=False)
     assert str(caught.value).split("\n\n")[2:] == [
         explanation,
         "rps: since the baseline, uvicorn 0.34.0 → 0.54.0\n"
+        "limited by: thread pool: 40 threads busy\n"
         "if the new level is meant to stay, store it with --fileperf-update=all",
     ]
 
@@ -130,8 +140,10 @@ def test_the_first_paragraph_is_a_line_of_its_own_for_a_short_summary() -> None:
 
 
 def test_a_further_measurement_of_a_test_is_named() -> None:
+    first = judged(Verdict(comparisons=(REGRESSED,)))
+    second = replace(first, test=replace(first.test, nodeid=f"{first.test.nodeid}#2"))
     with pytest.raises(RegressionError) as caught:
-        raise_for(Verdict(comparisons=(REGRESSED,)), strict=False, ci=False, further="#2")
+        raise_for(second, strict=False, ci=False)
     assert headline(str(caught.value)).startswith("#2: rps −")
 
 
@@ -232,7 +244,7 @@ the load generator was saturated, so this is its own speed and not the
     ],
 )
 def test_what_does_not_fail(verdict: Verdict, strict: bool, ci: bool) -> None:
-    assert error_of(lambda: raise_for(verdict, strict=strict, ci=ci)) is None
+    assert error_of(lambda: raise_for(judged(verdict), strict=strict, ci=ci)) is None
 
 
 def test_the_widest_table_fits_80_columns() -> None:
@@ -251,13 +263,14 @@ BROKEN = Failure(
 )
 
 
-def run_of(requests: int, *failures: Failure) -> Measurement:
-    return replace(NO_RUN, requests=requests, failures=failures, errors=sum(failure.count for failure in failures))
+def run_of(requests: int, *failures: Failure) -> Result:
+    errors = sum(failure.count for failure in failures)
+    return replace(result(), measurement=replace(NO_RUN, requests=requests, failures=failures, errors=errors))
 
 
-def failed_message(measurement: Measurement, max_error_rate: float = 0.0) -> str:
+def failed_message(shown: Result, max_error_rate: float = 0.0) -> str:
     with pytest.raises(RequestsFailedError) as caught:
-        raise_for_failed_requests(measurement, max_error_rate)
+        raise_for_failed_requests(shown, max_error_rate)
     return str(caught.value)
 
 
