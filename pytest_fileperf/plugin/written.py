@@ -115,13 +115,13 @@ def _write(path: Path, text_of: Callable[[SessionRecord], str], record: SessionR
 
 
 def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
-    from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmark_document, run_info, save_benchmarks
+    from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmarks_of, run_document, save_benchmarks
 
     try:
-        info = run_info(record.commit, project_name(Path.cwd()))
+        document = run_document(record.commit, project_name(Path.cwd()))
     except OSError as error:  # it starts programs
         raise FilePerfError(f"nothing saved, as the facts about this machine cannot be found out: {error}") from error
-    document = benchmark_document(record, info)
+    document["benchmarks"] = benchmarks_of(record)
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)
     storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)

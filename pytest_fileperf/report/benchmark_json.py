@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +37,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.codec import json_value, named
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 
-__all__ = ("DEFAULT_STORAGE", "RunInfo", "benchmark_document", "benchmark_json", "run_info", "save_benchmarks")
+__all__ = ("DEFAULT_STORAGE", "benchmark_json", "benchmarks_of", "run_document", "save_benchmarks")
 
 # pytest-benchmark says that it is typed, but its functions are not.
 # mypy: allow-untyped-calls
@@ -56,20 +55,8 @@ _NO_COMMIT: Mapping[str, object] = {
 """What pytest-benchmark says where there is no version control."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """Where a run was made, in pytest-benchmark's words."""
-
-    machine: Mapping[str, object]
-    commit: Mapping[str, object]
-    created: str
-    """ISO 8601 time, UTC."""
-    version: str
-    """pytest-benchmark's, whose format this is."""
-
-
-def run_info(commit: Mapping[str, object] | None, project: str) -> RunInfo:
-    """Returns the facts about this machine and moment, with those about the commit (`versions.commit`) and project.
+def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
+    """Returns the document of a run without results: this machine and moment, the commit (`versions.commit`), project.
 
     They are what pytest-benchmark collects when none of its hooks is overridden. Asks the system about its CPU.
     """
@@ -78,28 +65,21 @@ def run_info(commit: Mapping[str, object] | None, project: str) -> RunInfo:
     from pytest_benchmark import __version__
     from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 
-    return RunInfo(
-        machine=pytest_benchmark_generate_machine_info(),
-        commit={**(_NO_COMMIT if commit is None else commit), "project": project},
-        created=datetime.now(UTC).isoformat(),
-        version=__version__,
-    )
-
-
-def benchmark_document(record: SessionRecord, info: RunInfo) -> dict[str, object]:
-    """Returns the run as pytest-benchmark's document, ready for its `pytest_benchmark_update_json` hooks.
-
-    Results without a successful request have no latency and are left out, and so are those of a smoke run.
-    """
     return {
-        "machine_info": json_value(info.machine),
-        "commit_info": json_value(info.commit),
-        "benchmarks": [
-            _benchmark(result) for result in record.results if result.measurement.requests and not result.smoke
-        ],
-        "datetime": info.created,
-        "version": info.version,
+        "machine_info": json_value(pytest_benchmark_generate_machine_info()),
+        "commit_info": json_value({**(_NO_COMMIT if commit is None else commit), "project": project}),
+        "benchmarks": [],
+        "datetime": datetime.now(UTC).isoformat(),
+        "version": __version__,
     }
+
+
+def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
+    """Returns what the document has of each result.
+
+    Those without a successful request have no latency and are left out, and so are those of a smoke run.
+    """
+    return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
 def benchmark_json(document: Mapping[str, object]) -> str:
@@ -118,7 +98,7 @@ def save_benchmarks(
     if not document["benchmarks"]:
         return None
     files = _file_storage(storage)
-    tag = _tag(document["commit_info"]) if name is None else _checked_name(name)
+    tag = _tag(document["commit_info"], name)
     taken = [int(path.name.split("_")[0]) for path in files.query("[0-9][0-9][0-9][0-9]_*")]
     path = Path(files.get(f"{max(taken, default=0) + 1:04}_{tag}.json"))
     write_text(path, benchmark_json(document))
@@ -137,14 +117,12 @@ def _file_storage(storage: str) -> FileStorage:
     return FileStorage(directory, logger=None, default_machine_id=get_machine_id())
 
 
-def _tag(commit: object) -> str:
-    """Returns commit and time, and whether there were changes, as pytest-benchmark names a run."""
-    facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
-    parts = (str(facts.get("id")), get_current_time(), *["uncommitted-changes"] * bool(facts.get("dirty")))
-    return "_".join(parts)
-
-
-def _checked_name(name: str) -> str:
+def _tag(commit: object, name: str | None) -> str:
+    """Returns the name, or commit and time, and whether there were changes, as pytest-benchmark names a run."""
+    if name is None:
+        facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
+        changed = ["uncommitted-changes"] if facts.get("dirty") else []
+        return "_".join((str(facts.get("id")), get_current_time(), *changed))
     try:
         return str(parse_save(name))
     except argparse.ArgumentTypeError as error:

@@ -9,7 +9,7 @@ from report.samples import result
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, parse_group_by, unknown_params
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.report.benchmark_json import RunInfo, benchmark_document
+from pytest_fileperf.report.benchmark_json import benchmarks_of
 
 
 def results() -> list[Result]:
@@ -88,9 +88,8 @@ def test_groups(labels: str, expected: dict[str, list[str]]) -> None:
 
 @pytest.mark.parametrize("labels", ["group", "name", "func", "fullname", "fullfunc", "param", "func,param"])
 def test_the_groups_are_pytest_benchmark_s(labels: str) -> None:
-    info = RunInfo(machine={}, commit={}, created="", version="")
     theirs = pytest_benchmark_group_stats(  # type: ignore[no-untyped-call]
-        None, benchmark_document(session_record(results()), info)["benchmarks"], labels
+        None, benchmarks_of(session_record(results())), labels
     )
     assert {title or "": len(members) for title, members in theirs} == {
         title: len(members) for title, members in titles(labels).items()

@@ -21,18 +21,22 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Phase, Recording, Round
-from pytest_fileperf.report.benchmark_json import RunInfo, benchmark_document, benchmark_json, run_info, save_benchmarks
+from pytest_fileperf.report.benchmark_json import benchmark_json, benchmarks_of, run_document, save_benchmarks
 
-INFO = RunInfo(
-    machine={"node": "here", "cpu": {}},
-    commit={"id": "0123abc", "dirty": False},
-    created="2026-11-21T09:30:00+00:00",
-    version="5.3.1",
-)
+INFO: dict[str, object] = {
+    "machine_info": {"node": "here", "cpu": {}},
+    "commit_info": {"id": "0123abc", "dirty": False},
+    "datetime": "2026-11-21T09:30:00+00:00",
+    "version": "5.3.1",
+}
+
+
+def run_of(*results: Result) -> dict[str, object]:
+    return {**INFO, "benchmarks": benchmarks_of(session_record(results))}
 
 
 def document(*results: Result) -> Any:
-    return json.loads(benchmark_json(benchmark_document(session_record(results), INFO)))
+    return json.loads(benchmark_json(run_of(*results)))
 
 
 def of_latencies(values_ns: list[int]) -> Recording:
@@ -157,12 +161,8 @@ def cli(directory: Path, *arguments: str) -> str:
 @pytest.mark.everywhere
 def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    before = benchmark_document(
-        session_record([result("test_upload"), result("test_download", group="downloads")]), INFO
-    )
-    after = benchmark_document(
-        session_record([result("test_upload", recorded=recording(requests=900, slowest_ms=40.0))]), INFO
-    )
+    before = run_of(result("test_upload"), result("test_download", group="downloads"))
+    after = run_of(result("test_upload", recorded=recording(requests=900, slowest_ms=40.0)))
     saved = [save_benchmarks(run, name=name, storage="file://saved") for run, name in ((before, "old"), (after, "new"))]
     assert [path.name for path in saved if path] == ["0001_old.json", "0002_new.json"]
 
@@ -180,8 +180,8 @@ def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatc
 @pytest.mark.everywhere
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    facts = run_info(None, "a project")
-    path = save_benchmarks(benchmark_document(session_record([result()]), facts))
+    facts = run_document(None, "a project")
+    path = save_benchmarks({**facts, "benchmarks": benchmarks_of(session_record([result()]))})
     assert path is not None
     assert re.fullmatch(r"\.benchmarks/[^/]+-CPython-3\.\d+-\d+bit/0001_unversioned_\d{8}_\d{6}\.json",
                         path.relative_to(tmp_path).as_posix())  # fmt: skip
@@ -193,7 +193,7 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.once
 def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Path) -> None:
     path = save_benchmarks(
-        {**benchmark_document(session_record([result()]), INFO), "commit_info": {"id": "0123abc", "dirty": True}},
+        {**run_of(result()), "commit_info": {"id": "0123abc", "dirty": True}},
         storage=str(tmp_path),
     )
     assert path is not None
@@ -202,7 +202,7 @@ def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Pat
 
 @pytest.mark.everywhere
 def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
-    run = benchmark_document(session_record([result()]), INFO)
+    run = run_of(result())
     first = save_benchmarks(run, name="a", storage=str(tmp_path))
     assert first is not None
     first.rename(first.with_name("0041_a.json"))
@@ -212,13 +212,13 @@ def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
 
 def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
     storage = tmp_path / "saved"
-    assert save_benchmarks(benchmark_document(session_record([]), INFO), name="empty", storage=str(storage)) is None
+    assert save_benchmarks(run_of(), name="empty", storage=str(storage)) is None
     assert not storage.exists()
 
 
 @pytest.mark.everywhere
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
-    run = benchmark_document(session_record([result()]), INFO)
+    run = run_of(result())
     with pytest.raises(
         PlanError, match=r"elasticsearch\+http://host is not a directory: runs are saved to file://PATH"
     ):
