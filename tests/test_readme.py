@@ -67,9 +67,9 @@ def test_the_failure_that_is_shown_is_what_a_regression_says() -> None:
     """The sample is what a real run printed; its figures, told by the code that is here, read the same."""
     verdict = Verdict(comparisons=SLOWER_UPLOAD, since="its baseline (09a3381 of 2026-11-23)")
     grown = growth_text(UNHASHED, HASHED, [UPLOAD])
-    shown = replace(result(), verdict=verdict, explanation=Explanation(text=grown))
+    slower = replace(result(), verdict=verdict, explanation=Explanation(text=grown))
     with pytest.raises(RegressionError) as raised:
-        raise_for(shown, strict=False, ci=False)
+        raise_for(slower, strict=False, ci=False)
     (sample,) = (text for text in samples("text") if text.startswith(">"))
     call, *error = sample.splitlines()
     assert call.removeprefix(">").strip() in QUICKSTART.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -297,7 +297,7 @@ class Active:
 
         Rows alone need no heading: they stand where pytest's own line about a run without failures would.
         """
-        lines, only_rows = ((), False) if self._record is None else _result_lines(self._record, terminalreporter)
+        lines, only_rows = ([], False) if self._record is None else _result_lines(self._record, terminalreporter)
         said = (*self._said, *self._written)
         if not lines and not said:
             return
@@ -307,7 +307,7 @@ class Active:
         if lines:
             from pytest_fileperf.plugin.written import no_command
 
-            lines = tuple(map(no_command, lines))
+            lines = list(map(no_command, lines))
         for line in (*lines, *said):
             terminalreporter.write_line(line)
 
@@ -323,7 +323,7 @@ def _not_written(path: Path) -> str:
     return f"fileperf: nothing was measured, so {path} was not written{stays}"
 
 
-def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[Sequence[str], bool]:
+def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:
     """Returns the lines about the results, and whether they are nothing but rows."""
     writer, verbosity = reporter.config.get_terminal_writer(), reporter.config.get_verbosity()
     width, colour = writer.fullwidth, writer.hasmarkup
@@ -336,8 +336,7 @@ def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> t
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
     told = {report.nodeid for report in reporter.stats.get("failed", ())} if shows_failures else set()
     worlds = not is_shown(reporter)
-    brief = brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told, worlds=worlds)
-    return brief.lines, brief.only_rows
+    return brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told, worlds=worlds)
 
 
 ACTIVE = pytest.StashKey[Active]()

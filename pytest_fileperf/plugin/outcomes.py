@@ -191,7 +191,8 @@ class Outcomes:
         undecided, results = stats.get(_UNDECIDED, []), self._active.results
         if not undecided and not results:
             return []
-        from pytest_fileperf.report.story import slower_world_lines, slower_worlds, undecided_lines
+        from pytest_fileperf.report.story import slower_worlds
+        from pytest_fileperf.report.terminal import slower_world_lines, undecided_lines
 
         by_test: dict[str, dict[str, Result]] = {}
         for result in results:

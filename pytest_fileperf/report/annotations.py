@@ -13,10 +13,9 @@ from pathlib import PurePosixPath
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.report.details import limit_text, reasons
-from pytest_fileperf.report.story import SLOWER_WORLD, figures_text, undecided_texts
+from pytest_fileperf.report.story import SLOWER_WORLD, reasons, slower_worlds, undecided_texts
 from pytest_fileperf.report.text import plain
-from pytest_fileperf.report.wording import first_line, where_failed, world_outcome, world_text
+from pytest_fileperf.report.wording import figures_text, first_line, limit_text, where_failed, world_text
 
 __all__ = ("github_commands",)
 
@@ -62,7 +61,7 @@ def _of(result: Result) -> Iterator[_Told]:
         yield said("warning", standing.value, undecided_texts(result))
     elif standing is Standing.NEW and not result.baseline_written:
         yield said("warning", standing.value, (why.text for why in reasons(result)))
-    if world_outcome(result.verdict) is Outcome.REGRESSED:
+    if slower_worlds([result]):
         yield said("warning", SLOWER_WORLD, [world_text(result.verdict)])
 
 

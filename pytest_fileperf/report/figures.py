@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
@@ -10,19 +10,35 @@ from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK
-from pytest_fileperf.report.details import INDENT, could_show, has_more_http, limit_text, setting
-from pytest_fileperf.report.text import Style, amount, flow, pad, paint, plain, quantity
-from pytest_fileperf.report.wording import generator_figures, generator_rows
+from pytest_fileperf.report.story import setting
+from pytest_fileperf.report.text import INDENT, Screen, Style, amount, flow, pad, paint, plain, quantity
+from pytest_fileperf.report.wording import could_show, generator_figures, generator_rows, has_more_http, limit_text
 from pytest_fileperf.units import format_count, format_duration, format_share
 
-__all__ = ("SPREAD", "event_texts", "figure_lines", "spread")
+__all__ = ("NOTABLE", "SPREAD", "event_texts", "figure_lines", "figure_rows", "load_texts", "spread")
 
+NOTABLE = 1.1
+"""Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 """The figures shown of a latency."""
 
 
-def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str] = ()) -> list[str]:
-    """Returns every figure of the measurement: a titled row for each subject, without the `said` parts of its setting.
+def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
+    """Returns every figure: a titled row for each subject, without the parts of its setting that were `said`."""
+    rows = figure_rows(result, said=said)
+    size = max(len(title) for title, _ in rows)
+    indent = INDENT + size + 2
+    lines = []
+    for title, texts in rows:
+        head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=screen.colour)
+        pieces = [(text, Style.NONE) for text in texts]
+        body = flow(pieces, width=screen.width, indent=indent, hanging=indent)
+        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
+    return lines
+
+
+def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
+    """Returns the figures by subject.
 
     The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
     """
@@ -50,15 +66,8 @@ def figure_lines(result: Result, *, width: int, colour: bool, said: Sequence[str
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
         ("gate", [could_show(item) for item in result.verdict.comparisons if _could_show_more(item)]),
     )
-    size = max(len(title) for title, texts in rows if texts)
-    lines = []
-    for title, texts in rows:
-        pieces = [(plain(text), Style.NONE) for text in texts]
-        head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=colour)
-        hanging = INDENT + size + 2
-        body = flow(pieces, width=width, indent=hanging, hanging=hanging)
-        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
-    return lines
+    shown = ((title, [text for text in map(plain, texts) if text]) for title, texts in rows)
+    return [(title, texts) for title, texts in shown if texts]
 
 
 def _spread_texts(latency: LatencySummary) -> list[str]:
@@ -81,6 +90,38 @@ def event_texts(run: Measurement) -> list[str]:
             if of.count
         ),
     ]
+
+
+def load_texts(run: Measurement) -> list[str]:
+    """Returns what a row leaves out about a load that was due at given times; nothing where all was sent on time."""
+    texts = [_finished(run), _service(run)]
+    if run.late or run.dropped:
+        texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
+    return [text for text in texts if text]
+
+
+def _finished(run: Measurement) -> str:
+    """Returns how long a given number of requests took; empty where they kept up with the rate that was asked for."""
+    if run.due is None:
+        return ""
+    finished = f"finished in {_seconds(run.elapsed)}"
+    if not run.open_loop or run.attack == 0:
+        return finished
+    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (
+        run.elapsed >= run.attack * NOTABLE
+    )
+
+
+def _service(run: Measurement) -> str:
+    """Returns the service time, where requests waited long before they were sent."""
+    sent, due = run.service, run.latency
+    if not sent.count or (due.p50 < sent.p50 * NOTABLE and due.p99 < sent.p99 * NOTABLE):
+        return ""
+    return f"service time p50 {_seconds(sent.p50)}, p99 {_seconds(sent.p99)}"
+
+
+def _seconds(value: float) -> str:
+    return quantity(value, Unit.SECONDS)
 
 
 def spread(latency: LatencySummary) -> dict[str, float]:

@@ -23,21 +23,24 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import limit_text, noise_texts, notes, other_kinds, reasons, setting, word_of
 from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.story import limiting_text, summary_line
+from pytest_fileperf.report.story import notes, pressing, reasons, setting, shared, summary_line
 from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
-from pytest_fileperf.report.text import amount, plain, quantity, shorten
+from pytest_fileperf.report.text import amount, plain, plain_line, quantity, shorten
 from pytest_fileperf.report.wording import (
     change_text,
     compared,
     first_line,
     interval_text,
     is_same_code,
+    limit_text,
+    limiting_text,
+    noise_texts,
+    other_kinds,
     sentence,
     sides_text,
     where_failed,
-    world_outcome,
+    word_of,
     world_text,
 )
 from pytest_fileperf.units import format_bytes, format_count, format_share
@@ -63,13 +66,13 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     A longer one is cut after a whole line, and says so.
     """
     results = record.results
-    pressing = sorted(filter(_is_pressing, results), key=_weight)
-    calm = [result for result in results if not _is_pressing(result)]
+    urgent = pressing(results)
+    calm = [result for result in results if not any(result is other for other in urgent)]
     common = _common(results)
     blocks = [[f"## Load tests: {_escaped(summary_line(results, record.failed))}", ""], *_failed(record.failed)]
-    if pressing:
-        rows = [row for result in pressing for row in _gate_rows(result)]
-        blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in pressing))
+    if urgent:
+        rows = [row for result in urgent for row in _gate_rows(result)]
+        blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in urgent))
     if calm:
         blocks.append(_calm(calm, common))
     blocks += map(_ranked, record.groups)
@@ -78,23 +81,6 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     if record.said:
         blocks.append(_block("\n".join(record.said)))
     return _within([line for block in blocks for line in block], limit_bytes)
-
-
-def _is_pressing(result: Result) -> bool:
-    """Returns whether it is to be seen at once: it fails, decides nothing, or its world got slower."""
-    standing = result.standing
-    is_new = standing is Standing.NEW and not result.baseline_written
-    return standing.fails or standing.is_undecided or is_new or _has_slower_world(result)
-
-
-def _weight(result: Result) -> int:
-    """Returns the place among those that are seen at once: what fails comes first."""
-    standing = result.standing
-    return 0 if standing.fails else 1 if standing.is_undecided else 2 if _has_slower_world(result) else 3
-
-
-def _has_slower_world(result: Result) -> bool:
-    return world_outcome(result.verdict) is Outcome.REGRESSED
 
 
 # --- tables
@@ -235,11 +221,7 @@ def _common(results: Sequence[Result]) -> tuple[str, ...]:
     """Returns what is true of all results: their setting, and what would be said of each."""
     if not results:
         return ()
-    shared = [text for text in setting(results[0]) if all(text in setting(other) for other in results)]
-    if len(results) == 1:
-        return tuple(shared)
-    said = [_remarks(result) for result in results]
-    return (*shared, *(text for text in said[0] if all(text in other for other in said)))
+    return (*shared(results, setting), *(shared(results, _remarks) if len(results) > 1 else ()))
 
 
 # --- markup
@@ -268,12 +250,7 @@ def _block(text: str) -> list[str]:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     # One item, so that it is not cut in the middle.
-    return ["\n".join((f"{fence}text", *(_plain_line(line) for line in text.splitlines()), fence)), ""]
-
-
-def _plain_line(line: str) -> str:
-    """Returns the line without control characters; its spaces stay."""
-    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
+    return ["\n".join((f"{fence}text", *(plain_line(line) for line in text.splitlines()), fence)), ""]
 
 
 def _within(lines: Sequence[str], limit_bytes: int) -> str:

@@ -32,7 +32,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.details import findings, is_notable, limit_text, other_kinds
+from pytest_fileperf.report.story import findings, is_notable
 from pytest_fileperf.report.text import quantity
 from pytest_fileperf.report.wording import (
     SATURATED,
@@ -42,6 +42,8 @@ from pytest_fileperf.report.wording import (
     code_text,
     interval_text,
     is_same_code,
+    limit_text,
+    other_kinds,
     sentence,
     typical_text,
     world_outcome,

@@ -9,7 +9,7 @@ from pytest_fileperf.measure.blame import GREW, FunctionCost, FunctionGrowth, Pr
 from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import A_GOOD_PART, Limit, LimitKind, Loss, Stalls
 from pytest_fileperf.report.message import WIDTH
-from pytest_fileperf.report.text import cells, flow, shorten, words
+from pytest_fileperf.report.text import Screen, cells, shorten
 from pytest_fileperf.units import format_change, format_duration
 
 __all__ = (
@@ -166,7 +166,7 @@ def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
 
 def told(sentence: str) -> str:
     """Returns a sentence in lines of a message."""
-    return "\n".join(flow(words(sentence), width=WIDTH, indent=0, hanging=2, gap=1))
+    return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
 # --- What requests lost, in words: how much of it was waiting and not CPU time, and what they waited for

@@ -25,13 +25,14 @@ from pytest_fileperf.judge.groups import Asked, RankedGroup, Ranking, SessionRec
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
+from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named
 from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement, with_histograms
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
-from pytest_fileperf.report.details import notes
 from pytest_fileperf.report.figures import spread
-from pytest_fileperf.report.wording import capacity_json, sentence
+from pytest_fileperf.report.story import notes
+from pytest_fileperf.report.wording import sentence
 
 __all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_json", "samples_series")
 
@@ -360,8 +361,8 @@ def _result(result: Result) -> dict[str, object]:
         "summary": _summary(measurement),
         **_measured(recording),
         "base": base,
-        "capacity": capacity_json(result.capacity),
-        "base_capacity": capacity_json(result.base_capacity),
+        "capacity": _capacity(result.capacity),
+        "base_capacity": _capacity(result.base_capacity),
         "background": None if result.background is None else named(result.background, "base", "now"),
         "other_answers": [_other_answers(other) for other in result.other_answers],
         "noise": [_noise(floor) for floor in result.noise],
@@ -378,6 +379,17 @@ def _result(result: Result) -> dict[str, object]:
         },
         "pinned": recording.pinned,
         "notes": notes(result),
+    }
+
+
+def _capacity(found: Capacity | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    columns = ("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "by_generator", "p50", "p99")
+    return {
+        **named(found, "rate", "low", "high", "confidence", "limits", "broken", "closed_rps", "ended"),
+        "limit": named(found.limit, "kind", "evidence"),
+        "tried": {name: [getattr(load, name) for load in found.tried] for name in columns},
     }
 
 

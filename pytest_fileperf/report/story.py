@@ -1,73 +1,187 @@
-"""The lines under a row of the result table: gates, limits, what limited the run, failures and notes."""
+"""What a record tells, in which order, and how urgent it is. `wording` has the sentences; formats only lay them out."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
-from pytest_fileperf.judge.record import FailedTest, Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.measurement import Measurement
-from pytest_fileperf.measure.metrics import Unit
-from pytest_fileperf.report.details import INDENT, NOTABLE, STYLES, Why, limit_text, noise_texts, other_kinds, word_of
-from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.text import Style, cells, flow, pad, plain, quantity, shorten, words
+from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, FailedTest, Result, Standing
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.report.text import Style, plain, words
 from pytest_fileperf.report.wording import (
+    NO_BASELINE,
     NOT_YOUR_CODE,
-    change_text,
+    breach_texts,
+    busy_text,
+    capacity_text,
+    code_text,
+    could_show,
     failed_count,
-    interval_text,
+    figures_text,
+    growth_texts,
+    iterations_text,
+    law_text,
+    left_text,
+    memory_texts,
+    not_stored_text,
+    one_core_text,
+    other_answers_text,
+    processes_text,
+    restart_texts,
+    saturated_text,
+    says_stored,
     sentence,
-    sides_text,
+    stabilised,
+    traced_text,
+    trend_texts,
+    typical_text,
+    warm_up_texts,
+    word_of,
     world_outcome,
-    world_text,
 )
+from pytest_fileperf.serve.running import SERVED_WITH
+from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count, format_share
 
 __all__ = (
     "SLOWER_WORLD",
-    "event_lines",
-    "failure_lines",
-    "figures_text",
-    "gate_lines",
+    "STYLES",
+    "Why",
+    "brief_notes",
+    "findings",
     "hints",
-    "limit_lines",
-    "limiting_lines",
-    "limiting_text",
-    "load_lines",
-    "noise_lines",
-    "note_lines",
-    "reason_lines",
-    "slower_world_lines",
+    "is_limited_elsewhere",
+    "is_notable",
+    "notes",
+    "pressing",
+    "reasons",
+    "setting",
+    "shared",
     "slower_worlds",
     "summary_line",
     "summary_pieces",
-    "undecided_lines",
     "undecided_texts",
     "unstored",
-    "world_lines",
+    "urgency",
 )
 
-
-# --- Lines for pytest's short test summary: what is not decided, and what got slower without a change of the code
-#
-# INCONCLUSIVE tests/test_files.py::test_upload -
-#   rps −4.0 % [−9.0, +1.0], tolerance 3 %
-# SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
-#   0.83 of what was stored (rps −17.0 % from 5,210/s): …
-
 SLOWER_WORLD = "SLOWER WORLD"
+STYLES = {
+    Standing.PASS: Style.GOOD,
+    Standing.IMPROVED: Style.GOOD,
+    Standing.REGRESSED: Style.BAD,
+    Standing.LIMIT: Style.BAD,
+    Standing.FAILED: Style.BAD,
+    Standing.INCONCLUSIVE: Style.WARNING,
+    Standing.SATURATED: Style.WARNING,
+    Standing.NEW: Style.NEWS,
+    Standing.UNGATED: Style.NONE,
+}
+_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
+_WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
+_EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
+_T = TypeVar("_T")
 
 
-def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
-    """Returns the lines of one test, with the figures of its measurements that are undecided."""
-    found = [text for result in results for text in undecided_texts(result)]
-    pieces = [(Outcome.INCONCLUSIVE.value, Style.WARNING), (plain(nodeid), Style.BOLD)]
-    if found:
-        pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
-    return flow(pieces, width=width, indent=0, hanging=2, gap=1, colour=colour)
+# --- Which results somebody should look at first
+
+
+def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:
+    """Returns the results whose baseline's own code got slower."""
+    return tuple(result for result in results if world_outcome(result.verdict) is Outcome.REGRESSED)
+
+
+def urgency(result: Result) -> int:
+    """Returns a number that is the smaller the sooner somebody should look."""
+    standing = result.standing
+    if standing.fails:
+        return _WORST_FIRST.index(standing)
+    if slower_worlds([result]):
+        return len(_WORST_FIRST)  # it fails the session, though not its test
+    return len(_WORST_FIRST) + (1 if standing.is_undecided else 2)
+
+
+def pressing(results: Iterable[Result]) -> list[Result]:
+    """Returns those to be seen at once: what fails, then what is undecided, then slower worlds and new tests."""
+    found = []
+    for result in results:
+        standing, slower = result.standing, slower_worlds([result])
+        if standing.fails or standing.is_undecided or slower or _lacks_baseline(result):
+            found.append((0 if standing.fails else 1 if standing.is_undecided else 2 if slower else 3, result))
+    return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+
+
+def _lacks_baseline(result: Result) -> bool:
+    return result.standing is Standing.NEW and not result.baseline_written
+
+
+def is_notable(limit: Limit) -> bool:
+    """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace.
+
+    What is unclear tells nothing.
+    """
+    return limit.kind not in _EXPECTED_LIMITS
+
+
+def is_limited_elsewhere(result: Result) -> bool:
+    """Returns whether something else than the server, or the load as it was asked for, set the pace."""
+    run = result.measurement
+    if result.smoke or result.capacity or result.test.own:
+        return False
+    return not (run.saturated or not run.requests or not is_notable(run.limit))
+
+
+# --- What there is to say about one result
+
+
+class Why(NamedTuple):
+    """Why gates have an outcome."""
+
+    outcome: Outcome
+    text: str
+    """It begins with the metrics."""
+    metrics: tuple[str, ...]
+
+
+def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
+    """Returns outcomes with the reasons that the judge gave, without some kinds of them.
+
+    Metrics with equal reasons share one text.
+    """
+    groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
+    for comparison in result.verdict.comparisons:
+        remedied = comparison.outcome is Outcome.NEW and result.baseline_written
+        if comparison.reason and comparison.reason.kind not in but and not remedied:
+            reason = _unfit_reason(result) if comparison.reason.kind in NO_BASELINE else ""
+            groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
+    found = []
+    for (outcome, reason), members in groups.items():
+        metrics = tuple(member.metric for member in members)
+        text = f"{', '.join(metrics)}: {reason}"
+        if unsaid := [could_show(member) for member in members if _detectable_unsaid(member)]:
+            text += f" ({', '.join(unsaid)})"
+        found.append(Why(outcome, text, metrics))
+    return tuple(found)
+
+
+def _unfit_reason(result: Result) -> str:
+    """Returns why a NEW run did not become a baseline, or cannot; empty where it can."""
+    if result.not_stored:
+        return f"there is no baseline, and nothing was stored: {plain(result.not_stored)}"
+    if not result.unfit:
+        return ""
+    anyway = "" if result.never_fit else "; --fileperf-update=all stores it all the same"
+    return f"there is no baseline, and {result.unfit} does not become one{anyway}"
+
+
+def _detectable_unsaid(comparison: MetricComparison) -> bool:
+    """Returns whether the reason leaves out how small a change could have been seen."""
+    if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
+        return False
+    return format_share(comparison.detectable) not in sentence(comparison.reason)
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
@@ -83,34 +197,87 @@ def undecided_texts(result: Result) -> Sequence[str]:
     unknown: dict[str, list[str]] = {}
     for item in undecided:
         if item.change is None:
-            unknown.setdefault(_why_unknown(item), []).append(item.metric)
+            # Without details and what to do about it, which the table has.
+            why = re.split(r": | \(", plain(sentence(item.reason)))[0] or "nothing to compare"
+            unknown.setdefault(why, []).append(item.metric)
     return (
         *(figures_text(item, sides=False) + further for item in undecided if item.change is not None),
         *(f"{', '.join(metrics)}: {why}{further}" for why, metrics in unknown.items()),
     )
 
 
-def _why_unknown(comparison: MetricComparison) -> str:
-    """Returns why there is no change to show, without its details and what to do about it: the table has them."""
-    return re.split(r": | \(", plain(sentence(comparison.reason)))[0] or "nothing to compare"
+def setting(result: Result) -> tuple[str, ...]:
+    """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
+    held = stabilised(result.recording)
+    # Which code of a stored baseline it is, is said with what there is to know about it.
+    is_named = result.verdict.against and not result.verdict.code
+    found = [f"against {result.verdict.against}"] if is_named else []
+    found += [result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else ""]
+    return tuple(plain(text) for text in found if text)
 
 
-def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
-    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
-    change = f"{comparison.metric} {change_text(comparison)} {interval_text(comparison)}".rstrip()
-    both = f"{sides_text(comparison)}, " * sides
-    return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
+def findings(result: Result) -> tuple[str, ...]:
+    """Returns what a reader must not miss about how figures came to be: the message of a failed test says it, too."""
+    if result.smoke:
+        return ()
+    return (
+        *map(other_answers_text, result.other_answers),
+        *warm_up_texts(result),
+        *restart_texts(result),
+        *trend_texts(result),
+        *memory_texts(result),
+    )
 
 
-def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:
-    """Returns the results whose baseline's own code got slower."""
-    return tuple(result for result in results if world_outcome(result.verdict) is Outcome.REGRESSED)
+def notes(result: Result) -> tuple[str, ...]:
+    """Returns what a reader must know to judge the figures, as sentences without a full stop."""
+    told = [text for text, _ in _notes(result)]
+    told.append(code_text(result.verdict, with_title=True))
+    told += ["stored as the new baseline"] * result.baseline_written
+    return tuple(text for text in dict.fromkeys((*told, not_stored_text(result))) if text)
 
 
-def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns the lines of one measurement whose baseline's own code got slower."""
-    pieces = [(SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
-    return flow([*pieces, *words(world_text(result.verdict))], width=width, indent=0, hanging=2, gap=1, colour=colour)
+def brief_notes(result: Result) -> list[str]:
+    """Returns those of the notes that nobody must miss."""
+    told = [text for text, place in sorted(_notes(result), key=lambda pair: pair[1]) if place]
+    if says_stored(code := code_text(result.verdict, with_title=True)):
+        told += [text for text in code.split("; ") if "stored" in text]
+    return [text for text in (*told, not_stored_text(result)) if text]
+
+
+def _notes(result: Result) -> Iterator[tuple[str, int]]:
+    """Yields sentences, some empty, each with its place among those that nobody must miss, or 0 for another one."""
+    recording, held, left = result.recording, stabilised(result.recording), left_text(result)
+    missing = [name for name in STABILISERS if name not in held]
+    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
+    engine = f"engine {recording.engine}: {plain(recording.why_engine)}" if recording.why_engine else ""
+    background = "" if left else str(result.background or "")
+    yield from ((text, 1) for text in findings(result))
+    yield from ((text, 0) for text in breach_texts(result.measurement))
+    yield capacity_text(result), 1
+    yield saturated_text(result), 1
+    yield law_text(result), 0
+    yield from ((typical_text(item), 0) for item in result.verdict.comparisons)
+    yield iterations_text(result), 1
+    yield f"a part of the load is missing: {plain(result.lost)}" if result.lost else "", 0
+    yield from ((text, 4 * text.startswith((SERVED_WITH, SAME_CODE))) for text in result.server_notes)
+    yield from ((text, 4 * text.endswith(WHILE_MEASURED)) for text in result.load_notes)
+    yield engine if recording.engine != "replay" else "", 0
+    yield "server and generator shared cores" if shared_cores else "", 0
+    yield f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "", 0
+    yield processes_text(result), 2
+    yield one_core_text(result), 2
+    yield from ((text, 3) for text in growth_texts(result))
+    yield traced_text(result), 0
+    yield busy_text(result), 0
+    yield left, 2
+    yield background, 5 * (result.standing not in _WELL)
+
+
+def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) -> tuple[_T, ...]:
+    """Returns what is picked of every result."""
+    first, *others = [pick(result) for result in results]
+    return tuple(item for item in first if all(item in other for other in others))
 
 
 # --- How many measurements have which outcome, and what is to be done next
@@ -137,7 +304,8 @@ def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ())
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
     slower = len(slower_worlds(results))
     world = f"{format_count(slower, 'slower world')}: {NOT_YOUR_CODE}" if slower else ""
-    rest = list(filter(None, (otherwise, *_stored(results), world, _to_do(results))))
+    stored, unfit, to_do = _became_of_baselines(results)
+    rest = list(filter(None, (otherwise, stored, unfit, world, to_do)))
     last, style = found_words[-1]
     pieces.append((last + ";" * bool(rest), style))
     return [*pieces, *words("; ".join(rest))] if rest else pieces
@@ -145,15 +313,25 @@ def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ())
 
 def hints(results: Sequence[Result]) -> list[str]:
     """Returns what became of baselines, and how to store those that are missing."""
-    return list(filter(None, (*_stored(results), _to_do(results))))
+    return list(filter(None, _became_of_baselines(results)))
 
 
-def _stored(results: Sequence[Result]) -> list[str]:
-    found = []
+def _became_of_baselines(results: Sequence[Result]) -> tuple[str, str, str]:
+    """Returns how many were stored, how many were not and why, and how to store those that are missing."""
     written = sum(result.baseline_written for result in results)
-    if written:
-        found.append(f"{format_count(written, 'baseline')} stored")
-    return [*found, unstored(results)]
+    # Parts are stored with their whole.
+    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}
+    missing = any(
+        _is_new(result)
+        and not (result.unfit or result.not_stored)
+        and result.test.nodeid.removesuffix(f"#{result.test.part}") not in unfit
+        for result in results
+    )
+    return (
+        f"{format_count(written, 'baseline')} stored" if written else "",
+        unstored(results),
+        "store baselines with --fileperf-update=new" if missing else "",
+    )
 
 
 def unstored(results: Sequence[Result]) -> str:
@@ -165,173 +343,8 @@ def unstored(results: Sequence[Result]) -> str:
     return "; ".join(found)
 
 
-def _to_do(results: Sequence[Result]) -> str:
-    # Parts are stored with their whole.
-    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}
-    missing = any(
-        _is_new(result)
-        and not (result.unfit or result.not_stored)
-        and result.test.nodeid.removesuffix(f"#{result.test.part}") not in unfit
-        for result in results
-    )
-    return "store baselines with --fileperf-update=new" if missing else ""
-
-
 def _is_new(result: Result) -> bool:
     """Returns whether it lacks a baseline, and was not stored as one."""
     if result.baseline_written or result.verdict.against:
         return False
     return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
-
-
-# --- remarks
-
-_HANGING = 4
-_EXAMPLE_KINDS = 3
-_EXAMPLE_CELLS = 160
-
-
-def gate_lines(comparisons: Sequence[MetricComparison], *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
-    rows = [_gate_cells(comparison) for comparison in comparisons]
-    sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(4)]
-    aligned = INDENT + sum(sizes) + 8 + max((cells(row[4]) for row in rows), default=0) <= width
-    lines = []
-    for row, comparison in zip(rows, comparisons, strict=True):
-        if aligned:
-            row = [pad(text, size) for text, size in zip(row, sizes, strict=False)] + row[4:]
-        styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
-        lines += flow(zip(row, styles, strict=True), width=width, indent=INDENT, hanging=_HANGING, colour=colour)
-    return [line.rstrip() for line in lines]
-
-
-def _gate_cells(comparison: MetricComparison) -> list[str]:
-    return [
-        comparison.metric,
-        sides_text(comparison),
-        f"{change_text(comparison)} {interval_text(comparison)}".rstrip(),
-        f"tolerance {format_share(comparison.tolerance)}",
-        comparison.outcome.value,
-    ]
-
-
-def world_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns what the world did to the baseline's own code; nothing where that is not known."""
-    outcome = world_outcome(result.verdict)
-    if outcome is None:
-        return []
-    style = STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
-    lead = [(word, style) for word in ("the", "world:")]
-    pieces = [*lead, *words(world_text(result.verdict))]
-    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, gap=1, colour=colour)
-
-
-def reason_lines(
-    found: Iterable[Why], *, indent: int, width: int, colour: bool, above: Iterable[MetricComparison] = ()
-) -> list[str]:
-    """Returns the lines of reasons, after the outcome, unless that ends the lines of all their gates `above`."""
-    shown = {comparison.metric for comparison in above}
-    lines = []
-    for outcome, text, metrics in found:
-        lead = None if shown.issuperset(metrics) else (outcome.value, STYLES[Standing(outcome.value)])
-        lines += _prose(text, lead=lead, indent=indent, width=width, colour=colour)
-    return lines
-
-
-def _prose(
-    text: str, *, width: int, colour: bool, lead: tuple[str, Style] | None = None, indent: int = INDENT
-) -> list[str]:
-    pieces = [lead, *words(text)] if lead else words(text)
-    return flow(pieces, width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)
-
-
-def limit_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each absolute limit that does not hold."""
-    lines = []
-    for check in result.verdict.limits:
-        if not check.holds:
-            reason = f"; {plain(sentence(check.reason))}" if check.reason else ""
-            lead = (Standing.LIMIT.value, STYLES[Standing.LIMIT])
-            lines += _prose(f"{limit_text(check)}{reason}", lead=lead, width=width, colour=colour)
-    return lines
-
-
-def noise_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns a line for each gate: how small a change it could have seen, where the code was compared with itself."""
-    return [line for text in noise_texts(result) for line in _prose(text, width=width, colour=colour)]
-
-
-def failure_lines(result: Result, *, width: int, colour: bool, all_kinds: bool = False) -> list[str]:
-    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or all of them."""
-    if result.measurement.requests == 0 and not result.measurement.failures:
-        return _prose("no request was made", lead=("FAILED", Style.BAD), width=width, colour=colour)
-    failures = result.measurement.failures
-    shown = failures if all_kinds else failures[:_EXAMPLE_KINDS]
-    lines = []
-    for failure in shown:
-        example = plain(failure.example)
-        if not all_kinds:
-            example = shorten(example, _EXAMPLE_CELLS)
-        text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
-        lines += _prose(text, lead=(f"{failure.count:,}× failed:", Style.BAD), width=width, colour=colour)
-    rest = failures[len(shown) :]
-    if rest:
-        lines += _prose(f"{other_kinds(rest)} (-v shows all)", width=width, colour=colour)
-    return lines
-
-
-def limiting_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns the line that names what limited the run, with its evidence."""
-    return note_lines(limiting_text(result), indent=INDENT, width=width, colour=colour)
-
-
-def limiting_text(result: Result) -> str:
-    """Returns what limited the run, with its evidence."""
-    limit = result.measurement.limit
-    unclear = limit.kind is LimitKind.UNCLEAR
-    return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
-
-
-def load_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns what a row leaves out about a load that was due at given times; nothing where all was sent on time."""
-    run = result.measurement
-    texts = [_finished(run), _service(run)]
-    if run.late or run.dropped:
-        texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
-    pieces = [(text, Style.DIM) for text in texts if text]
-    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, colour=colour)
-
-
-def event_lines(result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns the line about the events of streams; none without them."""
-    pieces = [(text, Style.DIM) for text in event_texts(result.measurement)]
-    return flow(pieces, width=width, indent=INDENT, hanging=_HANGING, colour=colour) if pieces else []
-
-
-def _finished(run: Measurement) -> str:
-    """Returns how long a given number of requests took; empty where they kept up with the rate that was asked for."""
-    if run.due is None:
-        return ""
-    finished = f"finished in {_seconds(run.elapsed)}"
-    if not run.open_loop or run.attack == 0:
-        return finished
-    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (
-        run.elapsed >= run.attack * NOTABLE
-    )
-
-
-def _service(run: Measurement) -> str:
-    """Returns the service time, where requests waited long before they were sent."""
-    sent, due = run.service, run.latency
-    if not sent.count or (due.p50 < sent.p50 * NOTABLE and due.p99 < sent.p99 * NOTABLE):
-        return ""
-    return f"service time p50 {_seconds(sent.p50)}, p99 {_seconds(sent.p99)}"
-
-
-def _seconds(value: float) -> str:
-    return quantity(value, Unit.SECONDS)
-
-
-def note_lines(text: str, *, indent: int, width: int, colour: bool) -> list[str]:
-    """Returns the lines of a remark."""
-    return flow(words(text, Style.DIM), width=width, indent=indent, hanging=indent + 2, gap=1, colour=colour)

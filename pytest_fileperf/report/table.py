@@ -6,22 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TypeAlias
 
 from pytest_fileperf.judge.grouping import param_texts
 from pytest_fileperf.judge.groups import Place, RankedGroup
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import STYLES
-from pytest_fileperf.report.story import note_lines
-from pytest_fileperf.report.text import Style, amount, cells, flow, pad, paint, plain, shorten
+from pytest_fileperf.report.story import STYLES
+from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, paint, plain, shorten
 
 __all__ = (
     "LEAST_NAME_CELLS",
     "OUTSIDE",
     "Column",
     "Grid",
-    "Table",
     "grid_lines",
     "grid_of",
     "group_lines",
@@ -34,6 +33,7 @@ __all__ = (
     "ratio_texts",
     "row_names",
     "share",
+    "table_lines",
     "table_of",
 )
 
@@ -62,28 +62,21 @@ class Column:
         return max(cells(text) for text in (self.heading, *self.texts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The columns that are shown, each with the cells it gets."""
+Table: TypeAlias = Sequence[tuple[Column, int]]
+"""The columns that are shown, each with the cells it gets."""
 
-    columns: tuple[tuple[Column, int], ...]
 
-    def has(self, heading: str) -> bool:
-        """Returns whether a column is shown."""
-        return any(column.heading == heading for column, _ in self.columns)
-
-    def heading(self, *, colour: bool) -> str:
-        """Returns the line above the rows."""
-        texts = (_cell(column.heading, Style.BOLD, column, size, colour) for column, size in self.columns)
-        return _GAP.join(texts).rstrip()
-
-    def row(self, at: int, *, colour: bool) -> str:
-        """Returns the line of one row."""
+def table_lines(table: Table, screen: Screen) -> list[str]:
+    """Returns the heading, and a line for each row."""
+    headings = (_cell(column.heading, Style.BOLD, column, size, screen.colour) for column, size in table)
+    lines = [_GAP.join(headings).rstrip()]
+    for at in range(len(table[0][0].texts)):
         texts = (
-            _cell(column.texts[at], column.styles[at] if column.styles else Style.NONE, column, size, colour)
-            for column, size in self.columns
+            _cell(column.texts[at], column.styles[at] if column.styles else Style.NONE, column, size, screen.colour)
+            for column, size in table
         )
-        return _GAP.join(texts).rstrip()
+        lines.append(_GAP.join(texts).rstrip())
+    return lines
 
 
 def _cell(text: str, style: Style, column: Column, size: int, colour: bool) -> str:
@@ -107,13 +100,11 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
             shown.add(at)
             room = left
     size = max(1, min(names.width, room))
-    return Table(
-        columns=(
-            *((column, column.width) for column in before),
-            (replace(names, texts=_told_apart(names.texts, size)), size),
-            *((column, column.width) for at, column in enumerate(columns) if at in shown),
-        )
-    )
+    return [
+        *((column, column.width) for column in before),
+        (replace(names, texts=_told_apart(names.texts, size)), size),
+        *((column, column.width) for at, column in enumerate(columns) if at in shown),
+    ]
 
 
 def _told_apart(names: Sequence[str], size: int) -> tuple[str, ...]:
@@ -158,11 +149,11 @@ def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -
     return Column(heading=METRICS[name].title, texts=texts, right=True, least_name_cells=least_name_cells)
 
 
-def outcome_column(results: Sequence[Result]) -> Column:
+def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Column:
     """Returns the column of the standings."""
     standings = [result.standing for result in results]
     texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
-    return Column(heading="outcome", texts=texts, styles=styles)
+    return Column(heading=heading, texts=texts, styles=styles)
 
 
 # --- The grid that two parameters of a group of measurements make
@@ -238,43 +229,31 @@ OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 
 
 def group_lines(
-    group: RankedGroup,
-    under: Callable[[Result, int], Sequence[str]],
-    *,
-    said: LimitKind | None,
-    width: int,
-    colour: bool,
+    group: RankedGroup, under: Callable[[Result, Screen], Sequence[str]], screen: Screen, *, said: LimitKind | None
 ) -> list[str]:
     """Returns the table of a group, its grid and its notes.
 
-    `under` makes the lines below a row, in the width it is given; `said` is what limited every run of the session.
+    `under` makes the lines below a row; `said` is what limited every run of the session.
     """
     results = [result for result, _ in group.ordered()]
-    table, lines = _table(group, results, width=width, colour=colour)
-    lines.append(table.heading(colour=colour))
-    ranks, _ = table.columns[0]
-    for at, result in enumerate(results):
-        lines.append(table.row(at, colour=colour))
-        lines += (" " * ranks.width + line for line in under(result, width - ranks.width))
-    grid = grid_of(group.results)
-    if grid is not None:
-        shown = grid_lines(grid, group, width=width, colour=colour)
-        lines += ["", *shown] if shown else []
-    for note in _notes(group, said, in_table=table.has(_LIMITED_BY)):
-        lines += note_lines(note, indent=0, width=width, colour=colour)
-    return lines
-
-
-def _table(group: RankedGroup, results: Sequence[Result], *, width: int, colour: bool) -> tuple[Table, list[str]]:
-    """Returns the table, and the lines above it that hold a title too long for a heading."""
     title, names = plain(group.title), member_names(results)
     is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
-    above = [] if is_heading else flow([(title, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)
+    lines = [] if is_heading else screen.flow([(title, Style.BOLD)])
     places = group.ranking.places
     best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
     ranks = Column(heading="", texts=tuple(map(rank_text, places)), styles=best)
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
-    return table_of(named, _columns(group, results), width=width, before=[ranks]), above
+    table = table_of(named, _columns(group, results), width=screen.width, before=[ranks])
+    heading, *rows = table_lines(table, screen)
+    lines.append(heading)
+    below = replace(screen, width=screen.width - ranks.width)
+    for row, result in zip(rows, results, strict=True):
+        lines += [row, *(" " * ranks.width + line for line in under(result, below))]
+    grid = grid_of(group.results)
+    if grid is not None and (shown := grid_lines(grid, group, screen)):
+        lines += ["", *shown]
+    has_limits = any(column.heading == _LIMITED_BY for column, _ in table)
+    return lines + [line for note in _notes(group, said, in_table=has_limits) for line in screen.prose(note, Style.DIM)]
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:
@@ -355,7 +334,7 @@ def limited_by(kind: LimitKind, which: str = "all") -> str:
     return f"{which} limited by {kind}"
 
 
-def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> list[str]:
+def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
     """Returns the grid under its two parameters: the ranked metric in its cells, the best marked.
 
     It is turned or left out to fit.
@@ -364,12 +343,10 @@ def grid_lines(grid: Grid, group: RankedGroup, *, width: int, colour: bool) -> l
     for each in (grid, grid.turned()):
         names = Column(heading=plain(each.row_name), texts=tuple(map(plain, each.rows)))
         columns = [_grid_column(each, column, group) for column in each.columns]
-        if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= width:
-            table = table_of(names, columns, width=width)
-            parameters = f"{metric} by {plain(each.row_name)} and {plain(each.column_name)}"
-            above = flow([(parameters, Style.NONE)], width=width, indent=0, hanging=2, colour=colour)
-            rows = (table.row(at, colour=colour) for at in range(len(each.rows)))
-            return [*above, table.heading(colour=colour), *rows]
+        if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= screen.width:
+            above = f"{metric} by {plain(each.row_name)} and {plain(each.column_name)}"
+            table = table_of(names, columns, width=screen.width)
+            return [*screen.flow([(above, Style.NONE)]), *table_lines(table, screen)]
     return []
 
 

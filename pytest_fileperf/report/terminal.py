@@ -1,4 +1,13 @@
-"""The results on the terminal with -v: a row for each measurement, all about it below, and groups as rankings.
+"""The results on the terminal: a line for each test without -v, tables with every figure with it; groups are ranked.
+
+Without -v there is a line for each test, and one for each gate that is not PASS. What a failed test has told in its own
+message is not said again.
+
+    test_upload    2,050/s  p99 31.0 ms  REGRESSED
+      rps  −6.4 % [−8.1, −4.7]  2,190/s → 2,050/s  tolerance 5 %  REGRESSED
+    test_download  3,011/s  p99 18.0 ms  PASS
+
+With -v each measurement has a row, and all about it below:
 
     test                              requests/s      p50      p99  errors  outcome
     test_upload                            2,050  15.2 ms  31.0 ms       0  REGRESSED
@@ -6,52 +15,34 @@
       latency     min 5.00 ms  mean 18.0 ms  …
       limited by  server CPU, at 97 % of 1 core
 
-Without -v `brief` makes the lines. Returns text; the plugin prints it under a heading.
+Returns text; the plugin prints it under a heading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from pytest_fileperf.judge.baseline import Stale
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
-from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, Result, Standing
-from pytest_fileperf.judge.verdict import Outcome, ReasonKind
+from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report.details import (
-    Why,
-    busy_text,
-    findings,
-    growth_texts,
-    is_notable,
-    iterations_text,
-    left_text,
-    notes,
-    one_core_text,
-    processes_text,
-    reasons,
-    saturated_text,
-    setting,
-    traced_text,
-)
-from pytest_fileperf.report.figures import figure_lines
+from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
 from pytest_fileperf.report.story import (
-    event_lines,
-    failure_lines,
-    gate_lines,
+    SLOWER_WORLD,
+    STYLES,
+    Why,
+    brief_notes,
     hints,
-    limit_lines,
-    limiting_lines,
-    load_lines,
-    noise_lines,
-    note_lines,
-    reason_lines,
+    is_limited_elsewhere,
+    notes,
+    reasons,
+    setting,
+    shared,
     summary_pieces,
+    undecided_texts,
     unstored,
-    world_lines,
 )
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
@@ -63,46 +54,74 @@ from pytest_fileperf.report.table import (
     metric_text,
     outcome_column,
     row_names,
+    table_lines,
     table_of,
 )
-from pytest_fileperf.report.text import Style, flow, plain, words
+from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain, shorten
 from pytest_fileperf.report.wording import (
     FIGURES_ONLY,
-    capacity_text,
+    busy_text,
+    change_text,
     code_text,
     compared,
     failed_lines,
+    interval_text,
     is_world_notable,
-    not_stored_text,
+    limit_text,
+    limiting_text,
+    noise_texts,
+    other_kinds,
     reconnect_text,
+    says_stored,
+    sentence,
+    sides_text,
+    traced_text,
     world_outcome,
+    world_text,
 )
-from pytest_fileperf.serve.running import SERVED_WITH
-from pytest_fileperf.units import format_count
+from pytest_fileperf.units import format_count, format_share
 
-__all__ = ("Brief", "brief_report", "session_text", "stale_lines", "terminal_report")
+__all__ = (
+    "brief_report",
+    "session_text",
+    "slower_world_lines",
+    "stale_lines",
+    "terminal_report",
+    "undecided_lines",
+)
 
-
-# --- The results on the terminal without -v: a line for each test, and one for each gate that is not PASS
-#
-#     test_upload    2,050/s  p99 31.0 ms  REGRESSED
-#       rps  −6.4 % [−8.1, −4.7]  2,190/s → 2,050/s  tolerance 5 %  REGRESSED
-#     test_download  3,011/s  p99 18.0 ms  PASS
-#
-# What a failed test has told in its own message is not said again. Everything else is said with -v (`terminal`).
-
-_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Reasons that the outcome, or a hint at the end, says."""
+_FEW_NOTE = "~ fewer requests than the percentile needs"
+_EXAMPLE_KINDS = 3
+_EXAMPLE_CELLS = 160
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
-    """What there is to print."""
+def session_text(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
+    """Returns all that a session says on the terminal: its results, other failures, and lines about the whole of it.
 
-    lines: tuple[str, ...] = ()
-    only_rows: bool = False
-    """Whether every line is the row of a test, and nothing else is to be said."""
+    Arguments are those of `terminal_report`; the lines about the session are not wrapped.
+    """
+    said = "".join(f"{line}\n" for line in (*failed_lines(record.failed), *record.said))
+    return terminal_report(record, width=width, colour=colour, verbosity=verbosity) + said
+
+
+def terminal_report(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
+    """Returns the report, no line wider than `width` cells (40 or more). Empty for no results.
+
+    `verbosity` as pytest counts it: from 1 on tables with every figure, notes and counts, below it the short report.
+    """
+    if not record.results:
+        return ""
+    width = max(width, 40)
+    if verbosity < 1:
+        lines, _ = brief_report(record, width=width, colour=colour, quiet=verbosity < 0)
+    else:
+        lines = _in_full(record, Screen(width=width, colour=colour))
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+# --- The short report
 
 
 def brief_report(
@@ -113,179 +132,110 @@ def brief_report(
     quiet: bool = False,
     told: Collection[str] = (),
     worlds: bool = True,
-) -> Brief:
-    """Returns the lines, none wider than `width` cells. With `quiet` only tests that failed have a row.
+) -> tuple[list[str], bool]:
+    """Returns the lines, and whether they are nothing but a row for each test. With `quiet` only failed tests have one.
 
     `told` has the node ids of tests whose failure has been printed. `worlds` says whether a slower world has lines.
     """
+    screen = Screen(width=width, colour=colour)
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
-    under = _Under(
-        common=_brief_common(results, told), told=told, worlds=worlds, one_limit=_one_limit(results), colour=colour
-    )
-    lines, more = _rows(alone, under, width=width)
-    for group in groups:
-        lines += [""] * bool(lines)
-        lines += group_lines(group, partial(under.of, ranked=True), said=None, width=width, colour=colour)
-    foot = _unstored(record, width=width, colour=colour) if quiet else _brief_foot(record, under, lines, width=width)
-    return Brief(lines=(*lines, *foot), only_rows=bool(lines) and not (groups or more or foot))
+    untold = [result for result in results if not _is_told(result, told)]
+    # What all tests have in common is said once, at the end.
+    common = set(shared(results, _brief_reasons)) if len(results) > 1 and untold else set()
+    limits = {result.measurement.limit.kind if is_limited_elsewhere(result) else None for result in results}
+    one_limit = limits.pop() if len(results) > 1 and len(limits) == 1 else None
 
-
-def _rows(results: Sequence[Result], under: _Under, *, width: int) -> tuple[list[str], bool]:
-    """Returns the rows, and whether there is anything below one."""
-    if not results:
-        return [], False
-    names = Column(heading="", texts=row_names(results))
-    rates = Column(heading="", texts=tuple(_figure("rps", "", "/s", result) for result in results), right=True)
-    tails = Column(heading="", texts=tuple(_figure("p99", "p99 ", "", result) for result in results), right=True)
-    tails = replace(tails, least_name_cells=LEAST_NAME_CELLS)
-    failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
-    columns = [rates, tails]
-    columns += [Column(heading="", texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed)
-    outcomes = outcome_column(results)
-    columns.append(Column(heading="", texts=outcomes.texts, styles=outcomes.styles))
-    table = table_of(names, columns, width=width)
-    lines, more = [], False
-    for at, result in enumerate(results):
-        below = under.of(result, width)
-        lines += [table.row(at, colour=under.colour), *below]
-        more |= bool(below)
-    return lines, more
-
-
-def _figure(name: str, before: str, after: str, result: Result) -> str:
-    text = metric_text(name, result)
-    return text if text == "-" else f"{before}{text}{after}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Under:
-    """The lines below a row."""
-
-    common: frozenset[Why]
-    """Reasons that all results have, which are said once at the end."""
-    told: Collection[str]
-    worlds: bool
-    one_limit: LimitKind | None
-    """What limited all runs, where it is not the server: it is said once at the end."""
-    colour: bool
-
-    def of(self, result: Result, width: int, *, ranked: bool = False) -> list[str]:
-        """Returns a line for each gate that is not PASS, and what else there is to know.
-
-        The table of a ranked group has what limited the run.
-        """
-        colour = self.colour
-        gates = [item for item in compared(result) if item.outcome is not Outcome.PASS]
-        lines = gate_lines(gates, width=width, colour=colour)
-        lines += noise_lines(result, width=width, colour=colour)
-        lines += limit_lines(result, width=width, colour=colour)
-        in_summary = not self.worlds and world_outcome(result.verdict) is Outcome.REGRESSED
-        if is_world_notable(result.verdict) and not in_summary:
-            lines += world_lines(result, width=width, colour=colour)
-        if not _is_told(result, self.told):
-            if result.explanation is not None:
-                lines += [f"  {line}" for line in result.explanation.text.splitlines()]
-            lines += failure_lines(result, width=width, colour=colour)
-            own = [reason for reason in _reasons(result) if reason not in self.common]
-            lines += reason_lines(own, indent=2, width=width, colour=colour, above=gates)
-        if not result.smoke:
-            lines += event_lines(result, width=width, colour=colour)
-        if result.measurement.open_loop and not result.smoke and result.capacity is None:
-            lines += load_lines(result, width=width, colour=colour)
-        for note in _notes(result):
-            lines += note_lines(note, indent=2, width=width, colour=colour)
-        if not ranked and not self.one_limit and _is_limited_elsewhere(result):
-            lines += limiting_lines(result, width=width, colour=colour)
+    def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
+        own = [reason for reason in _brief_reasons(result) if reason not in common]
+        why = None if _is_told(result, told) else own
+        lines = _briefly(result, screen, why, worlds=worlds)
+        # The table of a ranked group has what limited the run.
+        if not ranked and not one_limit and is_limited_elsewhere(result):
+            lines += screen.prose(limiting_text(result), Style.DIM, indent=INDENT)
         return lines
 
-
-def _reasons(result: Result) -> list[Why]:
-    """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
-    if result.verdict.against and not result.verdict.code:
-        return list(reasons(result, but=_UNSAID[:1]))
-    return [said for said in reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
-
-
-def _notes(result: Result) -> list[str]:
-    """Returns the remarks that a reader must not miss; -v has all."""
-    found = [*findings(result)]
-    if text := capacity_text(result):
-        found.append(text)
-    if text := saturated_text(result):
-        found.append(text)
-    if text := iterations_text(result):
-        found.append(text)
-    if text := processes_text(result):
-        found.append(text)
-    if text := one_core_text(result):
-        found.append(text)
-    if text := left_text(result):
-        found.append(text)
-    found += growth_texts(result)
-    found += [text for text in result.server_notes if text.startswith((SERVED_WITH, SAME_CODE))]
-    found += [text for text in result.load_notes if text.endswith(WHILE_MEASURED)]
-    if result.standing not in _WELL and not left_text(result) and (text := str(result.background or "")):
-        found.append(text)
-    if _says_stored(code := code_text(result.verdict, with_title=True)):
-        found += [text for text in code.split("; ") if "stored" in text]
-    if text := not_stored_text(result):
-        found.append(text)
-    return found
-
-
-def _says_stored(code: str) -> bool:
-    """Returns whether it tells what was stored of a baseline."""
-    return "was stored" in code or "were stored" in code
-
-
-def _is_limited_elsewhere(result: Result) -> bool:
-    """Returns whether something else than the server, or the load as it was asked for, set the pace."""
-    run = result.measurement
-    if result.smoke or result.capacity or result.test.own:
-        return False
-    return not (run.saturated or not run.requests or not is_notable(run.limit))
+    lines = _rows(alone, under, screen)
+    for group in groups:
+        lines += [""] * bool(lines)
+        lines += group_lines(group, partial(under, ranked=True), screen, said=None)
+    if quiet:
+        text = unstored([one for one in results if not one.standing.fails]) if record.asked.update else ""
+        foot = screen.prose(text, Style.DIM) if text else []
+    else:
+        foot = _reason_lines(sorted(common), screen)
+        for note in _brief_foot(record, untold, one_limit, lines):
+            foot += screen.prose(note, Style.DIM)
+    return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
 
 
 def _is_told(result: Result, told: Collection[str]) -> bool:
     return result.test.nodeid.removesuffix(result.test.further) in told
 
 
-def _one_limit(results: Sequence[Result]) -> LimitKind | None:
-    """Returns what limited all of several runs; None where that is the server, or differs."""
-    kinds = {result.measurement.limit.kind if _is_limited_elsewhere(result) else None for result in results}
-    return kinds.pop() if len(results) > 1 and len(kinds) == 1 else None
+def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]], screen: Screen) -> list[str]:
+    if not results:
+        return []
+
+    def figures(name: str, before: str, after: str) -> tuple[str, ...]:
+        texts = (metric_text(name, result) for result in results)
+        return tuple(text if text == "-" else f"{before}{text}{after}" for text in texts)
+
+    failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
+    columns = [
+        Column(heading="", texts=figures("rps", "", "/s"), right=True),
+        Column(heading="", texts=figures("p99", "p99 ", ""), right=True, least_name_cells=LEAST_NAME_CELLS),
+        *[Column(heading="", texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
+        outcome_column(results, heading=""),
+    ]
+    table = table_of(Column(heading="", texts=row_names(results)), columns, width=screen.width)
+    _, *rows = table_lines(table, screen)
+    return [line for row, result in zip(rows, results, strict=True) for line in (row, *under(result, screen))]
 
 
-def _brief_common(results: Sequence[Result], told: Collection[str]) -> frozenset[Why]:
-    """Returns the reasons that all of several results have, unless their failures told them."""
-    found = [frozenset(_reasons(result)) for result in results]
-    if len(found) < 2 or all(_is_told(result, told) for result in results):
-        return frozenset()
-    return frozenset.intersection(*found)
+def _briefly(result: Result, screen: Screen, why: Sequence[Why] | None, *, worlds: bool) -> list[str]:
+    """Returns a line for each gate that is not PASS, and what else there is to know.
+
+    `why` are reasons; None where the failure, which has them, was printed.
+    """
+    gates = [item for item in compared(result) if item.outcome is not Outcome.PASS]
+    lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
+    in_summary = not worlds and world_outcome(result.verdict) is Outcome.REGRESSED
+    if is_world_notable(result.verdict) and not in_summary:
+        lines += _world_lines(result, screen)
+    if why is not None:
+        lines += _explanation(result)
+        lines += _failure_lines(result, screen)
+        lines += _reason_lines(why, screen, indent=INDENT, above=gates)
+    figures = [] if result.smoke else event_texts(result.measurement)
+    lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
+    if result.measurement.open_loop and not result.smoke and result.capacity is None:
+        lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
+    for note in brief_notes(result):
+        lines += screen.prose(note, Style.DIM, indent=INDENT)
+    return lines
 
 
-def _unstored(record: SessionRecord, *, width: int, colour: bool) -> list[str]:
-    """Returns what was not stored although that was asked for, and no failure tells: that is said with -q too."""
-    text = unstored([result for result in record.results if not result.standing.fails]) if record.asked.update else ""
-    return note_lines(text, indent=0, width=width, colour=colour) if text else []
+def _brief_reasons(result: Result) -> list[Why]:
+    """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
+    if result.verdict.against and not result.verdict.code:
+        return list(reasons(result, but=_UNSAID[:1]))
+    return [said for said in reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
 
 
-def _brief_foot(record: SessionRecord, under: _Under, lines: Sequence[str], *, width: int) -> list[str]:
-    """Returns what holds for all tests: reasons, a busy machine, how to read the lines, what to do next."""
+def _brief_foot(
+    record: SessionRecord, untold: Sequence[Result], one_limit: LimitKind | None, lines: Sequence[str]
+) -> Iterable[str]:
+    """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
     results = record.results
-    found = reason_lines(sorted(under.common), indent=0, width=width, colour=under.colour)
-    limited = [] if under.one_limit is None else [limited_by(under.one_limit)]
-    notes = [*limited, *dict.fromkeys(map(traced_text, results)), _busy(results), _reconnects(results)]
-    notes += [*_by_figures_only(result for result in results if not _is_told(result, under.told)), *hints(results)]
+    notes = [limited_by(one_limit)] if one_limit else []
+    notes += [*dict.fromkeys(map(traced_text, results)), _busy(results), _reconnects(results)]
+    notes += [*_by_figures_only(untold), *hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
-        notes.append("~ fewer requests than the percentile needs")
-    notes.append(_brackets(record))
-    notes += [f"no test has a parameter {plain(name)} to group by" for name in record.unknown_params]
-    for note in filter(None, notes):
-        found += note_lines(note, indent=0, width=width, colour=under.colour)
-    return found
+        notes.append(_FEW_NOTE)
+    notes += [_brackets(record), *_unknown_params(record)]
+    return filter(None, notes)
 
 
 def _busy(results: Sequence[Result]) -> str:
@@ -313,7 +263,7 @@ def _by_figures_only(results: Iterable[Result]) -> list[str]:
     tests: dict[str, list[str]] = {}
     for result in results:
         code = code_text(result.verdict, with_title=True)
-        if code.startswith(FIGURES_ONLY) and not _says_stored(code):
+        if code.startswith(FIGURES_ONLY) and not says_stored(code):
             tests.setdefault(code.removeprefix(FIGURES_ONLY), []).append(plain(result.test.title))
     return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
 
@@ -336,9 +286,12 @@ def _brackets(record: SessionRecord) -> str:
     return f"[in brackets]: the interval of a {'; '.join(texts)}" if texts else ""
 
 
-# --- terminal
+def _unknown_params(record: SessionRecord) -> list[str]:
+    return [f"no test has a parameter {plain(name)} to group by" for name in record.unknown_params]
 
-_T = TypeVar("_T")
+
+# --- The report in full
+
 _FIRST_METRICS = ("rps", "p50", "p99")
 _MORE_METRICS = ("throughput", "cpu_per_request", "rss")
 """Shown in this order where there is room left."""
@@ -346,78 +299,46 @@ _NAME_CELLS_BEFORE_MORE = 48
 """A name longer than this is shortened before another column is left out."""
 
 
-def terminal_report(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
-    """Returns the report, no line wider than `width` cells (40 or more). Empty for no results.
-
-    `verbosity` as pytest counts it: from 1 on tables with every figure, notes and counts, below it what `brief` says.
-    """
-    if not record.results:
-        return ""
-    width = max(width, 40)
-    if verbosity < 1:
-        lines = list(brief_report(record, width=width, colour=colour, quiet=verbosity < 0).lines)
-    else:
-        lines = _in_full(record, width=width, colour=colour)
-    return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def _in_full(record: SessionRecord, *, width: int, colour: bool) -> list[str]:
-    """Returns the tables with their notes and the summary line."""
+def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
+    """Returns the tables with their notes and the summary line. What is true of all results is said once."""
     results, groups = record.results, record.groups
-    said = _said_once(results)
-    lines = flow([(text, Style.DIM) for text in said.setting], width=width, indent=0, hanging=2, colour=colour)
+    several = len(results) > 1
+    common = shared(results, setting)
+    same_reasons = shared(results, reasons) if several else ()
+    same_notes = shared(results, notes) if several else ()
+    limits = {result.measurement.limit.kind for result in results if result.measurement.requests}
+    one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
+
+    def under(result: Result, screen: Screen) -> list[str]:
+        gates = compared(result)
+        lines = [*_gate_lines(gates, screen), *_world_lines(result, screen), *_noise_lines(result, screen)]
+        lines += [*_explanation(result), *_limit_lines(result, screen)]
+        lines += _failure_lines(result, screen, all_kinds=True)
+        own = [reason for reason in reasons(result) if reason not in same_reasons]
+        lines += _reason_lines(own, screen, indent=INDENT, above=gates)
+        for note in notes(result):
+            if note not in same_notes:
+                lines += screen.prose(note, Style.DIM, indent=INDENT)
+        return lines
+
+    lines = screen.flow([(text, Style.DIM) for text in common])
     if record.alone:
-        lines += _table(record.alone, said, width=width, colour=colour)
+        names = Column(heading="test", texts=row_names(record.alone))
+        heading, *rows = table_lines(table_of(names, _columns(record.alone), width=screen.width), screen)
+        lines.append(heading)
+        for at, (row, result) in enumerate(zip(rows, record.alone, strict=True)):
+            lines += [*[""] * (at > 0), row, *under(result, screen), *figure_lines(result, screen, said=common)]
     for group in groups:
         lines += [""] * bool(lines)
-        lines += _ranked(group, said, width=width, colour=colour)
-    foot = [*said.notes, *_foot(results, groups, lines)]
-    foot += [f"no test has a parameter {plain(name)} to group by" for name in record.unknown_params]
+        lines += group_lines(group, under, screen, said=one_limit)
+        members = [result for result, _ in group.ordered()]
+        for name, result in zip(member_names(members), members, strict=True):
+            lines += ["", *screen.flow([(name, Style.BOLD)]), *figure_lines(result, screen, said=common)]
+    foot = [*same_notes, *_foot(results, groups, lines), *_unknown_params(record)]
     lines += [""] * bool(groups)
-    lines += reason_lines(said.reasons, indent=0, width=width, colour=colour)
-    lines += [line for note in foot for line in note_lines(note, indent=0, width=width, colour=colour)]
-    lines += flow(summary_pieces(results, record.failed), width=width, indent=0, hanging=2, gap=1, colour=colour)
-    return lines
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """What is true of all results, and is said once."""
-
-    setting: tuple[str, ...]
-    reasons: tuple[Why, ...] = ()
-    notes: tuple[str, ...] = ()
-    limiting: LimitKind | None = None
-
-
-def _said_once(results: Sequence[Result]) -> _Said:
-    if len(results) == 1:
-        return _Said(setting=setting(results[0]))
-    limiting = {result.measurement.limit.kind for result in results if result.measurement.requests}
-    return _Said(
-        setting=_common(results, setting),
-        reasons=_common(results, reasons),
-        notes=_common(results, notes),
-        limiting=limiting.pop() if len(limiting) == 1 and not results[0].smoke else None,
-    )
-
-
-def _common(results: Sequence[Result], pick: Callable[[Result], tuple[_T, ...]]) -> tuple[_T, ...]:
-    first, *others = [pick(result) for result in results]
-    return tuple(item for item in first if all(item in other for other in others))
-
-
-def _table(results: Sequence[Result], said: _Said, *, width: int, colour: bool) -> list[str]:
-    """Returns a row for each result, with the remarks under it."""
-    names = Column(heading="test", texts=row_names(results))
-    table = table_of(names, _columns(results), width=width)
-    lines = [table.heading(colour=colour)]
-    for at, result in enumerate(results):
-        lines += [""] * (at > 0)
-        lines.append(table.row(at, colour=colour))
-        lines += _under(result, said, width=width, colour=colour)
-        lines += figure_lines(result, width=width, colour=colour, said=said.setting)
-    return lines
+    lines += _reason_lines(same_reasons, screen)
+    lines += [line for note in foot for line in screen.prose(note, Style.DIM)]
+    return lines + screen.flow(summary_pieces(results, record.failed), gap=1)
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
@@ -432,42 +353,11 @@ def _columns(results: Sequence[Result]) -> list[Column]:
     ]
 
 
-def _ranked(group: RankedGroup, said: _Said, *, width: int, colour: bool) -> list[str]:
-    """Returns the table of a group, and the figures of each member after it."""
-
-    def under(result: Result, width: int) -> list[str]:
-        return _under(result, said, width=width, colour=colour)
-
-    lines = group_lines(group, under, said=said.limiting, width=width, colour=colour)
-    results = [result for result, _ in group.ordered()]
-    for name, result in zip(member_names(results), results, strict=True):
-        lines += ["", *flow([(name, Style.BOLD)], width=width, indent=0, hanging=2, colour=colour)]
-        lines += figure_lines(result, width=width, colour=colour, said=said.setting)
-    return lines
-
-
-def _under(result: Result, said: _Said, *, width: int, colour: bool) -> list[str]:
-    """Returns the lines below a row."""
-    lines = gate_lines(compared(result), width=width, colour=colour)
-    lines += world_lines(result, width=width, colour=colour)
-    lines += noise_lines(result, width=width, colour=colour)
-    if result.explanation is not None:
-        lines += [f"  {line}" for line in result.explanation.text.splitlines()]
-    lines += limit_lines(result, width=width, colour=colour)
-    lines += failure_lines(result, width=width, colour=colour, all_kinds=True)
-    own = [reason for reason in reasons(result) if reason not in said.reasons]
-    lines += reason_lines(own, indent=2, width=width, colour=colour, above=compared(result))
-    for note in notes(result):
-        if note not in said.notes:
-            lines += note_lines(note, indent=2, width=width, colour=colour)
-    return lines
-
-
 def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Iterable[str]) -> list[str]:
     """Returns how to read the lines of the tables."""
     found = []
     if any(" ~" in line for line in lines):
-        found.append("~ fewer requests than the percentile needs")
+        found.append(_FEW_NOTE)
     levels = {item.confidence for result in results for item in compared(result) if item.low is not None}
     if levels:
         level = next(iter(levels))
@@ -482,13 +372,112 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
     return found
 
 
-# --- All that a session says on the terminal: its results, other failures, and lines about the whole of it
+# --- Lines below a row: gates, the world, limits, failures and reasons
 
 
-def session_text(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
-    """Returns the text, with arguments as those of `terminal_report`; the lines about the session are not wrapped."""
-    said = "".join(f"{line}\n" for line in (*failed_lines(record.failed), *record.said))
-    return terminal_report(record, width=width, colour=colour, verbosity=verbosity) + said
+def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list[str]:
+    """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
+    rows = [
+        [
+            item.metric,
+            sides_text(item),
+            f"{change_text(item)} {interval_text(item)}".rstrip(),
+            f"tolerance {format_share(item.tolerance)}",
+            item.outcome.value,
+        ]
+        for item in comparisons
+    ]
+    sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(5)]
+    aligned = INDENT + sum(sizes) + 8 <= screen.width
+    lines = []
+    for row, comparison in zip(rows, comparisons, strict=True):
+        if aligned:
+            row = [pad(text, size) for text, size in zip(row[:4], sizes, strict=False)] + row[4:]
+        styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
+        lines += screen.flow(zip(row, styles, strict=True), indent=INDENT)
+    return [line.rstrip() for line in lines]
+
+
+def _world_lines(result: Result, screen: Screen) -> list[str]:
+    """Returns what the world did to the baseline's own code; nothing where that is not known."""
+    outcome = world_outcome(result.verdict)
+    if outcome is None:
+        return []
+    style = STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
+    return screen.prose(world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
+
+
+def _noise_lines(result: Result, screen: Screen) -> list[str]:
+    """Returns a line for each gate: how small a change it could have seen, where the code was compared with itself."""
+    return [line for text in noise_texts(result) for line in screen.prose(text, indent=INDENT)]
+
+
+def _explanation(result: Result) -> list[str]:
+    return [] if result.explanation is None else [f"  {line}" for line in result.explanation.text.splitlines()]
+
+
+def _limit_lines(result: Result, screen: Screen) -> list[str]:
+    """Returns a line for each absolute limit that does not hold."""
+    lines = []
+    for check in result.verdict.limits:
+        if not check.holds:
+            reason = f"; {plain(sentence(check.reason))}" if check.reason else ""
+            lead = [(Standing.LIMIT.value, STYLES[Standing.LIMIT])]
+            lines += screen.prose(f"{limit_text(check)}{reason}", lead=lead, indent=INDENT)
+    return lines
+
+
+def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -> list[str]:
+    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or all of them."""
+    failures = result.measurement.failures
+    if result.measurement.requests == 0 and not failures:
+        return screen.prose("no request was made", lead=[("FAILED", Style.BAD)], indent=INDENT)
+    shown = failures if all_kinds else failures[:_EXAMPLE_KINDS]
+    lines = []
+    for failure in shown:
+        example = plain(failure.example)
+        if not all_kinds:
+            example = shorten(example, _EXAMPLE_CELLS)
+        text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
+        lines += screen.prose(text, lead=[(f"{failure.count:,}× failed:", Style.BAD)], indent=INDENT)
+    if rest := failures[len(shown) :]:
+        lines += screen.prose(f"{other_kinds(rest)} (-v shows all)", indent=INDENT)
+    return lines
+
+
+def _reason_lines(
+    found: Iterable[Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
+) -> list[str]:
+    """Returns the lines of reasons, after the outcome, unless that ends the lines of all their gates `above`."""
+    shown = {comparison.metric for comparison in above}
+    lines = []
+    for outcome, text, metrics in found:
+        lead = [] if shown.issuperset(metrics) else [(outcome.value, STYLES[Standing(outcome.value)])]
+        lines += screen.prose(text, lead=lead, indent=indent)
+    return lines
+
+
+# --- Lines for pytest's short test summary: what is not decided, and what got slower without a change of the code
+#
+# INCONCLUSIVE tests/test_files.py::test_upload -
+#   rps −4.0 % [−9.0, +1.0], tolerance 3 %
+# SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
+#   0.83 of what was stored (rps −17.0 % from 5,210/s): …
+
+
+def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
+    """Returns the lines of one test, with the figures of its measurements that are undecided."""
+    found = [text for result in results for text in undecided_texts(result)]
+    pieces = [(Outcome.INCONCLUSIVE.value, Style.WARNING), (plain(nodeid), Style.BOLD)]
+    if found:
+        pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
+    return Screen(width=width, colour=colour).flow(pieces, gap=1)
+
+
+def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
+    """Returns the lines of one measurement whose baseline's own code got slower."""
+    lead = [(SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
+    return Screen(width=width, colour=colour).prose(world_text(result.verdict), lead=lead)
 
 
 # --- The lines about baselines whose tests are gone: which ones, why, and what to do or what was done
@@ -501,16 +490,16 @@ def stale_lines(
     stale: Sequence[Stale], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
 ) -> list[str]:
     """Returns a heading and a line for each; with `-q` the heading alone. `entries` counts all machine profiles'."""
-    counted = format_count(entries, "stale baseline")
+    screen, counted = Screen(width=width, colour=colour), format_count(entries, "stale baseline")
     if removed:
-        text, style = f"removed {counted}", Style.NONE
+        lines = screen.prose(f"removed {counted}")
     else:
-        text, style = f"{counted}; --fileperf-prune removes {'it' if entries == 1 else 'them'}", Style.WARNING
-    lines = flow(words(text, style), width=width, indent=0, hanging=2, gap=1, colour=colour)
+        to_do = f"--fileperf-prune removes {'it' if entries == 1 else 'them'}"
+        lines = screen.prose(f"{counted}; {to_do}", Style.WARNING)
     if verbosity < 0:
         return lines
     shown = stale if verbosity > 0 else stale[:_SHOWN]
     texts = [f"{plain(item.key)}: {item.why}" for item in shown]
     if len(shown) < len(stale):
         texts.append(f"and of {len(stale) - len(shown)} more (-v shows all)")
-    return [*lines, *(line for text in texts for line in note_lines(text, indent=2, width=width, colour=colour))]
+    return [*lines, *(line for text in texts for line in screen.prose(text, Style.DIM, indent=INDENT))]

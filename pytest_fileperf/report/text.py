@@ -9,7 +9,8 @@ import codecs
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
@@ -19,6 +20,8 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
 __all__ = (
+    "INDENT",
+    "Screen",
     "Style",
     "amount",
     "cells",
@@ -27,12 +30,15 @@ __all__ = (
     "pad",
     "paint",
     "plain",
+    "plain_line",
     "quantity",
     "shorten",
     "show_what_it_can",
     "words",
 )
 
+INDENT = 2
+"""Cells before a line that stands under a row."""
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
@@ -58,6 +64,11 @@ def paint(text: str, style: Style, *, colour: bool) -> str:
 def plain(text: str) -> str:
     """Returns the text on one line: white space becomes single spaces, control characters become a mark."""
     return "".join(_printable(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
+
+
+def plain_line(line: str) -> str:
+    """Returns a line without control characters; its spaces at the beginning stay."""
+    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
 
 
 def _printable(char: str) -> str:
@@ -159,6 +170,24 @@ def _cut(word: str, room: int) -> list[str]:
 def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
     """Returns the words of a sentence as pieces for `flow`; a number and its unit stay together."""
     return [(word, style) for word in _BETWEEN_WORDS.split(text)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What lines are made for: a terminal, or a text of this width."""
+
+    width: int
+    colour: bool = False
+
+    def flow(self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, gap: int = 2) -> list[str]:
+        """Returns the pieces as `flow` does; lines after the first are indented by two more."""
+        return flow(pieces, width=self.width, indent=indent, hanging=indent + 2, gap=gap, colour=self.colour)
+
+    def prose(
+        self, text: str, style: Style = Style.NONE, *, lead: Sequence[tuple[str, Style]] = (), indent: int = 0
+    ) -> list[str]:
+        """Returns the lines of a sentence, behind pieces that lead it in."""
+        return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
 
 def amount(value: float, unit: Unit) -> str:

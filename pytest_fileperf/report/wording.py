@@ -1,21 +1,40 @@
-"""The sentence of each reason: why an outcome is what it is, and what to do about it."""
+"""All sentences: what a figure, an outcome or a reason is in words. `story` chooses which of them are told."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_fileperf.judge.record import FailedTest, Result
-from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.evidence import OtherAnswers
+from pytest_fileperf.judge.history import Trend, trend_of
+from pytest_fileperf.judge.paired import NoiseFloor
+from pytest_fileperf.judge.record import FailedTest, Result, Standing
+from pytest_fileperf.judge.verdict import (
+    LimitCheck,
+    MetricComparison,
+    NoiseOf,
+    Outcome,
+    Reason,
+    ReasonKind,
+    Verdict,
+)
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
-from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import ClientUse, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.usage import GeneratorUse
-from pytest_fileperf.report.text import plain, quantity
-from pytest_fileperf.units import format_change, format_count, format_duration, format_rate, format_share
+from pytest_fileperf.measure.recording import Failure, Growth, Recording, merged_warm_up
+from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
+from pytest_fileperf.report.text import exact, plain, plain_line, quantity
+from pytest_fileperf.serve.stability import STABILISERS
+from pytest_fileperf.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+)
 
 __all__ = (
     "FIGURES_ONLY",
@@ -24,28 +43,50 @@ __all__ = (
     "SATURATED",
     "base_name",
     "breach_texts",
-    "capacity_json",
+    "busy_text",
     "capacity_text",
     "change_text",
     "code_text",
     "compared",
+    "could_show",
     "failed_count",
     "failed_lines",
+    "figures_text",
     "first_line",
     "generator_figures",
     "generator_rows",
     "generator_texts",
+    "growth_texts",
+    "has_more_http",
     "interval_text",
     "is_same_code",
     "is_world_notable",
+    "iterations_text",
+    "law_text",
+    "left_text",
+    "limit_text",
+    "limiting_text",
+    "memory_texts",
     "names_package",
+    "noise_texts",
     "not_stored_text",
+    "one_core_text",
+    "other_answers_text",
+    "other_kinds",
+    "processes_text",
     "reconnect_text",
-    "saturated_share",
+    "restart_texts",
+    "saturated_text",
+    "says_stored",
     "sentence",
     "sides_text",
+    "stabilised",
+    "traced_text",
+    "trend_texts",
     "typical_text",
+    "warm_up_texts",
     "where_failed",
+    "word_of",
     "world_outcome",
     "world_text",
 )
@@ -88,7 +129,294 @@ def reconnect_text(run: Measurement) -> str:
     return f"the server closed the connection after each answer: {opened} were opened for {requests}"
 
 
-# --- The capacity of a result in words and as JSON values
+# --- What a reader must not miss about how figures came to be
+
+_KINDS = 3
+_UNLIKE = 1.5
+"""From this ratio on it is said how many more requests one side has answered than the other."""
+
+
+def other_answers_text(other: OtherAnswers) -> str:
+    """Returns how answers of a part or step differ from those of the other side."""
+    whose = f"answers of {plain(other.of)}" if other.of else "answers"
+    texts = []
+    if other.sizes:
+        base, now = map(_size, other.sizes)
+        texts.append(f"{whose} have other sizes: {base} before, {now} now")
+    if other.base_statuses or other.now_statuses:
+        base, now = map(_statuses, (other.base_statuses, other.now_statuses))
+        texts.append(f"{whose} have other statuses: {base} before, {now} now")
+    return "; ".join(texts)
+
+
+def _size(size: float) -> str:
+    return format_bytes(round(size))
+
+
+def _statuses(shares: Mapping[int, float]) -> str:
+    return " and ".join(f"{status} in {format_share(share)}" for status, share in shares.items())
+
+
+def warm_up_texts(result: Result) -> Iterator[str]:
+    """Yields what failed in the warm-up, of each side."""
+    for recording, whose in _sides(result):
+        warm_up = merged_warm_up(boot.warm_up for boot in recording.boots)
+        if not warm_up.failed:
+            continue
+        kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:_KINDS]]
+        if rest := sum(failure.count for failure in warm_up.failures[_KINDS:]):
+            kinds.append(f"{rest:,} others")
+        boots = f", in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
+        counts = f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{whose} failed{boots}"
+        yield f"{counts}: {', '.join(kinds)}"
+
+
+def restart_texts(result: Result) -> Iterator[str]:
+    """Yields how many processes of each side ended during the load."""
+    for recording, whose in _sides(result):
+        if ended := sum(boot.processes_ended for boot in recording.boots):
+            yield f"{ended:,} process{'es' * (ended != 1)} of the server{whose} ended during the load"
+
+
+def _sides(result: Result) -> list[tuple[Recording, str]]:
+    """Returns the recordings of a result, and whose they are if there are two."""
+    if result.base is None:
+        return [(result.recording, "")]
+    return [(result.base, f" of the {base_name(result.verdict)}"), (result.recording, " of the code here")]
+
+
+def trend_texts(result: Result) -> Iterator[str]:
+    """Yields that start-ups got slower or faster one after another; of both sides in one sentence."""
+    if result.test.own or result.capacity is not None:
+        return
+    now = trend_of(result.recording)
+    base = None if result.base is None else trend_of(result.base)
+    trends = [trend for trend in (base, now) if trend is not None]
+    if not trends:
+        return
+    first = trends[0]
+    if len(trends) == 2 and base is not None and now is not None and base.falls == now.falls:
+        where, courses = " on both sides", f"{_course(base)} before, {_course(now)} now"
+    else:
+        whose = f"the {base_name(result.verdict)}" if first is base else "the code here"
+        where, courses = "" if result.base is None else f" of {whose}", _course(first)
+    moved = "fell" if first.falls else "rose" if first.of_rate else "grew"
+    why = "something is kept between start-ups" + (", or the machine changed" if first.by_machine else "")
+    yield f"{'requests/s' if first.of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}): {why}"
+
+
+def _course(trend: Trend) -> str:
+    unit = Unit.PER_SECOND if trend.of_rate else Unit.SECONDS
+    return f"{quantity(trend.levels[0], unit)} → {quantity(trend.levels[-1], unit)} over {len(trend.levels)} start-ups"
+
+
+def memory_texts(result: Result) -> Iterator[str]:
+    """Yields after how many requests memory was compared."""
+    for comparison in result.verdict.comparisons:
+        if comparison.after_requests is None:
+            continue
+        text = f"{comparison.metric} is memory after {comparison.after_requests:,} requests each"
+        if result.base is not None:
+            reached = [_reached(recording) for recording in (result.base, result.recording)]
+            if min(reached) * _UNLIKE < max(reached):
+                text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
+        yield text
+
+
+def _reached(recording: Recording) -> int:
+    return max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
+
+
+# --- What else there is to know about one result
+
+
+def law_text(result: Result) -> str:
+    """Returns that requests/s do not agree with requests in flight ÷ latency; empty where they do."""
+    law = result.measurement.law
+    if law is None or law.agrees or result.smoke or result.test.step or result.test.part:
+        return ""
+    if law.is_short:
+        return (
+            f"requests/s are rough: a request takes {quantity(law.latency, Unit.SECONDS)}, longer than each start-up"
+            " was measured. Give it a longer duration"
+        )
+    by_law, shown = (quantity(value, Unit.PER_SECOND) for value in (law.by_law, law.rps))
+    return (
+        f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {quantity(law.latency, Unit.SECONDS)}"
+        f" of latency are {by_law}, not {shown}. Give it a longer duration"
+    )
+
+
+def saturated_text(result: Result) -> str:
+    """Returns that the generator set the pace; empty where it did not."""
+    if result.smoke or not (result.measurement.saturated or result.verdict.saturated):
+        return ""
+    if result.capacity is not None:
+        return ""  # what the capacity says of it: these figures are of loads that the generator could make
+    return f"generator saturated: {_saturated_share(result.measurement.client)}"
+
+
+def traced_text(result: Result) -> str:
+    """Returns what traced the server, so that it was slower; empty where nothing did."""
+    recording = result.recording
+    if not recording.tracer:
+        return ""
+    where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
+    return (
+        f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with those"
+    )
+
+
+def processes_text(result: Result) -> str:
+    """Returns that the server's processes changed during the run; empty where they did not."""
+    changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
+    return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
+
+
+def left_text(result: Result) -> str:
+    """Returns that a server was still at work after its last answer; empty if it was not."""
+    sides = [("the old code", result.base), ("the code here", result.recording)] if result.base else []
+    said = [
+        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer:"
+        " it cannot sustain these requests/s, and CPU per request leaves that work out"
+        for whose, recording in sides or [("the server", result.recording)]
+        if recording.left_share
+    ]
+    if not said and any(boot.was_at_work for boot in result.recording.boots):
+        said.append("the server was still busy with what an earlier load had left when this one began")
+    return "; ".join(said)
+
+
+def one_core_text(result: Result) -> str:
+    """Returns that a server had to share one core with its children that work for it; empty if it had not."""
+    use = result.measurement.server
+    if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
+        return ""
+    return "the server and its child processes had one core together: on more cores they may be faster"
+
+
+_GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
+"""How to call what a server may hold more and more of."""
+_AS_WELL, _HARDLY = 0.5, 0.1
+"""Parts of a growth that lasts: from the first on the other side grew, too; up to the second it did not."""
+
+
+def growth_texts(result: Result) -> tuple[str, ...]:
+    """Returns that the server had all the open files that it may have, and what it held more of, request by request."""
+    if result.smoke:
+        return ()
+    now, base = result.recording.growth, result.base.growth if result.base else None
+    grew = (_grew_text(name, now, base) for name in _GROWING)
+    limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
+    ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
+    return tuple(filter(None, (ran_out, *grew)))
+
+
+def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
+    """Returns that one of `_GROWING` grew; empty where it did not, or where that is not known."""
+    what, held = _GROWING[name], (now, base)
+    by_now, by_base = (None if own is None else getattr(own, name) for own in held)
+    lasts_now, lasts_base = (own is not None and name in own.lasting for own in held)
+    if lasts_now and by_now is not None:
+        old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
+        return f"{what} grew by {_each(name, by_now)} a request{old}"
+    if lasts_base and by_base is not None and by_now is not None:
+        now_text = _than(name, by_now, by_base, "now")
+        return f"{what} of the old code grew by {_each(name, by_base)} a request{now_text}"
+    return ""
+
+
+def _than(name: str, other: float, value: float, whose: str) -> str:
+    """Returns how the other side grew, beside one that surely grew by the value; what is between is not told."""
+    if other >= _AS_WELL * value:
+        return f", and by {_each(name, other)} {whose}"
+    return f", and did not {whose}" if other <= _HARDLY * value else ""
+
+
+def _each(name: str, value: float) -> str:
+    return quantity(value, Unit.BYTES) if name == "memory_bytes" else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def busy_text(result: Result) -> str:
+    """Returns what others did on the machine; empty where it was quiet."""
+    busy = result.measurement.busy
+    return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
+
+
+def has_more_http(run: Measurement) -> bool:
+    """Returns whether there were more HTTP requests than what was counted, as in journeys."""
+    return run.http_requests > run.requests + run.errors
+
+
+def iterations_text(result: Result) -> str:
+    """Returns how requests/s counts where iterations, as of a journey, make several HTTP requests; else empty."""
+    run = result.measurement
+    if result.smoke or result.test.step or not has_more_http(run):
+        return ""
+    rate, http_rate = (quantity(value, Unit.PER_SECOND) for value in (run.rps, run.http_rps))
+    iterations = format_count(run.requests + run.errors, "iteration")
+    return f"requests/s counts iterations: {iterations}, {rate}, made {run.http_requests:,} HTTP requests, {http_rate}"
+
+
+def noise_texts(result: Result) -> tuple[str, ...]:
+    """Returns for each gate what it could have seen, where the code was compared with itself."""
+    return tuple(map(_noise_text, result.noise))
+
+
+def _noise_text(floor: NoiseFloor) -> str:
+    if floor.smallest is None:
+        return f"{floor.metric}: too little was measured to tell what could be seen"
+    needs = (f"{format_share(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
+    seen = f"{format_share(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
+    return f"{floor.metric}: {seen}; {', '.join(needs)}"
+
+
+def _whole_seconds(seconds: float) -> str:
+    return format_duration(round(seconds) * 1_000_000_000)
+
+
+def could_show(comparison: MetricComparison) -> str:
+    """Returns how small a worsening a comparison could have seen."""
+    assert comparison.detectable is not None
+    return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
+
+
+def limit_text(check: LimitCheck) -> str:
+    """Returns `min_rps 800/s, measured 612/s`; with nine digits where rounding would make both look equal."""
+    unit = METRICS[check.metric].unit
+    limit = quantity(check.limit, unit)
+    if check.value is None:
+        return f"{check.name} {limit}, not measured"
+    value = quantity(check.value, unit)
+    if value == limit and not check.holds:
+        limit, value = exact(check.limit, unit), exact(check.value, unit)
+    return f"{check.name} {limit}, measured {value}"
+
+
+def limiting_text(result: Result) -> str:
+    """Returns what limited the run, with its evidence."""
+    limit = result.measurement.limit
+    unclear = limit.kind is LimitKind.UNCLEAR
+    return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
+
+
+def word_of(standing: Standing) -> str:
+    """Returns the standing in a word that says something without its column."""
+    return "not gated" if standing is Standing.UNGATED else standing.value
+
+
+def other_kinds(failures: Sequence[Failure]) -> str:
+    """Returns `and 3 more of 2 other kinds`: the failures that are not shown."""
+    count = sum(failure.count for failure in failures)
+    return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
+
+
+def stabilised(recording: Recording) -> tuple[str, ...]:
+    """Returns what was held equal in every boot."""
+    return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
+
+
+# --- The capacity of a result
 
 
 def capacity_text(result: Result) -> str:
@@ -127,18 +455,6 @@ def _rate_with_interval(found: Capacity) -> str:
 
 def _rate(rate: float) -> str:
     return quantity(rate, Unit.PER_SECOND)
-
-
-def capacity_json(found: Capacity | None) -> dict[str, object] | None:
-    """Returns the capacity as JSON values; None where none was sought. What is infinite or not known is null."""
-    if found is None:
-        return None
-    columns = ("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "by_generator", "p50", "p99")
-    return {
-        **named(found, "rate", "low", "high", "confidence", "limits", "broken", "closed_rps", "ended"),
-        "limit": named(found.limit, "kind", "evidence"),
-        "tried": {name: [getattr(load, name) for load in found.tried] for name in columns},
-    }
 
 
 # --- reasons
@@ -344,6 +660,13 @@ def interval_text(comparison: MetricComparison) -> str:
     return f"[{', '.join(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))}]"
 
 
+def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
+    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
+    change = f"{comparison.metric} {change_text(comparison)} {interval_text(comparison)}".rstrip()
+    both = f"{sides_text(comparison)}, " * sides
+    return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
+
+
 def code_text(verdict: Verdict, *, with_title: bool = False) -> str:
     """Returns what there is to say about the code that was measured again; empty where reasons of outcomes say it.
 
@@ -353,6 +676,11 @@ def code_text(verdict: Verdict, *, with_title: bool = False) -> str:
     if any(reason is not None and reason.text and reason.text in verdict.code for reason in reasons):
         return ""
     return plain(verdict.code.partition("; ")[2] if verdict.against and not with_title else verdict.code)
+
+
+def says_stored(code: str) -> bool:
+    """Returns whether it tells what was stored of a baseline."""
+    return "was stored" in code or "were stored" in code
 
 
 def not_stored_text(result: Result) -> str:
@@ -461,19 +789,14 @@ def failed_lines(failed: Sequence[FailedTest]) -> list[str]:
     for test in failed:
         place = f" ({plain(test.module)}:{test.line})" if test.line is not None else ""
         lines.append(f"{plain(test.name)}{place} {where_failed(test)}")
-        lines += [f"  {_indented(line)}".rstrip() for line in test.message.strip().splitlines()]
+        lines += [f"  {plain_line(line)}".rstrip() for line in test.message.strip().splitlines()]
     return lines
-
-
-def _indented(line: str) -> str:
-    """Returns the line without control characters; its spaces at the beginning stay."""
-    return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
 
 
 # --- Texts about the load generators: what one did, or each of several
 
 
-def saturated_share(use: ClientUse) -> str:
+def _saturated_share(use: ClientUse) -> str:
     """Returns how busy the generator was that set the pace, and what that means."""
     if len(use.generators) < 2:
         return f"{use.cpu_share * 100:.0f} % of its core; these figures are the generator's own"

@@ -18,7 +18,7 @@ from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.report.table import grid_lines, grid_of, member_names, share
 from pytest_fileperf.report.terminal import terminal_report
-from pytest_fileperf.report.text import cells
+from pytest_fileperf.report.text import Screen, cells
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -127,7 +127,7 @@ def test_a_grid_is_turned_or_left_out_where_it_is_too_wide(width: int, heading: 
     assert grid is not None
     versions = tuple(f"3.{minor} free-threaded" for minor in (13, 14))
     wide = replace(grid, rows=("bare", "protocol"), columns=("uvloop", "asyncio", *versions))
-    lines = grid_lines(wide, group, width=width, colour=False)
+    lines = grid_lines(wide, group, Screen(width=width))
     assert lines[:2] == heading
 
 

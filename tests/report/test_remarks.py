@@ -10,9 +10,9 @@ from report.variants import open_loop
 
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure, Recording
-from pytest_fileperf.report.details import notes
-from pytest_fileperf.report.story import limiting_lines, load_lines
-from pytest_fileperf.report.wording import breach_texts
+from pytest_fileperf.report.figures import load_texts
+from pytest_fileperf.report.story import notes
+from pytest_fileperf.report.wording import breach_texts, limiting_text
 
 KEPT_UP = open_loop(500, attack_s=9.98, wait_s=0.02, latency_s=(0.01, 0.02), service_s=(0.01, 0.02))
 QUEUED = open_loop(500, attack_s=9.98, wait_s=0.02, latency_s=(0.01, 0.04), service_s=(0.01, 0.02))
@@ -27,32 +27,32 @@ def with_failures(recorded: Recording, *failures: Failure) -> Recording:
 
 
 @pytest.mark.parametrize(
-    "recorded,lines",
+    "recorded,texts",
     [
         (recording(), []),
         (KEPT_UP, []),
-        (QUEUED, ["  service time p50 15.0 ms, p99 19.9 ms  475 sent late, 0 dropped"]),
-        (BEHIND, ["  finished in 50.2 s: attack 9.90 s, wait 40.3 s"]),
-        (BURST, ["  finished in 7.60 s  service time p50 305 ms, p99 310 ms  999 sent late, 0 dropped"]),
-        (with_failures(KEPT_UP, DROPPED), ["  0 sent late, 7 dropped"]),
-        (replace(recording(boots=1, rounds=1), due=1025, attack_ns=490_000_000), ["  finished in 505 ms"]),
+        (QUEUED, ["service time p50 15.0 ms, p99 19.9 ms", "475 sent late, 0 dropped"]),
+        (BEHIND, ["finished in 50.2 s: attack 9.90 s, wait 40.3 s"]),
+        (BURST, ["finished in 7.60 s", "service time p50 305 ms, p99 310 ms", "999 sent late, 0 dropped"]),
+        (with_failures(KEPT_UP, DROPPED), ["0 sent late, 7 dropped"]),
+        (replace(recording(boots=1, rounds=1), due=1025, attack_ns=490_000_000), ["finished in 505 ms"]),
     ],
     ids=["closed loop", "kept up", "queued", "behind", "burst", "dropped", "fixed count"],
 )
-def test_only_what_the_row_does_not_say(recorded: Recording, lines: list[str]) -> None:
-    assert load_lines(result(recorded=recorded), width=100, colour=False) == lines
+def test_only_what_the_row_does_not_say(recorded: Recording, texts: list[str]) -> None:
+    assert load_texts(result(recorded=recorded).measurement) == texts
 
 
 @pytest.mark.parametrize(
-    "limit,line",
+    "limit,text",
     [
-        (CONCURRENCY, "  limited by concurrency: 31 requests in flight on 32 connections, server CPU 23 %"),
-        (Limit(kind=LimitKind.DISK, evidence=""), "  limited by disk"),
-        (Limit(kind=LimitKind.UNCLEAR, evidence="server CPU 80 %"), "  not clear what limited it: server CPU 80 %"),
+        (CONCURRENCY, "limited by concurrency: 31 requests in flight on 32 connections, server CPU 23 %"),
+        (Limit(kind=LimitKind.DISK, evidence=""), "limited by disk"),
+        (Limit(kind=LimitKind.UNCLEAR, evidence="server CPU 80 %"), "not clear what limited it: server CPU 80 %"),
     ],
 )
-def test_what_limited_a_run(limit: Limit, line: str) -> None:
-    assert limiting_lines(result(limit=limit), width=100, colour=False) == [line]
+def test_what_limited_a_run(limit: Limit, text: str) -> None:
+    assert limiting_text(result(limit=limit)) == text
 
 
 def test_what_a_server_does_without_saying_so_is_said_with_its_share() -> None:

@@ -32,7 +32,7 @@ from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.story import summary_line
-from pytest_fileperf.report.terminal import Brief, brief_report, terminal_report
+from pytest_fileperf.report.terminal import brief_report, terminal_report
 from pytest_fileperf.report.text import cells
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -116,18 +116,18 @@ def test_whole_report_without_v(session: str, width: int) -> None:
 
 
 def test_rows_alone_are_told_apart_from_reports_with_more_to_say() -> None:
-    plain = {name: brief_report(session_record(make()), width=80).only_rows for name, make in WITHOUT_V.items()}
+    plain = {name: brief_report(session_record(make()), width=80)[1] for name, make in WITHOUT_V.items()}
     assert plain == {name: name == "all_plain" for name in WITHOUT_V}
-    assert brief_report(session_record([]), width=80) == Brief()
+    assert brief_report(session_record([]), width=80) == ([], False)
 
 
 def test_what_a_failure_has_told_is_not_said_again() -> None:
     for make, told_once in ((one_regressed, "slow_digest"), (failed_requests, "disk full")):
         results = make()
         for told, times in ((frozenset[str](), 1), ({results[0].test.nodeid}, 0)):
-            shown = brief_report(session_record(results), width=80, told=told)
-            assert "".join(shown.lines).count(told_once) == times
-            assert shown.lines[0].startswith("test_upload ")
+            lines, _ = brief_report(session_record(results), width=80, told=told)
+            assert "".join(lines).count(told_once) == times
+            assert lines[0].startswith("test_upload ")
 
 
 def test_a_busy_machine_is_one_line_a_session() -> None:

@@ -16,8 +16,8 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome,
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
-from pytest_fileperf.report.story import slower_world_lines, slower_worlds, undecided_lines
-from pytest_fileperf.report.terminal import brief_report, terminal_report
+from pytest_fileperf.report.story import slower_worlds
+from pytest_fileperf.report.terminal import brief_report, slower_world_lines, terminal_report, undecided_lines
 from pytest_fileperf.report.wording import world_text
 
 BASELINE = "its baseline (1a2b3c4 of 2026-11-20)"
@@ -150,19 +150,19 @@ def test_on_the_terminal_the_world_has_lines_of_its_own() -> None:
 
 def test_without_v_only_a_slower_world_is_shown_unless_the_short_summary_has_it() -> None:
     assert "the world" not in on_terminal(in_turn(SAME_TAIL))
-    shown = brief_report(session_record([in_turn(SLOWER_WORLD)]), width=80, worlds=False)
-    assert "the world" not in "".join(shown.lines)
+    lines, _ = brief_report(session_record([in_turn(SLOWER_WORLD)]), width=80, worlds=False)
+    assert "the world" not in "".join(lines)
 
 
 def test_without_v_a_world_that_may_be_slower_is_shown_where_packages_changed() -> None:
     unclear = replace(
         SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=replace(CHANGED, kind=ReasonKind.WORLD_UNCLEAR)
     )
-    shown = brief_report(session_record([in_turn(unclear)]), width=80, worlds=False)
-    assert "changed packages: starlette 1.0 → 1.1" in " ".join("".join(shown.lines).split())
+    lines, _ = brief_report(session_record([in_turn(unclear)]), width=80, worlds=False)
+    assert "changed packages: starlette 1.0 → 1.1" in " ".join("".join(lines).split())
     unchanged = replace(unclear, reason=Reason(kind=ReasonKind.WORLD_UNCLEAR, metric="rps"))
-    shown = brief_report(session_record([in_turn(unchanged)]), width=80, worlds=False)
-    assert "the world" not in "".join(shown.lines)
+    lines, _ = brief_report(session_record([in_turn(unchanged)]), width=80, worlds=False)
+    assert "the world" not in "".join(lines)
 
 
 def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
@@ -227,7 +227,7 @@ def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
 def test_the_message_of_a_limit_shows_no_change_where_the_code_is_the_same() -> None:
     limit = LimitCheck(name="min_rps", metric="rps", limit=5000.0, value=4324.0, holds=False)
     with pytest.raises(LimitExceededError) as raised:
-        raise_for(result(verdict=Verdict(comparisons=(SAME,), limits=(limit,))), strict=False, ci=False)
+        raise_for(replace(result(), verdict=Verdict(comparisons=(SAME,), limits=(limit,))), strict=False, ci=False)
     assert "rps            –  4,324/s            –        3 %  PASS\n" in str(raised.value)
 
 

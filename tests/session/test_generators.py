@@ -19,9 +19,8 @@ from pytest_fileperf.measure.recording import GeneratorProcess, GeneratorRound, 
 from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.report.details import notes
-from pytest_fileperf.report.figures import figure_lines
-from pytest_fileperf.report.story import undecided_texts
+from pytest_fileperf.report.figures import figure_rows
+from pytest_fileperf.report.story import notes, undecided_texts
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.session import Session
@@ -154,8 +153,7 @@ def test_a_saturated_one_is_named(tmp_path: Path) -> None:
     assert "generator saturated: generator 1 of 4 at 97 % of its core; these figures are the generators' own" in notes(
         result
     )
-    told = "\n".join(figure_lines(result, width=200, colour=False))
-    assert "generator 4  any core  4 connections" in told
+    assert dict(figure_rows(result))["generator 4"][:2] == ["any core", "4 connections"]
 
 
 LOST = {2: "'s process ended with exit code -9"}

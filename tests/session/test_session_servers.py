@@ -15,7 +15,7 @@ from pytest_fileperf.errors import LimitExceededError, RequestsFailedError
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.recording import Packed
 from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.report.details import processes_text
+from pytest_fileperf.report.wording import processes_text
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session

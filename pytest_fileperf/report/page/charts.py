@@ -14,7 +14,7 @@ from pytest_fileperf.measure.capacity import Capacity, RateTried
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
-from pytest_fileperf.report.details import NOTABLE
+from pytest_fileperf.report.figures import NOTABLE
 from pytest_fileperf.report.page.courses import pair_charts, process_charts
 from pytest_fileperf.report.page.drawing import (
     BAD,

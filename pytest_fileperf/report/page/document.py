@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,24 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report.details import noise_texts, notes, other_kinds, reasons, setting, word_of
-from pytest_fileperf.report.figures import SPREAD, figure_lines, spread
+from pytest_fileperf.report.figures import SPREAD, figure_rows, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element, table
-from pytest_fileperf.report.story import SLOWER_WORLD, slower_worlds, summary_line
+from pytest_fileperf.report.story import SLOWER_WORLD, notes, reasons, setting, slower_worlds, summary_line, urgency
 from pytest_fileperf.report.table import OUTSIDE, grid_of, member_names, metric_text, rank_text, ratio_texts, row_names
 from pytest_fileperf.report.text import amount, plain, shorten
-from pytest_fileperf.report.wording import compared, failed_count, generator_texts, where_failed
+from pytest_fileperf.report.wording import (
+    compared,
+    failed_count,
+    generator_rows,
+    generator_texts,
+    noise_texts,
+    other_kinds,
+    where_failed,
+    word_of,
+)
 from pytest_fileperf.units import format_share
 
 __all__ = (
@@ -123,7 +130,6 @@ def _failed(test: FailedTest) -> list[Markup]:
 # --- The table of all measurements, failures first: a row for each, with its verdict and causes under it, and a filter
 
 _METRICS = ("rps", "p50", "p99")
-_WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,21 +152,11 @@ class PageEntry:
 def entries_of(record: SessionRecord) -> tuple[PageEntry, ...]:
     """Returns all results in the order of the page: failures first, then what is undecided; as they ran within each."""
     groups = {id(result): plain(group.title) for group in record.groups for result in group.results}
-    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: _urgency(pair[0]))
+    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: urgency(pair[0]))
     return tuple(
         PageEntry(result=result, name=name, anchor=f"test-{number}", group=groups.get(id(result), ""))
         for number, (result, name) in enumerate(named, 1)
     )
-
-
-def _urgency(result: Result) -> int:
-    """Returns a number that is the smaller the sooner somebody should look."""
-    standing = result.standing
-    if standing.fails:
-        return _WORST_FIRST.index(standing)
-    if slower_worlds([result]):
-        return len(_WORST_FIRST)  # it fails the session, though not its test
-    return len(_WORST_FIRST) + (1 if standing.is_undecided else 2)
 
 
 def link(entry: PageEntry, name: str = "") -> Markup:
@@ -442,13 +438,9 @@ def _generators(run: Measurement) -> Markup:
 
 
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
-    """Returns the figures that the terminal shows with `-v`, by subject; the latencies have a table of their own."""
-    rows = (re.split(" {2,}", line.strip()) for line in figure_lines(result, width=100_000, colour=False))
-    return [
-        (subject, texts)
-        for subject, *texts in rows
-        if subject not in _SHOWN_ELSEWHERE and not subject.startswith("generator ")
-    ]
+    """Returns the figures that the terminal shows with `-v`, by subject; some have a table of their own."""
+    elsewhere = {*_SHOWN_ELSEWHERE, *(subject for subject, _ in generator_rows(result.measurement))}
+    return [(subject, texts) for subject, texts in figure_rows(result) if subject not in elsewhere]
 
 
 # --- document

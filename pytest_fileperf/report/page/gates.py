@@ -7,17 +7,18 @@ import math
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.details import STYLES, limit_text, word_of
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.story import SLOWER_WORLD
+from pytest_fileperf.report.story import SLOWER_WORLD, STYLES
 from pytest_fileperf.report.text import Style, plain, quantity
 from pytest_fileperf.report.wording import (
     base_name,
     change_text,
     compared,
     interval_text,
+    limit_text,
     sentence,
     sides_text,
+    word_of,
     world_outcome,
     world_text,
 )
