@@ -1,6 +1,6 @@
 """Sends damaged answers through real sockets to our connections, and compares what they see with what h11 sees.
 
-    python benchmarks/fuzz_wire.py --answers 100000 --first 0 --loop uvloop
+    python tests/wire/fuzz_wire.py --answers 100000 --first 0 --loop uvloop
 
 Each answer has a number, and all about it follows from that: `--first 4711 --answers 1` plays one again. It ends with
 status 1 after a difference that is not listed here, an exception that is no `httpx.TransportError`, or a hang.
