@@ -1,151 +1,128 @@
-"""The clients that `peers.py` compares: each loads one URL for some seconds and says what it saw and what it cost.
+"""The clients that `peers.py` compares: each loads one URL for some seconds, and says what it saw and what it cost.
 
-Ours and httpx's run here, each in a fresh Python; the programs of others are in `programs.py`.
+Ours runs in pytest, as users run it. httpx's loops run here, each in a fresh Python. [wrk](https://github.com/wg/wrk),
+[oha](https://github.com/hatoo/oha), [vegeta](https://github.com/tsenart/vegeta) and [k6](https://github.com/grafana/k6)
+are taken from PATH. All of them run on cores of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from programs import PROGRAMS
-from watched import TIMEOUT_S, WARM_UP_S, Case, Figures, client_cores, finished
+import httpx
+import psutil
+from bench import client_cores, measured, on_cores
 
-if TYPE_CHECKING:
-    import httpx
+from pytest_fileperf import LoadTransport
+from pytest_fileperf.units import parse_duration_ns
 
-    from pytest_fileperf.measure.measurement import Measurement
-    from pytest_fileperf.measure.recording import Recording
-    from pytest_fileperf.plan.load import LoadPlan
-    from pytest_fileperf.plan.work import Work
-
-__all__ = ("CLIENTS", "OURS", "ours", "recorded", "replayed")
+__all__ = ("CLIENTS", "OURS", "PROGRAMS", "TWO_OF_OURS", "Case", "Figures", "absent")
 
 OURS, TWO_OF_OURS = "fileperf", "fileperf ×2"
+TIMEOUT_S = 30
+POLL_S = 0.05
+WARM_UP_S = 0.3
+MIX = {"item": 6, "file": 3, "upload": 1}
+"""How often the parts of a mix come, among ten."""
+MANY = 10_000
 
 
-def python_client(name: str, *, cores: int = 1) -> Callable[[Case, str, int], Figures]:
-    """Returns a client that runs `WORKERS[name]` in a fresh Python, on so many cores where they are there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is asked of the server."""
+
+    title: str
+    method: str = "GET"
+    path: str = "/tiny"
+    """With `{number}` each of `MANY` requests has another one; `mix` is the parts of `MIX`, whose upload has `body`."""
+    body: str = ""
+    """File with the request's body; empty for none."""
+    connections: int = 32
+    times_longer: int = 1
+    """How much longer than others it must be loaded for enough requests to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What one client saw in one run."""
+
+    rps: float
+    p50_s: float
+    p99_s: float
+    cpu_s: float
+    """CPU time of the client's process per request."""
+    peak_bytes: int = 0
+    """Most memory its process ever held."""
+
+
+# --- ours
+
+
+def fileperf(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figures:
+    """Loads as a test does, without a comparison."""
+    body = f"content=payload(Path({case.body!r}))" if case.body else ""
+    if case.path == "mix":
+        arguments = {"item": "'/item/1'", "file": "'/file/1'", "upload": f"'/upload/1', {body}"}
+        parts = (
+            f"part.{'post' if part == 'upload' else 'get'}({arguments[part]}): {weight}" for part, weight in MIX.items()
+        )
+        verb, asked = "mix", "{" + ", ".join(parts) + "}"
+    else:
+        feed = f"feed=[str(number) for number in range({MANY})]" if "{number}" in case.path else ""
+        verb, asked = case.method.lower(), ", ".join(filter(None, (repr(case.path), body, feed)))
+    call = (
+        f"{verb}({asked}, server=Url({url!r}), connections={case.connections}, generators={generators},"
+        f" duration={seconds}, rounds={2 * seconds}, warmup={WARM_UP_S}, timeout={TIMEOUT_S}, boots=1, gate='none')"
+    )
+    with on_cores(client_cores(generators)):
+        result = measured(call)[0]
+    if result["engine"]["name"] != "replay":
+        raise SystemExit(f"engine {result['engine']}: {call}")
+    summary, series = result["summary"], result["boots"][0]["series"]
+    own = series["generators"] or [series["generator"]]
+    return Figures(
+        rps=summary["rps"],
+        p50_s=summary["latency"]["p50"],
+        p99_s=summary["latency"]["p99"],
+        cpu_s=summary["generator"]["cpu_per_request"],
+        peak_bytes=sum(max(filter(None, one["rss"])) for one in own),
+    )
+
+
+# --- httpx
+
+
+def _in_python(name: str) -> Callable[[Case, str, int], Figures]:
+    """Returns a client that sends by `TRANSPORTS[name]` in a fresh Python."""
 
     def load(case: Case, url: str, seconds: int) -> Figures:
         job = json.dumps({"name": name, "case": asdict(case), "url": url, "seconds": seconds})
-        output, watch = finished([sys.executable, __file__, job], seconds + 2 * TIMEOUT_S, cores=cores)
+        output, watch = _finished([sys.executable, __file__, job], seconds)
         return Figures(**{**json.loads(output), "peak_bytes": watch.peak_bytes})
 
     return load
 
 
-def load_with_replay(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figures:
-    """Loads with so many of our generators, as the `fileperf` fixture does for one boot of a server."""
-    from pytest_fileperf.plan.payload import payload
-    from pytest_fileperf.plan.request import Operation
-
-    operation = Operation(
-        method=case.method, url=case.path, arguments={"content": payload(Path(case.body))} if case.body else {}
-    )
-    seen = replayed(operation, url, connections=case.connections, seconds=seconds, generators=generators)
-    return ours(seen)
-
-
-def replayed(
-    work: Work,
-    url: str,
-    *,
-    connections: int,
-    seconds: int,
-    rate: float | None = None,
-    warmup_s: float = WARM_UP_S,
-    generators: int = 1,
-) -> Measurement:
-    """Returns what our generators saw of this work, which they have to replay; raises where a request failed."""
-    from pytest_fileperf.measure.measurement import measurement_of
-    from pytest_fileperf.plan.load import LoadPlan
-
-    plan = LoadPlan(
-        connections=connections,
-        rate=rate,
-        warmup_ns=round(warmup_s * 1e9),
-        round_ns=500_000_000,
-        rounds=2 * seconds,
-        timeout_ns=TIMEOUT_S * 1_000_000_000,
-        generators=generators,
-    )
-    recording = recorded(work, url, plan)
-    seen = measurement_of(recording)
-    if seen.errors or seen.client.cpu_per_request is None or recording.engine != "replay":
-        engine = f"{recording.engine} ({recording.why_engine})"
-        raise SystemExit(f"{seen.requests} answers, engine {engine}: {seen.failures}")
-    return seen
-
-
-def recorded(work: Work, url: str, plan: LoadPlan) -> Recording:
-    """Returns what our generators have recorded of a load, each on a core of its own where there are enough."""
-    from pytest_fileperf.drive.group import Generators
-    from pytest_fileperf.drive.preparation import Target
-    from pytest_fileperf.measure.recording import Boot, Recording
-
-    with closing(Generators()) as generators:
-        made = generators.run(
-            (work,),
-            plan,
-            (Target(boot=0, url=url),),
-            pids=((),),
-            cores=client_cores(plan.generators),
-            progress=lambda _: None,
-            check=lambda: None,
-        )
-    if made.lost:
-        raise SystemExit(f"generators were lost: {made.lost}")
-    (result,) = made.results
-    return Recording(
-        rounds=result.rounds,
-        boots=(Boot(index=0),),
-        connections=plan.connections,
-        open_loop=plan.pacing().open_loop,
-        engine=result.engine,
-        why_engine=result.why_engine,
-        wait_ns=result.wait_ns,
-        attack_ns=result.attack_ns,
-        due=result.due,
-    )
-
-
-def ours(seen: Measurement) -> Figures:
-    """Returns what our generator saw, without its memory."""
-    return Figures(
-        rps=seen.rps,
-        p50_s=seen.latency.p50,
-        p99_s=seen.latency.p99,
-        cpu_s=seen.client.cpu_per_request or 0.0,
-    )
-
-
-def load_with_pool(case: Case, url: str, seconds: int) -> Figures:
-    """Loads with a shared `httpx.AsyncClient` on its own transport."""
-    import httpx
-
+def _pool(case: Case) -> httpx.AsyncBaseTransport:
     limits = httpx.Limits(max_connections=case.connections, max_keepalive_connections=case.connections)
-    return _send_loop(case, url, seconds, lambda: httpx.AsyncHTTPTransport(limits=limits))
+    return httpx.AsyncHTTPTransport(limits=limits)
 
 
-def load_with_transport(case: Case, url: str, seconds: int) -> Figures:
-    """Loads with a shared `httpx.AsyncClient` on our transport, as journeys do."""
-    from pytest_fileperf.wire.transport import LoadTransport
-
-    return _send_loop(case, url, seconds, LoadTransport)
-
-
-def _send_loop(case: Case, url: str, seconds: int, transport: Callable[[], httpx.AsyncBaseTransport]) -> Figures:
-    import httpx
+def send_in_loops(case: Case, url: str, seconds: int, transport: httpx.AsyncBaseTransport) -> Figures:
+    """Loads with a shared `httpx.AsyncClient`."""
     import uvloop
 
     content = Path(case.body).read_bytes() if case.body else None
@@ -158,7 +135,7 @@ def _send_loop(case: Case, url: str, seconds: int, transport: Callable[[], httpx
             response.raise_for_status()
 
     async def load() -> float:
-        async with httpx.AsyncClient(transport=transport(), timeout=TIMEOUT_S) as client:
+        async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
             request = client.build_request(case.method, url + case.path, content=content)
 
             async def load_for(length_s: float) -> float:
@@ -171,32 +148,196 @@ def _send_loop(case: Case, url: str, seconds: int, transport: Callable[[], httpx
             await load_for(WARM_UP_S)
             return await load_for(seconds)
 
-    cpu_s = uvloop.run(load())
+    cpu_s: float = uvloop.run(load())
     percentiles = statistics.quantiles(latencies, n=100)
     return Figures(
         rps=len(latencies) / seconds, p50_s=percentiles[49], p99_s=percentiles[98], cpu_s=cpu_s / len(latencies)
     )
 
 
-WORKERS: dict[str, Callable[[Case, str, int], Figures]] = {
-    OURS: load_with_replay,
-    TWO_OF_OURS: partial(load_with_replay, generators=2),
-    "httpx": load_with_pool,
-    "httpx on LoadTransport": load_with_transport,
+TRANSPORTS: Mapping[str, Callable[[Case], httpx.AsyncBaseTransport]] = {
+    "httpx": _pool,
+    "httpx on LoadTransport": lambda _: LoadTransport(),
 }
-CLIENTS: dict[str, Callable[[Case, str, int], Figures]] = {
+
+
+# --- other programs
+
+
+def absent() -> frozenset[str]:
+    """Returns which of the programs are not on PATH."""
+    return frozenset(name for name in PROGRAMS if shutil.which(name) is None)
+
+
+def wrk(case: Case, url: str, seconds: int) -> Figures:
+    """Loads with wrk, one thread."""
+    command = ["wrk", "-t1", f"-c{case.connections}", f"-d{seconds}s", f"--timeout={TIMEOUT_S}s", "--latency"]
+    if case.body:
+        script = Path(case.body).with_suffix(".lua")
+        script.write_text(f'wrk.method = "{case.method}"\nwrk.body = io.open("{case.body}", "rb"):read("*a")\n')
+        command += ["-s", str(script)]
+    output, watch = _finished([*command, url + case.path], seconds)
+    if "Socket errors" in output or "Non-2xx" in output or " 0 requests in" in output:
+        raise SystemExit(f"wrk saw failures, or no answer in time:\n{output}")
+    percentiles = dict(re.findall(r"^\s+(50|99)%\s+(\S+) *$", output, re.MULTILINE))
+    rate = re.search(r"^Requests/sec:\s+([\d.]+)", output, re.MULTILINE)
+    assert rate
+    p50_s, p99_s = (parse_duration_ns(percentiles[name]) / 1e9 for name in ("50", "99"))
+    return _figures(float(rate[1]), p50_s, p99_s, watch, seconds)
+
+
+def oha(case: Case, url: str, seconds: int) -> Figures:
+    """Loads with oha."""
+    command = ["oha", "--no-tui", "--output-format=json", f"-z{seconds}s", f"-c{case.connections}", f"-m{case.method}"]
+    command += [f"-t{TIMEOUT_S}s", *(["-D", case.body] if case.body else []), url + case.path]
+    output, watch = _finished(command, seconds)
+    found = json.loads(output)
+    # What is under way at the end is cut off by oha itself.
+    errors = {kind: count for kind, count in found["errorDistribution"].items() if "deadline" not in kind}
+    if errors or set(found["statusCodeDistribution"]) != {"200"}:
+        raise SystemExit(f"oha saw failures: {found['statusCodeDistribution']} {errors}")
+    rps, latencies = found["summary"]["requestsPerSec"], found["latencyPercentiles"]
+    return _figures(rps, latencies["p50"], latencies["p99"], watch, seconds)
+
+
+def vegeta(case: Case, url: str, seconds: int) -> Figures:
+    """Loads with vegeta, as fast as it can; it writes its results to a file, as it usually does."""
+    with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
+        targets, results = Path(directory) / "targets", Path(directory) / "vegeta.bin"
+        body = f"@{case.body}\n" if case.body else ""
+        paths = dict.fromkeys(case.path.replace("{number}", str(number)) for number in range(MANY))
+        text = "\n".join(f"{case.method} {url}{path}\n{body}" for path in paths)
+        targets.write_text(text, encoding="utf-8")
+        command = ["vegeta", "attack", f"-targets={targets}", f"-duration={seconds}s", f"-output={results}"]
+        command += [f"-timeout={TIMEOUT_S}s", "-rate=0", f"-max-connections={case.connections}"]
+        command += [f"-workers={case.connections}", f"-max-workers={case.connections}"]
+        _, watch = _finished(command, seconds, directory=directory)
+        report = subprocess.run(["vegeta", "report", "-type=json", str(results)], capture_output=True, check=True)
+    found = json.loads(report.stdout)
+    if set(found["status_codes"]) != {"200"}:
+        raise SystemExit(f"vegeta saw failures: {found['status_codes']} {found['errors'][:3]}")
+    latencies = found["latencies"]
+    return _figures(found["throughput"], latencies["50th"] / 1e9, latencies["99th"] / 1e9, watch, seconds)
+
+
+_K6_SCRIPT = """
+import http from "k6/http";
+
+export const options = {{ discardResponseBodies: true, scenarios: {{ load: {scenario} }} }};
+const body = {body};
+export default function () {{
+  {code}
+}}
+
+export function handleSummary(data) {{
+  return {{ {summary}: JSON.stringify(data.metrics) }};
+}}
+"""
+_K6_MIX = """const chance = Math.random() * 10;
+  if (chance < 6) http.get("URL/item/1");
+  else if (chance < 9) http.get("URL/file/1");
+  else http.post("URL/upload/1", body);"""
+
+
+def k6(case: Case, url: str, seconds: int) -> Figures:
+    """Loads with k6; in a mix chance chooses among the parts."""
+    code = f'http.request("{case.method}", "{url}{case.path}", body);'
+    with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
+        script, summary = Path(directory) / "script.js", Path(directory) / "summary.json"
+        scenario = {"duration": f"{seconds}s", "executor": "constant-vus", "vus": case.connections}
+        text = _K6_SCRIPT.format(
+            scenario=json.dumps(scenario),
+            body=f'open("{case.body}", "b")' if case.body else "null",
+            code=_K6_MIX.replace("URL", url) if case.path == "mix" else code,
+            summary=json.dumps(str(summary)),
+        )
+        script.write_text(text, encoding="utf-8")
+        command = ["k6", "run", "--quiet", "--no-usage-report", "--address=", "--summary-trend-stats=med,p(99)"]
+        _, watch = _finished([*command, str(script)], seconds, directory=directory)
+        metrics: Mapping[str, Any] = json.loads(summary.read_text(encoding="utf-8"))
+    found = {name: metric["values"] for name, metric in metrics.items()}
+    if found["http_req_failed"]["rate"]:
+        raise SystemExit(f"k6 saw failures: {found['http_req_failed']}")
+    durations = found["http_req_duration"]
+    return _figures(found["http_reqs"]["rate"], durations["med"] / 1e3, durations["p(99)"] / 1e3, watch, seconds)
+
+
+PROGRAMS: Mapping[str, Callable[[Case, str, int], Figures]] = {"wrk": wrk, "oha": oha, "vegeta": vegeta, "k6": k6}
+"""Each of them by its name on PATH."""
+CLIENTS: Mapping[str, Callable[[Case, str, int], Figures]] = {
+    OURS: fileperf,
+    TWO_OF_OURS: lambda case, url, seconds: fileperf(case, url, seconds, generators=2),
     **PROGRAMS,
-    **{name: python_client(name, cores=2 if name == TWO_OF_OURS else 1) for name in WORKERS},
+    **{name: _in_python(name) for name in TRANSPORTS},
 }
 """Every client by name."""
 
 
-def main() -> None:
-    """Runs one client in this process and prints its figures."""
-    job = json.loads(sys.argv[1])
-    figures = WORKERS[job["name"]](Case(**job["case"]), job["url"], job["seconds"])
-    print(json.dumps(asdict(figures)))
+def _figures(rps: float, p50_s: float, p99_s: float, watch: Watch, seconds: int) -> Figures:
+    """Returns figures with CPU as of the steady part of the run: what comes before it may cost more than the load."""
+    cpu_s = watch.cpu_share(seconds / 4, seconds) / rps
+    return Figures(rps=rps, p50_s=p50_s, p99_s=p99_s, cpu_s=cpu_s, peak_bytes=watch.peak_bytes)
+
+
+# --- watching
+
+
+def _finished(command: list[str], seconds: int, *, directory: str | None = None) -> tuple[str, Watch]:
+    """Returns the output of a process, and what was seen of it; raises if it fails or hangs."""
+    with on_cores(client_cores()):
+        process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+    watch = Watch(process.pid)
+    watch.start()
+    try:
+        output, _ = process.communicate(timeout=seconds + 2 * TIMEOUT_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        watch.stop()
+    if process.returncode != 0:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}:\n{output}")
+    return output, watch
+
+
+class Watch(threading.Thread):
+    """Looks at a process until stopped."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        """The most memory that it ever held."""
+        self._samples: list[tuple[float, float]] = []
+        self._started_s = time.perf_counter()
+        self._pid = pid
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Polls memory's high-water mark (`ru_maxrss` of a child would begin at its parent's) and CPU time."""
+        status = Path(f"/proc/{self._pid}/status")
+        while not self._ended.wait(POLL_S):
+            try:
+                times = psutil.Process(self._pid).cpu_times()
+                peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+            except (psutil.Error, OSError):
+                continue
+            self._samples.append((time.perf_counter() - self._started_s, times.user + times.system))
+            self.peak_bytes = max(self.peak_bytes, int(peak[1]) * 1024 if peak else 0)
+
+    def stop(self) -> None:
+        """Ends the polling."""
+        self._ended.set()
+        self.join()
+
+    def cpu_share(self, since_s: float, until_s: float) -> float:
+        """Returns CPU seconds per second between two instants, in seconds since the process began."""
+        inside = [sample for sample in self._samples if since_s <= sample[0] <= until_s]
+        (first_s, first_cpu_s), (last_s, last_cpu_s) = inside[0], inside[-1]
+        return (last_cpu_s - first_cpu_s) / (last_s - first_s)
 
 
 if __name__ == "__main__":
-    main()
+    job = json.loads(sys.argv[1])
+    asked = Case(**job["case"])
+    seen = send_in_loops(asked, job["url"], job["seconds"], TRANSPORTS[job["name"]](asked))
+    print(json.dumps(asdict(seen)))

@@ -2,54 +2,60 @@
 
     python benchmarks/gate.py [--results FILE] [--cases aa-tiny,slower5-upload] [--runs 30] [--minutes 60] [--keep DIR]
     python benchmarks/gate.py --table [--results FILE]
+    python benchmarks/gate.py --projects DIR [--store] [--cases same,slower10] [--runs 20] [--minutes 60] [--table]
 
-Each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in a process of its own.
-Its outcome is added to the results file as a line of JSON at once, so the script can be stopped at any time and goes on
-where it was: cases take turns, so that all of them have seen the same machine. What was measured is kept in a
-directory, for simulate.py to draw from that of the same code. Needs Linux and two cores.
+Without `--projects` each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in
+a process of its own. The cases `item-mix`, `file-mix` and `upload-mix` make one part of a mix 15 % slower. `--keep`
+keeps what was measured, for simulate.py to draw from that of the same code.
+
+With `--projects` the gate is against stored baselines. A project is a Git repository with one app and its load tests:
+`gate` has a tiny GET and a 256 KiB upload, `quickstart` is the example of that name. Its baselines are stored once and
+committed; with `--store` nothing else is done. A run changes the app's code, by a comment at least, so that the
+baseline's code is measured again.
+
+The outcome of a run is added to the results at once, so the script can be stopped at any time and goes on where it was.
+Needs Linux and two cores.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = {
-    "tiny": 'def test_gate(fileperf):\n    fileperf.get("/tiny")\n',
-    "upload": (
-        "from pytest_fileperf import payload\n\n\n"
-        'def test_gate(fileperf):\n    fileperf.post("/upload", content=payload("256KiB"))\n'
-    ),
-}
-USUAL_S = {"tiny": 0.0024, "upload": 0.006}
-"""What a request usually takes here, so that one of 100 can be made to take ten times as long."""
-KEEPING = """
-import gzip, pickle
-from pytest_fileperf.plugin.active import ACTIVE
+from bench import HERE, INI, Row, campaign, parser, pytest, read, reported, spread, table
 
-def pytest_terminal_summary(config):
-    for result in config.stash[ACTIVE].results:
-        with gzip.open({pairs!r}, "wb", compresslevel=4) as stream:
-            pickle.dump((result.pairs, result.base_seconds), stream)
+TINY = 'def test_tiny(fileperf):\n    fileperf.get("/tiny")\n'
+UPLOAD = (
+    "from pytest_fileperf import payload\n\n\n"
+    'def test_upload(fileperf):\n    fileperf.post("/upload", content=payload("256KiB"))\n'
+)
+MIX = """
+from pytest_fileperf import part, payload
+
+NUMBERS = [f"{number:05}" for number in range(10_000)]
+ITEM = part.get("/mixed/item?number={id}", feed=NUMBERS, name="item", gate="p50")
+FILE = part.get("/mixed/file?number={id}", feed=NUMBERS, name="file", gate="p50")
+UPLOAD = part.post("/mixed/upload", content=payload("64KiB", unique=True), name="upload", gate="p50")
+
+def test_mix(fileperf):
+    fileperf.mix({ITEM: 2, FILE: 1, UPLOAD: 1}, connections=1, gate="none")
 """
-"""A conftest.py that keeps what was compared, and what it took."""
-OUTCOMES = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")
-LONGEST_S = 180.0
+"""On one connection no request waits for another, so that a slower part makes no other part slower."""
+TESTS = {"tiny": TINY, "upload": UPLOAD, "mix": MIX}
+USUAL_S = {"tiny": 0.0024, "upload": 0.006, "mix": 0.0}
+"""What a request usually takes here, so that one of 100 can be made to take ten times as long."""
+OUTCOMES = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE", "NEW")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +64,28 @@ class Case:
 
     slower: float = 0.0
     """CPU that a request costs more, as a share."""
+    slower_part: str = ""
+    """The part of a mix whose own work is so much more; empty for all that requests cost."""
     delayed: int = 0
     """One request of so many takes ten times as long, and nothing else changes."""
+    stall_every_s: float = 0.0
+    """All requests wait for 30 ms, once in about so many seconds."""
     busy: bool = False
     """Another process burns one core half of the time."""
+    project: str = "gate"
+    """Where the stored baselines are."""
+    changed: bool = True
+    """Whether the code differs from the stored baseline's at all."""
+    options: tuple[str, ...] = ()
 
-    def changes(self, test: str) -> str:
-        """Returns the module that the app reads."""
-        return f"SLOWER = {self.slower}\nDELAYED = {self.delayed}\nDELAY_S = {9 * USUAL_S[test]}\nSTALL_S = 0.0\n"
+    def app(self, usual_s: float = 0.0, *, run: float = 0.0) -> str:
+        """Returns the module of the app."""
+        known = f"slower={self.slower}, delayed={self.delayed}, delay_s={9 * usual_s}"
+        known += f", stall_every_s={self.stall_every_s}, slower_part={self.slower_part!r}"
+        return f"import bench_apps\n\napp = bench_apps.gate({known})\n# run {run}\n"
 
 
-CASES = {
+AGAINST = {
     "aa": Case(),
     "slower5": Case(slower=0.05),
     "slower3": Case(slower=0.03),
@@ -77,102 +94,98 @@ CASES = {
     "tail": Case(delayed=100),
     "busy": Case(busy=True),
 }
+MIXED = {
+    # So much more work makes the median of a part's latency 15 % longer: the rest of it is the framework's.
+    "item": Case(slower=0.19, slower_part="item"),
+    "file": Case(slower=0.16, slower_part="file"),
+    "upload": Case(slower=0.17, slower_part="upload"),
+}
+STORED = {
+    "same": Case(),
+    "busy": Case(busy=True),
+    "slower10": Case(slower=0.10),
+    "slower20": Case(slower=0.20),
+    "slower5": Case(slower=0.05),
+    "slower5-1%": Case(slower=0.05, options=("-o", "fileperf_tolerance=1%", "--fileperf-max-duration=60s")),
+    "stalls": Case(stall_every_s=0.3),
+    "unchanged": Case(changed=False),
+    "quickstart": Case(project="quickstart", changed=False),
+}
 
 
 def main() -> None:
     """Runs what is missing, or prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
-    parser.add_argument("--cases", default=",".join(f"{case}-{test}" for case in CASES for test in TESTS))
-    parser.add_argument("--keep", type=Path, help="where to keep the pairs of each run, for simulate.py")
-    parser.add_argument("--runs", type=int, default=30, help="runs of each case")
-    parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
-    parser.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
-    arguments = parser.parse_args()
-    if not arguments.table:
-        run_missing(
-            arguments.results, arguments.cases.split(","), arguments.runs, 60 * arguments.minutes, arguments.keep
-        )
-    print(table(read(arguments.results)))
+    words = parser(__doc__)
+    words.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
+    words.add_argument("--cases", default="", help="which of them (default: all but those of a mix)")
+    words.add_argument("--keep", type=Path, help="where to keep what each run measured, for simulate.py")
+    words.add_argument("--projects", type=Path, help="the directory of projects with stored baselines, and of results")
+    words.add_argument("--store", action="store_true", help="make the projects and store their baselines, and no more")
+    words.add_argument("--runs", type=int, help="runs of each case (default: 30, of stored ones 20)")
+    words.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
+    words.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
+    asked = words.parse_args()
+    cases = asked.cases.split(",") if asked.cases else []
+    if asked.projects is None:
+        results, runs = asked.results, asked.runs or 30
+        cases = cases or [f"{case}-{test}" for case in AGAINST for test in ("tiny", "upload")]
+        run = partial(run_against, asked.keep)
+    else:
+        directory: Path = asked.projects.absolute()
+        results, runs = directory / "results.jsonl", asked.runs or 20
+        cases = cases or list(STORED)
+        run = partial(run_stored, directory)
+        if not asked.table:
+            for project in {STORED[case].project for case in cases}:
+                make_project(directory / project)
+    if not asked.table and not asked.store:
+        campaign(results, cases, run, runs=runs, minutes=asked.minutes)
+    print(outcomes_table(read(results)))
 
 
-def run_missing(results: Path, cases: Sequence[str], runs: int, seconds: float, keep: Path | None) -> None:
-    """Makes runs until each case has enough of them, or the time is over."""
-    ends_s = time.monotonic() + seconds
-    while time.monotonic() < ends_s:
-        counts = Counter(row["case"] for row in read(results))
-        missing = [case for case in cases if counts[case] < runs]
-        if not missing:
-            return
-        fewest = min(counts[case] for case in missing)
-        case = random.choice([case for case in missing if counts[case] == fewest])
-        row = run(case, keep)
-        with results.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
-        print(f"{case} {counts[case] + 1}/{runs}: {row['outcomes']} in {row['seconds']:.0f} s", flush=True)
+# --- against another directory
 
 
-def run(name: str, keep: Path | None) -> dict[str, object]:
-    """Returns what one run said; keeps its pairs."""
+def run_against(keep: Path | None, name: str) -> tuple[Row, str]:
+    """Returns what one run said; keeps what it measured."""
     case_name, _, test = name.partition("-")
-    case = CASES[case_name]
+    case = (MIXED if test == "mix" else AGAINST)[case_name]
     with tempfile.TemporaryDirectory(prefix="fileperf-gate-") as directory:
         base, now = Path(directory) / "base", Path(directory) / "work"
         sides = {base: Case(slower=max(0.0, -case.slower)), now: case if case.slower >= 0 else Case()}
         for path, side in sides.items():
-            path.mkdir()
-            (path / "changes.py").write_text(side.changes(test), encoding="utf-8")
-            shutil.copy(HERE / "gate_app.py", path)
+            write_app(path, side.app(USUAL_S[test]))
         (now / "test_gate.py").write_text(TESTS[test], encoding="utf-8")
-        (now / "pytest.ini").write_text("[pytest]\nfileperf_app = gate_app:app\npythonpath = .\n", encoding="utf-8")
-        pairs = Path(directory) / "pairs"
-        (now / "conftest.py").write_text(KEEPING.format(pairs=str(pairs)), encoding="utf-8")
-        began_s = time.monotonic()
+        kept = keep / f"{name}-{time.time():.0f}.json.gz" if keep is not None else None
         with burning(case.busy):
-            status, (result,) = reported(now, f"--fileperf-against={base}")
-        seconds = time.monotonic() - began_s
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-            shutil.copy(pairs, keep / f"{name}-{time.time():.0f}.pickle.gz")
-    comparisons = result["verdict"]["comparisons"]
-    return {
-        "case": name,
-        "at": round(time.time()),
-        "seconds": round(seconds, 1),
-        "status": status,
-        "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
-        "changes": {item["metric"]: item["change"] for item in comparisons},
-        "pairs": comparisons[0]["pairs"],
-        "named": [function["function"] for function in (result["profile"] or {}).get("functions", [])],
-        "compared": round(result["base"]["seconds"], 1),
-    }
+            status, results = reported(now, f"--fileperf-against={base}", keep=kept)
+    if test == "mix":
+        tests = {result["test"]["part"]: seen(result) for result in results if result["test"]["part"]}
+        return {"status": status, "tests": tests}, str({part: found["outcomes"] for part, found in tests.items()})
+    found = seen(results[0])
+    return {"status": status, **found}, str(found["outcomes"])
 
 
-def reported(directory: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
-    """Runs the load tests of a directory in a process of its own; returns its status and what JSON has."""
-    report = directory / "report.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf", *options]
-    command.append(f"--fileperf-json={report}")
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    results = json.loads(report.read_text(encoding="utf-8"))["results"] if report.exists() else []
-    if not results:
-        sys.exit(f"{directory}: nothing was compared\n{done.stdout}\n{done.stderr}")
-    return done.returncode, results
+def write_app(path: Path, app: str) -> None:
+    """Makes a directory with an app and what it needs."""
+    path.mkdir(parents=True)
+    (path / "gate_app.py").write_text(app, encoding="utf-8")
+    (path / "pytest.ini").write_text(INI.format(app="gate_app:app"), encoding="utf-8")
+    shutil.copy(HERE / "bench_apps.py", path)
 
 
 @contextmanager
 def burning(on: bool) -> Iterator[None]:
     """Burns one core half of the time, in stretches of chance, while the block runs."""
-    if not on:
-        yield
-        return
     burner = multiprocessing.Process(target=burn, daemon=True)
-    burner.start()
+    if on:
+        burner.start()
     try:
         yield
     finally:
-        burner.kill()
-        burner.join()
+        if on:
+            burner.kill()
+            burner.join()
 
 
 def burn() -> None:
@@ -184,32 +197,100 @@ def burn() -> None:
         time.sleep(random.uniform(0.05, 1.0))
 
 
-def read(results: Path) -> list[dict[str, object]]:
-    """Returns all rows so far."""
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+# --- against stored baselines
 
 
-def table(rows: Sequence[dict[str, object]]) -> str:
-    """Returns a Markdown table: for each case how often each outcome came, what it saw, and how long it took."""
+def make_project(path: Path) -> None:
+    """Makes a repository with an app, its tests and their baselines, unless it is there."""
+    if path.exists():
+        return
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    if path.name == "quickstart":
+        shutil.copytree(HERE.parent / "examples" / "quickstart", unfinished, ignore=shutil.ignore_patterns(".*", "__*"))
+    else:
+        write_app(unfinished, Case().app())
+        (unfinished / "test_gate.py").write_text(f"{UPLOAD}\n\n{TINY}", encoding="utf-8")
+    (unfinished / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
+    unfinished.rename(path)
+    git(path, "init", "-q")
+    commit(path, "The app")
+    done = pytest(path, "--fileperf", "--fileperf-update=new")
+    if not (path / ".fileperf").exists():
+        shutil.rmtree(path)
+        raise SystemExit(f"{path}: no baselines\n{done.stdout}\n{done.stderr}")
+    commit(path, "Its baselines")
+
+
+def git(path: Path, *words: str) -> None:
+    """Runs Git in a project."""
+    who = ("-c", "user.name=fileperf", "-c", "user.email=fileperf@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(("git", *who, *words), cwd=path, check=True)
+
+
+def commit(path: Path, message: str) -> None:
+    """Commits everything."""
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", message)
+
+
+def run_stored(directory: Path, name: str) -> tuple[Row, str]:
+    """Returns what one run said."""
+    case = STORED[name]
+    path = directory / case.project
+    if case.changed:
+        (path / "gate_app.py").write_text(case.app(run=time.time()), encoding="utf-8")
+    with burning(case.busy):
+        status, results = reported(path, *case.options)
+    git(path, "checkout", "-q", "--", ".")
+    tests = {result["test"]["name"]: seen(result) for result in results}
+    return {"status": status, "tests": tests}, str({test: found["outcomes"] for test, found in tests.items()})
+
+
+# --- what was seen
+
+
+def seen(result: Row) -> Row:
+    """Returns what one test said."""
+    verdict, profile, base = result["verdict"], result["profile"] or {}, result["base"] or {}
+    comparisons = verdict["comparisons"]
+    return {
+        "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
+        "changes": {item["metric"]: item["change"] for item in comparisons},
+        "world": {item["metric"]: [item["outcome"], item["change"]] for item in verdict["world"]},
+        "code": verdict["code"],
+        "pairs": comparisons[0]["pairs"] if comparisons else None,
+        "compared": base.get("seconds"),
+        "named": [function["function"] for function in profile.get("functions", [])],
+    }
+
+
+def outcomes_table(rows: Sequence[Row]) -> str:
+    """Returns for each case and test how often each outcome came, what it saw, and how long it took."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        for test, one in row.get("tests", {"": row}).items():
+            found[row["case"], test].append(one)
     named = ", ".join(outcome.lower() for outcome in OUTCOMES)
-    lines = [
-        f"| case | runs | rps: {named} | p99: the same | rps changed by (median, range) | median s | longest s |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+    heading = ("case", "runs", named, "first changed by (median, range)", "world", "median s", "longest s")
+    return table(heading, (_cells(f"{case} {test}".strip(), own) for (case, test), own in sorted(found.items())))
+
+
+def _cells(title: str, own: Sequence[Row]) -> list[str]:
+    metrics = dict.fromkeys(metric for one in own for metric in one["outcomes"])
+    counts = {metric: Counter(one["outcomes"].get(metric) for one in own) for metric in metrics}
+    first = next(iter(metrics), "")
+    world: list[Mapping[str, Sequence[float]]] = [one.get("world", {}) for one in own]
+    seconds = [one["compared"] for one in own if one["compared"] is not None]
+    return [
+        title,
+        str(len(own)),
+        "; ".join(f"{metric} {' / '.join(str(count[name]) for name in OUTCOMES)}" for metric, count in counts.items()),
+        spread((one["changes"].get(first) for one in own), "+.1%"),
+        spread((one[first][1] for one in world if first in one), "+.1%"),
+        f"{median(seconds):.0f}" if seconds else "–",
+        f"{max(seconds):.0f}" if seconds else "–",
     ]
-    for name in (f"{case}-{test}" for case in CASES for test in TESTS):
-        own = [row for row in rows if row["case"] == name]
-        if not own:
-            continue
-        found = [Counter(dict(row["outcomes"])[metric] for row in own) for metric in ("rps", "p99")]  # type: ignore[call-overload]
-        counts = [" / ".join(str(outcomes[outcome]) for outcome in OUTCOMES) for outcomes in found]
-        changes = sorted(float(dict(row["changes"])["rps"]) for row in own)  # type: ignore[call-overload]
-        seconds = sorted(float(str(row["compared"])) for row in own)
-        changed = f"{median(changes):+.1%} ({changes[0]:+.1%} to {changes[-1]:+.1%})"
-        cells = [name, len(own), *counts, changed, f"{median(seconds):.0f}", f"{seconds[-1]:.0f}"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

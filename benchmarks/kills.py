@@ -14,7 +14,6 @@ Linux only.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -25,14 +24,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import psutil
+from bench import Row, parser, read, table
 
 WAIT_S = 5.0
 REACHED_S = 60.0
@@ -48,6 +48,7 @@ KINDS = {
 STAGES = ("boot", "warm-up", "load", "profile", "teardown")
 APPS = ("polite", "holding")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+LEFT = ("processes", "ports", "directories")
 APP = """
 import asyncio, os, re, time
 from pathlib import Path
@@ -121,19 +122,10 @@ def marked(value: str) -> list[psutil.Process]:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Returns its command line; nothing where it is gone."""
+    """Returns its command line; nothing if it is gone."""
     with suppress(psutil.Error, OSError):
         return list(process.cmdline())
     return []
-
-
-def ports_of(processes: list[psutil.Process]) -> set[int]:
-    """Returns the ports that these processes listen on."""
-    ports = set()
-    for process in processes:
-        with suppress(psutil.Error):
-            ports |= {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
-    return ports
 
 
 def is_open(port: int) -> bool:
@@ -196,19 +188,26 @@ def killed(case: Case, *, ignores_ctrl_c: bool = False) -> dict[str, object]:
 
 
 def _reach(stage: str, run: subprocess.Popen[bytes], value: str, project: Path) -> set[int] | None:
-    """Waits until the run is at its stage; returns its ports, or None where it does not get there."""
+    """Waits until the run is at its stage; returns the ports it listens on, or None if it does not get there."""
     until_s = time.monotonic() + REACHED_S
     while time.monotonic() < until_s and run.poll() is None:
-        if stage == "profile":
-            if any(word.endswith("py-spy") for process in marked(value) for word in words_of(process)[:1]):
-                (project / "profiled").touch()
-                time.sleep(0.5)
-                return ports_of(marked(value))
-            time.sleep(0.1)
-        elif (project / "reached").exists():
-            time.sleep(random.uniform(0.1, 0.5))  # no secret
-            return ports_of(marked(value))
         time.sleep(0.02)
+        if stage == "profile":
+            time.sleep(0.1)
+            if not any(word.endswith("py-spy") for process in marked(value) for word in words_of(process)[:1]):
+                continue
+            (project / "profiled").touch()
+            time.sleep(0.5)
+        elif (project / "reached").exists():
+            time.sleep(random.uniform(0.1, 0.5))
+        else:
+            continue
+        ports = set()
+        for process in marked(value):
+            with suppress(psutil.Error):
+                connections = process.net_connections("tcp")
+                ports |= {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+        return ports
     return None
 
 
@@ -228,62 +227,45 @@ def _left(value: str, ports: set[int], temporary: Path, project: Path, until_s: 
         time.sleep(0.1)
 
 
-def read(path: Path) -> dict[Case, list[dict[str, object]]]:
-    """Returns the results so far."""
-    results = defaultdict(list)
-    if path.exists():
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            results[tuple(entry.pop("case"))].append(entry)
-    return results
-
-
-def summary(results: Mapping[Case, Sequence[Mapping[str, object]]], each: int) -> str:
+def summary(rows: Sequence[Row], each: int) -> str:
     """Returns a table: of each kind the runs, those of them that left something, and what that was."""
-    made = {case: sum("problem" not in entry for entry in entries) for case, entries in results.items()}
-    by_signal = Counter[str]()
-    for case, count in made.items():
-        by_signal[case[3]] += count
-    enough = sum(count >= each for count in made.values())
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(by_signal.items()))
-    said = f"{sum(made.values()):,} runs ({told}); {enough} of {len(cases())} cases have {each}"
-    return f"{said}, {len(cases()) - len(+Counter(made))} have none\n\n{_table(results)}"
-
-
-def _table(results: Mapping[Case, Sequence[Mapping[str, object]]]) -> str:
-    lines = ["| server | runs | not reached | left processes | left ports | left directories | slowest end, s |"]
-    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    made = [row for row in rows if "problem" not in row]
+    counts = Counter(tuple(row["case"]) for row in made)
+    by_signal = Counter(row["case"][3] for row in made)
+    lines = []
     for kind in KINDS:
-        entries = [entry for case, each in results.items() if case[0] == kind for entry in each]
-        made = [entry for entry in entries if "problem" not in entry]
-        left = [sum(bool(entry[what]) for entry in made) for what in ("processes", "ports", "directories")]
-        slowest_s = max((float(str(entry["ends_s"])) + float(str(entry["clean_s"])) for entry in made), default=0)
-        cells = (kind, len(made), len(entries) - len(made), *left, f"{slowest_s:.1f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    bad = Counter(
-        case
-        for case, each in results.items()
-        for entry in each
-        if any(entry.get(what) for what in ("processes", "ports", "directories", "problem"))
+        own = [row for row in made if row["case"][0] == kind]
+        missed = sum(row["case"][0] == kind for row in rows) - len(own)
+        left = [sum(bool(row[what]) for row in own) for what in LEFT]
+        slowest_s = max((row["ends_s"] + row["clean_s"] for row in own), default=0.0)
+        lines.append([kind, *map(str, (len(own), missed, *left)), f"{slowest_s:.1f}"])
+    told = ", ".join(f"{count:,} {name}" for name, count in sorted(by_signal.items()))
+    enough = sum(count >= each for count in counts.values())
+    said = f"{len(made):,} runs ({told}); {enough} of {len(cases())} cases have {each}"
+    bad = Counter(tuple(row["case"]) for row in rows if any(row.get(what) for what in (*LEFT, "problem")))
+    heading = ("server", "runs", "not reached", *(f"left {what}" for what in LEFT), "slowest end, s")
+    return "\n".join(
+        [
+            f"{said}, {len(cases()) - len(counts)} have none\n",
+            table(heading, lines),
+            *(f"{count}× {', '.join(case)}" for case, count in sorted(bad.items())),
+        ]
     )
-    return "\n".join([*lines, *(f"{count}× {', '.join(case)}" for case, count in sorted(bad.items()))])
 
 
 def main() -> None:
     """Makes the runs that are missing, and prints the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--each", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--only", default="", help="words that a case must have, with commas")
-    options = parser.parse_args()
+    words = parser(__doc__)
+    words.add_argument("results", type=Path)
+    words.add_argument("--each", type=int, default=10)
+    words.add_argument("--minutes", type=float, default=60.0)
+    words.add_argument("--at-once", type=int, default=1)
+    words.add_argument("--only", default="", help="words that a case must have, with commas")
+    options = words.parse_args()
     wanted = {word for word in options.only.split(",") if word}
     until_s = time.monotonic() + 60 * options.minutes
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
-    made = Counter(
-        case for case, entries in read(options.results).items() for entry in entries if "problem" not in entry
-    )
+    made = Counter(tuple(row["case"]) for row in read(options.results) if "problem" not in row)
     left = [case for case in cases() if wanted <= set(case) for _ in range(options.each - made[case])]
     random.shuffle(left)
     writing = threading.Lock()
@@ -296,7 +278,7 @@ def main() -> None:
             with writing:
                 file.write(json.dumps({"case": case, **result}) + "\n")
                 file.flush()
-            if any(result.get(what) for what in ("processes", "ports", "directories", "problem")):
+            if any(result.get(what) for what in (*LEFT, "problem")):
                 sys.stderr.write(f"{case}: {result}\n")
 
         list(pool.map(make, left))

@@ -10,7 +10,6 @@ load or 5 s, or after the second measurement, and what it is at the end. Linux o
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -21,45 +20,27 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from bench import HERE, INI, parser
 
 MB = 1_000_000
 LOOK_S = 0.5
-APP = """
-import asyncio, random
-
-async def app(scope, receive, send):
-    if scope["type"] == "lifespan":
-        while True:
-            kind = (await receive())["type"]
-            await send({"type": kind + ".complete"})
-            if kind == "lifespan.shutdown":
-                return
-    await asyncio.sleep(random.expovariate(100))
-    status = 503 if scope["path"] == "/failing" and random.random() < 0.1 else 200
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
-"""
 TESTS = """
 import pytest
+from pathlib import Path
 
 async def journey(client):
-    (await client.get("/")).raise_for_status()
+    (await client.get("/chance")).raise_for_status()
 
 WORK = {{
-    "get": lambda fileperf, load: fileperf.get("/", **load),
-    "rate": lambda fileperf, load: fileperf.get("/", rate=500, **load),
+    "get": lambda fileperf, load: fileperf.get("/chance", **load),
+    "rate": lambda fileperf, load: fileperf.get("/chance", rate=500, **load),
     "journey": lambda fileperf, load: fileperf.run(journey, **load),
-    "failing": lambda fileperf, load: fileperf.get("/failing", max_error_rate=1, **load),
+    "failing": lambda fileperf, load: fileperf.get("/chance/failing", max_error_rate=1, **load),
 }}
 
 @pytest.mark.parametrize("number", range({count}))
 def test_it(fileperf, number):
     WORK["{work}"](fileperf, dict(duration="{duration}", warmup="0.2s", boots=1, gate="none", connections=32))
-"""
-CONFTEST = """
-from pathlib import Path
-
-def pytest_runtest_logfinish(nodeid):
     with Path("done").open("a") as file:
         file.write(".")
 """
@@ -98,12 +79,11 @@ def watched(*, work: str, count: int, duration: str) -> list[tuple[float, int, i
     """Makes a session of so many measurements, and returns what was seen of it."""
     with tempfile.TemporaryDirectory(prefix="memory-") as directory:
         project = Path(directory)
-        (project / "app.py").write_text(APP)
-        (project / "conftest.py").write_text(CONFTEST)
-        (project / "pytest.ini").write_text("[pytest]\nfileperf_app = app:app\npythonpath = .\n")
-        (project / "test_it.py").write_text(TESTS.format(work=work, count=count, duration=duration))
+        (project / "pytest.ini").write_text(INI.format(app="bench_apps:counted"), encoding="utf-8")
+        text = TESTS.format(work=work, count=count, duration=duration)
+        (project / "test_it.py").write_text(text, encoding="utf-8")
         command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly")
-        env = {name: value for name, value in os.environ.items() if name != "CI"}
+        env = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(HERE)}
         with (
             (project / "log.txt").open("w+b") as log,
             subprocess.Popen(command, cwd=project, env=env, stdout=log) as run,
@@ -126,15 +106,15 @@ def growth(what: str, values: list[int]) -> str:
 
 def main() -> None:
     """Prints a line for each of the two processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = parser.add_subparsers(dest="way", required=True)
+    words = parser(__doc__)
+    ways = words.add_subparsers(dest="way", required=True)
     load = ways.add_parser("load")
     load.add_argument("--minutes", type=float, default=10.0)
     load.add_argument("--work", choices=("get", "rate", "journey", "failing"), default="get")
     measurements = ways.add_parser("measurements")
     measurements.add_argument("--count", type=int, default=200)
     measurements.add_argument("--duration", default="1s")
-    asked = parser.parse_args()
+    asked = words.parse_args()
     if asked.way == "load":
         seconds = 60 * asked.minutes
         seen = watched(work=asked.work, count=1, duration=f"{seconds:g}s")

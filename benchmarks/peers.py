@@ -3,14 +3,13 @@
     python benchmarks/peers.py [--pairs 9] [--seconds 4] [--cases tiny,upload,nginx-1] [--clients wrk,k6]
 
 One uvicorn or nginx with one worker runs on core 0, the client under test on core 1; two of our generators have a core
-each where there are more. Clients alternate, in turns of reversed order, so that drift hits all alike. A ratio is
+each if there are more. Clients alternate, in turns of reversed order, so that drift hits all alike. A ratio is
 taken within a turn; the table shows the median of the turns and, in brackets, their quartiles. Programs that are not
 on PATH are left out and listed. Loopback only; takes about an hour as it stands.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import resource
@@ -19,102 +18,33 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from clients import CLIENTS, OURS, TWO_OF_OURS
-from programs import PROGRAMS, absent
-from servers import NGINX, nginx, uvicorn
-from watched import MIB, Case, Figures
+from bench import MIB, client_cores, nginx, nginx_program, parser, table, uvicorn
+from clients import CLIENTS, OURS, PROGRAMS, TWO_OF_OURS, Case, Figures, absent
 
-from pytest_fileperf.plan.payload import payload
+from pytest_fileperf import payload
 
-LARGE_BYTES = 100_000_000
 MANY = 10_000
 NOT_MANY = ("vegeta", "k6", "httpx")
 """vegeta binds connections to local ports, which then nobody else gets for a minute; k6 has an interpreter of its own
 for each connection; httpx's pool looks through all of them at each request."""
 SPARE_FILES = 200
 """Open files that a client or a server needs besides its connections."""
+COST_S = "0.0004"
+"""CPU time of each request of `counted`: so the server sets the pace, whoever loads it."""
 
-Turn = Mapping[str, Figures]
+Turn: TypeAlias = Mapping[str, Figures]
 """The figures of every client, by its name, from one turn."""
-
-
-def take_turns(
-    case: Case, names: Sequence[str], serving: Callable[[], AbstractContextManager[str]], *, pairs: int, seconds: int
-) -> list[Turn]:
-    """Returns the figures of each turn; every other turn goes the other way round. `serving` gives the server's URL."""
-
-    def figures(name: str) -> Figures:
-        with serving() as url:
-            return CLIENTS[name](case, url, seconds * case.times_longer)
-
-    turns: list[Turn] = []
-    for number in range(pairs):
-        order = names if number % 2 == 0 else names[::-1]
-        turns.append({name: figures(name) for name in order})
-        rates = ", ".join(f"{name} {turns[-1][name].rps:,.0f}/s" for name in names)
-        print(f"{case.title}, turn {number + 1} of {pairs}: {rates}", file=sys.stderr)
-    return turns
-
-
-def median(turns: Sequence[Turn], name: str, value: Callable[[Figures], float]) -> float:
-    """Returns a client's median over the turns."""
-    return statistics.median(value(turn[name]) for turn in turns)
-
-
-def ratio(turns: Sequence[Turn], name: str, other: str, value: Callable[[Figures], float]) -> str:
-    """Returns `1.02 (1.01-1.03)`: the median and quartiles of the ratios within the turns."""
-    ratios = [value(turn[name]) / value(turn[other]) for turn in turns]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
-
-
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table; the first column is text, the others are figures."""
-    lines = [heading, ["---", *("---:" for _ in heading[1:])], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def figures_table(results: Mapping[str, Sequence[Turn]]) -> str:
-    """Returns every client's medians."""
-    rows = []
-    for title, turns in results.items():
-        rows += [
-            [
-                title,
-                name,
-                f"{median(turns, name, lambda figures: figures.rps):,.0f}",
-                f"{median(turns, name, lambda figures: figures.p50_s) * 1e3:.2f}",
-                f"{median(turns, name, lambda figures: figures.p99_s) * 1e3:.2f}",
-                f"{median(turns, name, lambda figures: figures.cpu_s) * 1e6:,.0f}",
-                f"{median(turns, name, lambda figures: figures.peak_bytes) / MIB:,.0f}",
-            ]
-            for name in turns[0]
-        ]
-    return table(("case", "client", "requests/s", "p50 ms", "p99 ms", "CPU µs/request", "peak MiB"), rows)
-
-
-def ratios_table(results: Mapping[str, Sequence[Turn]]) -> str:
-    """Returns our figures over each other client's."""
-    rows = []
-    for title, turns in results.items():
-        ours = next(iter(turns[0]))
-        rows += [
-            [
-                title,
-                f"{ours} / {other}",
-                ratio(turns, ours, other, lambda figures: figures.rps),
-                ratio(turns, ours, other, lambda figures: figures.p50_s),
-                ratio(turns, ours, other, lambda figures: figures.p99_s),
-                ratio(turns, ours, other, lambda figures: figures.cpu_s),
-                ratio(turns, ours, other, lambda figures: figures.peak_bytes),
-            ]
-            for other in turns[0]
-            if other != ours
-        ]
-    return table(("case", "ratio", "requests/s", "p50", "p99", "CPU/request", "peak memory"), rows)
+FIGURES: Mapping[str, tuple[Callable[[Figures], float], str]] = {
+    "requests/s": (lambda figures: figures.rps, ",.0f"),
+    "p50 ms": (lambda figures: figures.p50_s * 1e3, ".2f"),
+    "p99 ms": (lambda figures: figures.p99_s * 1e3, ".2f"),
+    "CPU µs/request": (lambda figures: figures.cpu_s * 1e6, ",.0f"),
+    "peak MiB": (lambda figures: figures.peak_bytes / MIB, ",.0f"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,72 +53,128 @@ class Served:
 
     case: Case
     clients: tuple[str, ...]
-    by_nginx: bool = False
+    server: str = "files"
+    """An app of `bench_apps`, or `nginx`."""
 
     @property
     def title(self) -> str:
         """As it stands in the tables."""
-        return f"{self.case.title}, {'nginx' if self.by_nginx else 'uvicorn'}"
+        return f"{self.case.title}, {'nginx' if self.server == 'nginx' else 'uvicorn'}"
+
+    def serve(self) -> AbstractContextManager[str]:
+        """Runs the server; gives its URL."""
+        if self.server == "nginx":
+            return nginx()
+        return uvicorn(f"bench_apps:{self.server}", COST_S=COST_S)
 
 
 def cases_in(directory: Path) -> dict[str, Served]:
     """Returns the cases by their names; writes their bodies into the directory."""
     bodies = {}
-    for name, size_bytes in (("body", 256 * 1024), ("large", LARGE_BYTES)):
+    for name, size_bytes in (("body", 256 * 1024), ("large", 100_000_000), ("small", 64 * 1024)):
         bodies[name] = str(directory / name)
         with Path(bodies[name]).open("wb") as file:
             file.writelines(payload(size_bytes).blocks())
-    small = {
-        "tiny": Case(title="tiny GET", method="GET", path="/tiny"),
-        "upload": Case(title="256 KiB upload", method="POST", path="/upload", body=bodies["body"]),
-        "download": Case(title="256 KiB download", method="GET", path="/download"),
-        "one": Case(title="tiny GET, 1 connection", method="GET", path="/tiny", connections=1),
-    }
-    of_client = Case(title="tiny GET through `httpx.AsyncClient.send`", method="GET", path="/tiny")
-    large = Case(
-        title="100 MB upload, 8 at once",
-        method="POST",
-        path="/upload",
-        body=bodies["large"],
-        connections=8,
-        times_longer=3,
-    )
+    everyone = (OURS, *PROGRAMS, "httpx")
+    tiny = Case(title="tiny GET")
+    upload = Case(title="256 KiB upload", method="POST", path="/upload", body=bodies["body"])
+    large = replace(upload, title="100 MB upload, 8 at once", body=bodies["large"], connections=8, times_longer=3)
+    many = Case(title="10,000 URLs", path="/item/{number}")
+    mix = Case(title="mix of three", path="mix", body=bodies["small"])
     return {
-        **{name: Served(case=case, clients=(OURS, *PROGRAMS, "httpx")) for name, case in small.items()},
-        "journey": Served(case=of_client, clients=("httpx on LoadTransport", "httpx")),
+        "tiny": Served(case=tiny, clients=everyone),
+        "upload": Served(case=upload, clients=everyone),
+        "download": Served(case=Case(title="256 KiB download", path="/download"), clients=everyone),
+        "one": Served(case=replace(tiny, title="tiny GET, 1 connection", connections=1), clients=everyone),
+        "journey": Served(
+            case=replace(tiny, title="tiny GET through `httpx.AsyncClient.send`"),
+            clients=("httpx on LoadTransport", "httpx"),
+        ),
         "file": Served(case=large, clients=(OURS, "wrk")),
+        "many": Served(case=many, clients=(OURS, "vegeta"), server="counted"),
+        "mix": Served(case=mix, clients=(OURS, "k6"), server="counted"),
         **{f"nginx-{connections}": _on_nginx(connections) for connections in (1, 32, 256, MANY)},
     }
 
 
 def _on_nginx(connections: int) -> Served:
     """Returns the tiny GET on so many connections. Some clients cannot have many of them."""
-    counted = f"{connections:,} connection{'' if connections == 1 else 's'}"
     case = Case(
-        title=f"tiny GET, {counted}",
-        method="GET",
-        path="/tiny",
+        title=f"tiny GET, {connections:,} connection{'' if connections == 1 else 's'}",
         connections=connections,
         times_longer=2 if connections == MANY else 1,
     )
     others = [name for name in (*PROGRAMS, "httpx") if connections < MANY or name not in NOT_MANY]
     ours = (OURS,) if connections == 1 else (OURS, TWO_OF_OURS)
-    return Served(case=case, clients=(*ours, *others), by_nginx=True)
+    return Served(case=case, clients=(*ours, *others), server="nginx")
 
 
 def made(served: Served, names: Sequence[str], *, pairs: int, seconds: int) -> list[Turn]:
-    """Returns the turns of a case, on one server; on one each where a port has no room for the connections of all."""
-    serve = nginx if served.by_nginx else uvicorn
-    with serve() as url:
+    """Returns the turns of a case, on one server; on one each if a port has no room for the connections of all."""
+    with served.serve() as url:
         CLIENTS[names[0]](served.case, url, 1)  # what a server does only once does not count
         if served.case.connections < MANY:
-            return take_turns(served.case, names, lambda: nullcontext(url), pairs=pairs, seconds=seconds)
-    return take_turns(served.case, names, serve, pairs=pairs, seconds=seconds)
+            return take_turns(served, names, lambda: nullcontext(url), pairs=pairs, seconds=seconds)
+    return take_turns(served, names, served.serve, pairs=pairs, seconds=seconds)
+
+
+def take_turns(
+    served: Served,
+    names: Sequence[str],
+    serving: Callable[[], AbstractContextManager[str]],
+    *,
+    pairs: int,
+    seconds: int,
+) -> list[Turn]:
+    """Returns the figures of each turn; every other turn goes the other way round. `serving` gives the server's URL."""
+
+    def figures(name: str) -> Figures:
+        with serving() as url:
+            return CLIENTS[name](served.case, url, seconds * served.case.times_longer)
+
+    turns: list[Turn] = []
+    for number in range(pairs):
+        turns.append({name: figures(name) for name in (names if number % 2 == 0 else names[::-1])})
+        rates = ", ".join(f"{name} {turns[-1][name].rps:,.0f}/s" for name in names)
+        print(f"{served.case.title}, turn {number + 1} of {pairs}: {rates}", file=sys.stderr)
+    return turns
+
+
+def figures_table(results: Mapping[str, Sequence[Turn]]) -> str:
+    """Returns every client's medians."""
+    rows = (
+        [
+            title,
+            name,
+            *(f"{statistics.median(of(turn[name]) for turn in turns):{form}}" for of, form in FIGURES.values()),
+        ]
+        for title, turns in results.items()
+        for name in turns[0]
+    )
+    return table(("case", "client", *FIGURES), rows)
+
+
+def ratios_table(results: Mapping[str, Sequence[Turn]]) -> str:
+    """Returns our figures over each other client's."""
+    rows = (
+        [title, f"{ours} / {other}", *(ratio(turns, ours, other, of) for of, _ in FIGURES.values())]
+        for title, turns in results.items()
+        for ours, *others in [turns[0]]
+        for other in others
+    )
+    return table(("case", "ratio", "requests/s", "p50", "p99", "CPU/request", "peak memory"), rows)
+
+
+def ratio(turns: Sequence[Turn], name: str, other: str, value: Callable[[Figures], float]) -> str:
+    """Returns `1.02 (1.01–1.03)`: the median and quartiles of the ratios within the turns."""
+    ratios = [value(turn[name]) / value(turn[other]) for turn in turns]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 def why_not(served: Served) -> str:
-    """Returns why a case is left out here; empty where it is not."""
-    if served.by_nginx and NGINX is None:
+    """Returns why a case is left out here; empty if it is not."""
+    if served.server == "nginx" and nginx_program() is None:
         return "nginx is not installed (Debian and Ubuntu: apt install nginx-core)"
     needed, (_, allowed) = served.case.connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and allowed < needed:
@@ -196,30 +182,24 @@ def why_not(served: Served) -> str:
     return ""
 
 
-def allow_files() -> None:
-    """Lets the processes that are started open as many files as this user may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def main() -> None:
     """Runs what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
-    parser.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
-    parser.add_argument("--cases", default="", help="which cases (default: all)")
-    parser.add_argument("--clients", default="", help="which clients beside ours (default: all)")
-    options = parser.parse_args()
-    if len(os.sched_getaffinity(0)) < 2:
-        raise SystemExit("two cores are needed: one for the server, one for the client")
+    words = parser(__doc__)
+    words.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
+    words.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
+    words.add_argument("--cases", default="", help="which cases (default: all)")
+    words.add_argument("--clients", default="", help="which clients beside ours (default: all)")
+    options = words.parse_args()
+    client_cores()
     gone, results = absent(), dict[str, list[Turn]]()
     left_out = dict.fromkeys(sorted(gone), "not on PATH")
-    allow_files()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # clients and servers open as many files as they may
     with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         cases = cases_in(Path(directory))
         chosen = options.cases.split(",") if options.cases else list(cases)
         if unknown := set(chosen) - set(cases):
-            parser.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
+            words.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
         for served in (cases[name] for name in chosen):
             if why := why_not(served):
                 left_out[served.title] = why

@@ -17,26 +17,31 @@ cycles' common pace stays, and latencies do, so p99 says nothing of a quieter ho
 
 from __future__ import annotations
 
-import argparse
+import gzip
 import math
 import multiprocessing
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any, TypeAlias
 
 import numpy as np
-from noise import Drawn, Real, Stretch, Truth, deviation_of, pool_of, runs_of, scaled
+from bench import parser, table
+from numpy.typing import NDArray
 
 from pytest_fileperf.judge import paired, ranks, unit
-from pytest_fileperf.judge.evidence import Pair, excess_of
+from pytest_fileperf.judge.evidence import Pair, PairSide, excess_of
 from pytest_fileperf.judge.paired import Sequential
-from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.judge.unit import PairValue, unit_of
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.unit import unit_of
+from pytest_fileperf.measure.histogram import Histogram, middle_of
+from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report.record_file import read_record
+from pytest_fileperf.settings.plans import USUAL_PACE
 from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 
 TESTS = 5
@@ -46,14 +51,45 @@ LOTS = 4
 GATES = ("rps", "p99")
 TAILS = vars(ranks)["_tails"]
 """As it is: each lot remembers what it returned."""
+FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
+FIRSTS, LATERS = 200, 300
+"""Stretches that a lot draws for each kind of test, each of them once or more from every real run there is."""
+STALL_S = 0.030
+CONNECTIONS = 32
+"""Of the real runs; as many requests are in flight when a server stalls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
-    """How the tests are judged."""
+class Real:
+    """A pair of boots as it was, or as it was drawn, and what it took."""
 
-    tolerances: Mapping[str, float]
-    limit_s: float
+    pair: Pair
+    seconds: float
+
+
+Stretch: TypeAlias = tuple[Real, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a lot puts the tests of one kind together from."""
+
+    firsts: tuple[Stretch, ...]
+    laters: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A known change of now."""
+
+    title: str
+    slower: float = 0.0
+    """CPU that a request costs more, as a share: all of its latency grows by it, and the rate falls."""
+    delayed: float = 0.0
+    """Share of the requests that take ten times as long."""
+    stalled: float = 0.0
+    """Share of the time in which the server stands still, for `STALL_S` at once: it is lost to requests/s."""
+    tests: int = 1
 
 
 TRUTHS = {
@@ -67,115 +103,97 @@ TRUTHS = {
     "stalls5": Truth("30 ms stalls that cost 5 % of requests/s", stalled=0.05),
 }
 """By the name that `--changes` takes."""
+COLUMNS = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")
 
 
 def main() -> None:
     """Prints a row for each known change and kind of test."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
-    parser.add_argument("--sessions", type=int, default=2000)
-    parser.add_argument("--pool", default="aa", help="the case whose noise is used: aa or busy")
-    parser.add_argument("--changes", default=",".join(TRUTHS), help=f"some of {', '.join(TRUTHS)}")
-    parser.add_argument("--limit", type=float, default=DEFAULT_MAX_DURATION_NS / 1e9, help="seconds of a comparison")
-    parser.add_argument("--tolerance", type=float, help="of every gate; as usual without it")
-    parser.add_argument("--calmer", type=float, default=math.inf, help="only runs whose cycles deviate by less")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the log ratios of cycles")
-    arguments = parser.parse_args()
+    words = parser(__doc__)
+    words.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
+    words.add_argument("--sessions", type=int, default=2000)
+    words.add_argument("--pool", default="aa", help="the case whose noise is used: aa or busy")
+    words.add_argument("--changes", default=",".join(TRUTHS), help=f"some of {', '.join(TRUTHS)}")
+    words.add_argument("--limit", type=float, default=DEFAULT_MAX_DURATION_NS / 1e9, help="seconds of a comparison")
+    words.add_argument("--tolerance", type=float, help="of every gate; as usual without it")
+    words.add_argument("--calmer", type=float, default=math.inf, help="only runs whose cycles deviate by less")
+    words.add_argument("--scale", type=float, default=1.0, help="multiplies the log ratios of cycles")
+    asked = words.parse_args()
     kept = {
-        kind: [scaled(run, arguments.scale) for run in runs if deviation_of(run) < arguments.calmer]
-        for kind, runs in runs_of(arguments.kept, arguments.pool).items()
+        kind: [scaled(run, asked.scale) for run in runs if deviation_of(run) <= asked.calmer]
+        for kind, runs in runs_of(asked.kept, asked.pool).items()
     }
-    gates = Gates(
-        {name: arguments.tolerance or METRICS[name].tolerance for name in GATES},
-        arguments.limit,
-    )
+    tolerances = {name: asked.tolerance or METRICS[name].tolerance for name in GATES}
+    judge = partial(Sequential, tolerances, limit_s=asked.limit)
     print(f"noise of {', '.join(f'{len(runs)} runs of {name}' for name, runs in kept.items())}\n")
-    columns = ["REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE"]
-    print(f"| change | test | simulated | any REGRESSED | {' | '.join(f'rps {name}' for name in columns)} ", end="")
-    print("| p99 REGRESSED | p99 PASS | both PASS | median s |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for truth in (TRUTHS[name] for name in arguments.changes.split(",")):
+    heading = ["change", "test", "simulated", "any REGRESSED", *(f"rps {name}" for name in COLUMNS)]
+    print(table([*heading, "p99 REGRESSED", "p99 PASS", "both PASS", "median s"], []))
+    for truth in (TRUTHS[name] for name in asked.changes.split(",")):
         kinds = [tuple(kept)] if truth.tests > 1 else [(kind,) for kind in kept]
         for own in kinds:
-            row({kind: kept[kind] for kind in own}, truth, gates, arguments.sessions)
+            row({kind: kept[kind] for kind in own}, truth, judge, asked.sessions)
 
 
-def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, judged_by: Gates, sessions: int) -> None:
+def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, judge: Callable[..., Sequential], sessions: int) -> None:
     """Simulates one known change."""
     with multiprocessing.Pool() as workers:
-        lots = workers.map(partial(simulated, kept, truth, judged_by, sessions), range(LOTS), chunksize=1)
+        lots = workers.map(partial(simulated, kept, truth, judge, sessions), range(LOTS), chunksize=1)
     found = [tests_found for lot in lots for tests_found in lot]
     gates = [outcomes for tests_found in found for outcomes, _ in tests_found]
     any_regressed = sum(any("REGRESSED" in outcomes for outcomes, _ in tests_found) for tests_found in found)
     seconds = median(time for tests_found in found for _, time in tests_found)
     rps, p99 = (Counter(outcomes[at] for outcomes in gates) for at in (0, 1))
-    cells = [truth.title, " and ".join(kept), sessions, f"{any_regressed / sessions:.2%}"]
-    cells += [f"{rps[name] / len(gates):.1%}" for name in ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")]
-    cells += [f"{p99['REGRESSED'] / len(gates):.1%}", f"{p99['PASS'] / len(gates):.1%}"]
-    cells += [f"{gates.count(('PASS', 'PASS')) / len(gates):.1%}", f"{seconds:.1f}"]
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    cells = [truth.title, " and ".join(kept), str(sessions), f"{any_regressed / sessions:.2%}"]
+    shares = (*(rps[name] for name in COLUMNS), p99["REGRESSED"], p99["PASS"], gates.count(("PASS", "PASS")))
+    cells += [*(f"{share / len(gates):.1%}" for share in shares), f"{seconds:.1f}"]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 # --- in the workers
 
 
 def simulated(
-    kept: Mapping[str, Sequence[Stretch]], truth: Truth, gates: Gates, sessions: int, lot: int
+    kept: Mapping[str, Sequence[Stretch]], truth: Truth, judge: Callable[..., Sequential], sessions: int, lot: int
 ) -> list[list[tuple[tuple[str, str], float]]]:
-    """Returns for each session of a lot what its tests said and took."""
+    """Returns for each session of a lot what its tests said (rps, p99) and took."""
     judge_units_once()
     rng = np.random.default_rng(lot)
     pools = {kind: pool_of(runs, truth, rng) for kind, runs in kept.items()}
-    return [session(pools, truth, gates, number) for number in range(lot, sessions, LOTS)]
-
-
-def judge_units_once() -> None:
-    """Makes each unit be worked out once."""
-    known: dict[tuple[object, ...], PairValue | None] = {}
-
-    def once(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> PairValue | None:
-        key = (metric.name, total, *map(id, pairs))
-        if key not in known:
-            known[key] = unit_of(metric, pairs, total=total, rules=rules)
-        return known[key]
-
-    seen: dict[tuple[int, float, bool], tuple[float, float]] = {}
-
-    def excess_once(
-        stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
-    ) -> tuple[float, float]:
-        key = (id(stretches), percent, most is None)
-        if key not in seen:
-            seen[key] = excess_of(stretches, percent, most=most)
-        return seen[key]
-
-    tailed: dict[tuple[int, bool], object] = {}
-
-    def tails_once(pair: Pair, most: Callable[[float], float] | None = None) -> object:
-        key = (id(pair), most is None)
-        if key not in tailed:
-            tailed[key] = TAILS(pair, most)
-        return tailed[key]
-
-    vars(ranks).update(_tails=tails_once)
-    # Levels are shown, and judge nothing.
-    vars(paired).update(unit_of=once, _level=lambda metric, sides: None)
-    vars(unit).update(excess_of=excess_once)
-
-
-def session(pools: Mapping[str, Drawn], truth: Truth, gates: Gates, number: int) -> list[tuple[tuple[str, str], float]]:
-    """Returns the outcomes (rps, p99) of each test and how long it took."""
     alpha = RULES.session_alpha / (len(GATES) * truth.tests)
     found = []
-    for test in range(truth.tests):
-        rng = np.random.default_rng([number, test])
-        found.append(one_test(pools[str(rng.choice(list(pools)))], gates, alpha, rng))
+    for number in range(lot, sessions, LOTS):
+        chances = [np.random.default_rng([number, test]) for test in range(truth.tests)]
+        found.append(
+            [one_test(pools[str(chance.choice(list(pools)))], judge(alpha=alpha), chance) for chance in chances]
+        )
     return found
 
 
-def one_test(pool: Drawn, judged_by: Gates, alpha: float, rng: np.random.Generator) -> tuple[tuple[str, str], float]:
+def judge_units_once() -> None:
+    """Makes the judge work out each unit once: tests of a lot share them."""
+    vars(ranks).update(_tails=_once(TAILS, lambda pair, most=None: (id(pair), most is None)))
+    vars(unit).update(
+        excess_of=_once(excess_of, lambda stretches, percent, most=None: (id(stretches), percent, most is None))
+    )
+    vars(paired).update(
+        unit_of=_once(unit_of, lambda metric, pairs, total, **_: (metric.name, total, *map(id, pairs))),
+        _level=lambda metric, sides: None,  # levels are shown, and judge nothing
+    )
+
+
+def _once(function: Callable[..., Any], key: Callable[..., object]) -> Callable[..., Any]:
+    known: dict[object, Any] = {}
+
+    def once(*arguments: Any, **keywords: Any) -> Any:
+        place = key(*arguments, **keywords)
+        if place not in known:
+            known[place] = function(*arguments, **keywords)
+        return known[place]
+
+    return once
+
+
+def one_test(pool: Drawn, gates: Sequential, rng: np.random.Generator) -> tuple[tuple[str, str], float]:
     """Compares until it is decided, as the session does."""
-    gates = Sequential(judged_by.tolerances, alpha=alpha, limit_s=judged_by.limit_s)
 
     def pick(stretches: Sequence[Stretch]) -> list[Real]:
         return list(stretches[int(rng.integers(len(stretches)))])
@@ -191,6 +209,183 @@ def one_test(pool: Drawn, judged_by: Gates, alpha: float, rng: np.random.Generat
         found = gates.look(pairs, elapsed_s=elapsed_s, next_s=(queue or pool.laters[0])[0].seconds)
         if found is not None:
             return (found[0].outcome.value, found[1].outcome.value), elapsed_s
+
+
+# --- noise of real runs, drawn anew, with a known change put in
+
+
+def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
+    """Returns the pairs of each real run, by kind of test."""
+    found: dict[str, list[Stretch]] = {}
+    for path in sorted(directory.glob(f"{case}-*.json.gz")):
+        with tempfile.TemporaryDirectory(prefix="fileperf-kept-") as scratch:
+            report = Path(scratch) / "report.json"
+            report.write_bytes(gzip.decompress(path.read_bytes()))
+            (result,) = read_record(report).results
+        pairs, seconds = result.pairs, result.base_seconds or 0.0
+        loads_s = [USUAL_PACE.of_pair(number) / 1e9 for number in range(len(pairs))]
+        around_s = max(0.0, seconds - sum(loads_s)) / len(pairs)
+        found.setdefault(path.name.split("-")[1], []).append(
+            tuple(Real(pair, around_s + load_s) for pair, load_s in zip(pairs, loads_s, strict=True))
+        )
+    return found
+
+
+def deviation_of(run: Stretch) -> float:
+    """Returns by how much the log ratios of cycles deviate within a pair: a median deviation, the median of pairs."""
+    found = []
+    for real in run:
+        cycles = zip(real.pair.base.typical, real.pair.now.typical, strict=True)
+        ratios = [math.log(now["rps"] / base["rps"]) for base, now in cycles if base.get("rps") and now.get("rps")]
+        if len(ratios) > 2:
+            found.append(1.4826 * median(abs(ratio - median(ratios)) for ratio in ratios))
+    return median(found) if found else math.inf
+
+
+def scaled(run: Stretch, scale: float) -> Stretch:
+    """Returns the run with all log ratios of its cycles so many times as great."""
+    return tuple(replace(real, pair=_scaled(real.pair, scale)) for real in run)
+
+
+def _scaled(pair: Pair, scale: float) -> Pair:
+    def nearer(
+        base: Sequence[Mapping[str, float]], now: Sequence[Mapping[str, float]]
+    ) -> tuple[tuple[dict[str, float], ...], ...]:
+        cycles = []
+        for of_base, of_now in zip(base, now, strict=True):
+            by = 1.0
+            if of_base.get("rps") and of_now.get("rps"):
+                by = (of_now["rps"] / of_base["rps"]) ** ((1 - scale) / 2)
+            cycles.append(
+                ({name: own * by for name, own in of_base.items()}, {name: own / by for name, own in of_now.items()})
+            )
+        return tuple(zip(*cycles, strict=True)) if cycles else ((), ())
+
+    turns, typical = (nearer(getattr(pair.base, name), getattr(pair.now, name)) for name in ("turns", "typical"))
+    return replace(
+        pair,
+        base=replace(pair.base, turns=turns[0], typical=typical[0]),
+        now=replace(pair.now, turns=turns[1], typical=typical[1]),
+    )
+
+
+def pool_of(runs: Sequence[Stretch], truth: Truth, rng: np.random.Generator) -> Drawn:
+    """Returns what the tests of one kind are put together from."""
+    lasting = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS]
+    return Drawn(
+        firsts=tuple(drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)),
+        laters=tuple(drawn(_later(lasting[at % len(lasting)], rng), truth, rng) for at in range(LATERS)),
+    )
+
+
+def _later(run: Stretch, rng: np.random.Generator) -> Stretch:
+    begin = int(rng.integers(FIRST_PAIRS, len(run) - STRETCH_PAIRS + 1))
+    return run[begin : begin + STRETCH_PAIRS]
+
+
+def drawn(stretch: Stretch, truth: Truth, rng: np.random.Generator) -> Stretch:
+    """Returns the pairs with their sides swapped by chance, their cycles drawn anew, and the change put in."""
+    swapped = bool(rng.integers(2))
+    return tuple(Real(_drawn(real.pair, truth, swapped=swapped, rng=rng), real.seconds) for real in stretch)
+
+
+def _drawn(pair: Pair, truth: Truth, *, swapped: bool, rng: np.random.Generator) -> Pair:
+    base, now = (pair.now, pair.base) if swapped else (pair.base, pair.now)
+    count = len(base.turns)
+    length = min(STRETCH_CYCLES, count)
+    starts = rng.integers(0, count - length + 1, size=-(-count // length))
+    places = [int(start) + step for start in starts for step in range(length)][:count]
+    return Pair(base=_side(base, places), now=_changed(_side(now, places), truth, rng), stabilised=pair.stabilised)
+
+
+def _side_of(
+    turns: Sequence[Mapping[str, float]], typical: Sequence[Mapping[str, float]], stretches: Sequence[Histogram]
+) -> PairSide:
+    return PairSide(
+        turns=tuple(turns),
+        typical=tuple(typical),
+        latency=Histogram.merged(stretches),
+        stretches=tuple(stretches),
+        runs={},
+    )
+
+
+def _side(side: PairSide, places: Sequence[int]) -> PairSide:
+    return _side_of(
+        [side.turns[place] for place in places],
+        [side.typical[place] for place in places],
+        [side.stretches[place] for place in places],
+    )
+
+
+def _changed(side: PairSide, truth: Truth, rng: np.random.Generator) -> PairSide:
+    if truth.stalled:
+        return _stalling(side, truth.stalled, rng)
+    if not truth.slower and not truth.delayed:
+        return side
+    late_ns = 9.0 * side.latency.percentile_ns(50)
+
+    def values(stretch: Histogram) -> Histogram:
+        found = np.repeat(middle_of(stretch.steps), stretch.counts) * (1 + truth.slower)
+        found += late_ns * (rng.random(found.size) < truth.delayed)
+        return Histogram.of(found.astype(np.int64))
+
+    stretches = [values(stretch) if stretch.count else stretch for stretch in side.stretches]
+    return _side_of(_slower(side.turns, truth.slower), _slower(side.typical, truth.slower), stretches)
+
+
+def _slower(turns: Sequence[Mapping[str, float]], slower: float) -> list[dict[str, float]]:
+    return [{"rps": turn["rps"] / (1 + slower)} if "rps" in turn else {} for turn in turns]
+
+
+def _stalling(side: PairSide, share: float, rng: np.random.Generator) -> PairSide:
+    """Returns the side as it is where its server stands still now and then, as for a garbage collection or a lock.
+
+    Stalls begin at instants of chance, and hold `share` of the time in which the side is loaded: a turn and the
+    handover before it, which is the requests of its stretch over its rate. A turn loses the requests/s of the time that
+    stalls hold of it, and its stretch as many requests, drawn by chance; one that a stall holds to its end goes on in
+    the next. All connections wait for a stall: as many of the requests left, drawn by chance, take `STALL_S` longer.
+    A typical pace is by the median time in which as many answers come as there are connections: it stays what it was
+    while fewer than half of such times hold a stall, and has all of it from then on; a turn with fewer than two such
+    times has none.
+    """
+    rates = [turn.get("rps") or math.inf for turn in side.turns]
+    lengths = np.array([stretch.count for stretch in side.stretches]) / rates
+    ends = np.cumsum(lengths)
+    begins = _stalls(float(ends[-1]), share, rng)
+    turns, typical, stretches = [], [], []
+    for end, length, turn, pace, stretch in zip(ends, lengths, side.turns, side.typical, side.stretches, strict=True):
+        held = np.minimum(begins + STALL_S, end) - np.maximum(begins, end - length)
+        if length == 0 or not (held > 0).any():
+            turns.append(dict(turn))
+            typical.append(dict(pace))
+            stretches.append(stretch)
+            continue
+        left = 1 - min(1.0, float(held[held > 0].sum()) / length)
+        begun = int(((begins >= end - length) & (begins < end)).sum())
+        values = np.repeat(middle_of(stretch.steps), rng.binomial(stretch.counts, left))
+        waiting = min(values.size, begun * CONNECTIONS)
+        values[rng.permutation(values.size)[:waiting]] += STALL_S * 1e9
+        turns.append({"rps": turn["rps"] * left})
+        typical.append(_stalled_pace(pace, values.size, begun))
+        stretches.append(Histogram.of(values.astype(np.int64)))
+    return _side_of(turns, typical, stretches)
+
+
+def _stalls(seconds: float, share: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Returns when stalls begin: gaps between them are of chance, and one may hold as the time begins."""
+    gap_s = STALL_S * (1 - share) / share
+    first = -rng.uniform(0, STALL_S) if rng.random() < share else rng.exponential(gap_s)
+    gaps = rng.exponential(gap_s, size=int(2 * seconds / gap_s) + 20)
+    return first + np.concatenate([[0.0], np.cumsum(gaps + STALL_S)])
+
+
+def _stalled_pace(pace: Mapping[str, float], answers: int, stalls: int) -> dict[str, float]:
+    if "rps" not in pace or answers < 2 * CONNECTIONS:
+        return {}
+    if 2 * stalls * CONNECTIONS < answers - CONNECTIONS:
+        return {"rps": pace["rps"]}
+    return {"rps": CONNECTIONS / (CONNECTIONS / pace["rps"] + STALL_S)}
 
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from serve.processes import linux, posix
 
-KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TELLING = (
     ("uvicorn x2", "load", "holding", "SIGKILL"),
     ("gunicorn x2", "boot", "holding", "SIGTERM"),
@@ -21,13 +20,10 @@ TELLING = (
 
 
 @pytest.fixture(scope="module")
-def kills() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kills", KILLS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["kills"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def kills() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("kills")
 
 
 @linux

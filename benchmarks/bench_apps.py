@@ -1,0 +1,379 @@
+"""The apps that benchmarks load: `files`, `counted`, `limited`, and `gate(…)`, whose cost is known."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import random
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+# --- files: as little work as FastAPI allows, for peers.py
+
+BLOCK = bytes(256 * 1024)
+files = FastAPI()
+
+
+@files.get("/tiny")
+async def tiny() -> dict[str, bool]:
+    """Answers with a few bytes."""
+    return {"ok": True}
+
+
+@files.post("/upload")
+async def upload(request: Request) -> dict[str, int]:
+    """Counts the body and forgets it: nothing is kept, however long the load."""
+    size_bytes = 0
+    async for block in request.stream():
+        size_bytes += len(block)
+    return {"size_bytes": size_bytes}
+
+
+@files.get("/download")
+async def download() -> Response:
+    """Answers with 256 KiB."""
+    return Response(BLOCK, media_type="application/octet-stream")
+
+
+# --- gate: known changes, for gate.py. Each side of a comparison has a copy of this file.
+
+WORK = {"item": 5_000, "file": 10_000, "upload": 7_500}
+"""Rounds of hashing for the parts of a mix, about 0.4 µs each."""
+STALL_S = 0.030
+
+
+def gate(
+    *, slower: float = 0.0, delayed: int = 0, delay_s: float = 0.0, stall_every_s: float = 0.0, slower_part: str = ""
+) -> ASGIApp:
+    """Returns an app whose requests cost a share more CPU, of which one of so many waits, or all wait now and then.
+
+    The share is `slower` of all that a request costs, or for `slower_part` of the part's own work.
+    """
+    app = FastAPI()
+
+    @app.get("/tiny")
+    async def small() -> Response:
+        return Response(b"hello")
+
+    @app.api_route("/mixed/{part}", methods=["GET", "POST"])
+    async def mixed(part: str, request: Request) -> Response:
+        await request.body()
+        rounds = WORK[part] * (1 + slower if part == slower_part else 1)
+        hashlib.pbkdf2_hmac("sha256", b"password", b"salt", round(rounds))
+        return Response(BLOCK[: 64 * 1024] if part == "file" else b"done")
+
+    app.post("/upload")(upload)
+    return Changed(app, 0.0 if slower_part else slower, delayed, delay_s, stall_every_s)
+
+
+class Changed:
+    """Burns a share of what the process has used since the last request, and lets requests wait."""
+
+    def __init__(self, app: ASGIApp, slower: float, delayed: int, delay_s: float, stall_every_s: float) -> None:
+        self.app = app
+        self.slower = slower
+        self.delayed = delayed
+        self.delay_s = delay_s
+        self.stall_every_s = stall_every_s
+        self._mark_s = time.process_time()
+        self._owed_s = 0.0
+        self._requests = 0
+        self._stalls_at_s = time.monotonic() + stall_every_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Changes the request, and serves it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        now_s = time.process_time()
+        self._owed_s += self.slower * (now_s - self._mark_s)
+        if self._owed_s > 0:
+            slow_function(now_s + self._owed_s)
+        self._mark_s = time.process_time()
+        if self.slower:
+            self._owed_s -= self._mark_s - now_s  # what asking for the time takes is burned too
+        if self.stall_every_s and time.monotonic() > self._stalls_at_s:
+            time.sleep(STALL_S)  # noqa: ASYNC251 # all requests are to wait
+            self._stalls_at_s = time.monotonic() + self.stall_every_s * random.uniform(0.5, 1.5)
+        self._requests += 1
+        if self.delayed and self._requests % self.delayed == 0:
+            await asyncio.sleep(self.delay_s)
+        await self.app(scope, receive, send)
+
+
+def slow_function(until_s: float) -> None:
+    """Burns until the process has used so much; a comparison shall name it."""
+    while time.process_time() < until_s:
+        pass
+
+
+# --- counted: bare ASGI, so that the server is little of what a client costs; it keeps a log of all that came
+
+COST_S = float(os.environ.get("COST_S", "0"))
+"""CPU time that each request burns: with it the server sets the pace of a closed loop, whoever loads it."""
+EVENT_EVERY_S = 1 / 20
+ANSWERS = {"item": b"x" * 100, "file": bytes(64 * 1024), "upload": b"taken", "bad": b"sorry", "chance": b"ok"}
+kinds: Counter[str] = Counter()
+streams: list[list[float]] = []
+"""For each stream when it was asked for, then when each event was sent."""
+
+
+async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers `/item/…`, `/file/…`, `/upload/…`, `/bad/…` (an error), and `/chance`, whose time differs by chance.
+
+    `/events` sends 20 events a second without end, and `/log` says what came since it was last asked.
+    """
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    kind = scope["path"].split("/")[1]
+    if kind == "events":
+        await _send_events(receive, send)
+        return
+    if kind not in ANSWERS:
+        await _answer(send, json.dumps({"kinds": kinds, "streams": streams}).encode())
+        kinds.clear()
+        return
+    while (await receive()).get("more_body"):
+        pass
+    if kind == "chance":
+        await asyncio.sleep(random.expovariate(100))
+    if COST_S:
+        slow_function(time.process_time() + COST_S)
+    kinds[kind] += 1
+    fails = kind == "bad" or (scope["path"] == "/chance/failing" and random.random() < 0.1)
+    await _answer(send, ANSWERS[kind], 503 if fails else 200)
+
+
+async def _answer(send: Send, body: bytes, status: int = 200) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/octet-stream")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_events(receive: Receive, send: Send) -> None:
+    own = [time.monotonic()]
+    streams.append(own)
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    gone = asyncio.create_task(_gone(receive))
+    while not gone.done():
+        await asyncio.sleep(own[0] + len(own) * EVENT_EVERY_S - time.monotonic())
+        if not gone.done():
+            own.append(time.monotonic())
+            await send({"type": "http.response.body", "body": b"data: %d\n\n" % len(own), "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- limited: endpoints with one limit each, for limits.py
+
+SCRATCH = Path(os.environ.get("LIMITS_SCRATCH", tempfile.gettempdir()))
+"""A directory that whoever starts the server removes."""
+SO_MAX_PACING_RATE = 47
+"""From the kernel's socket.h; Python has no name for it."""
+PACED_BYTES_PER_SECOND = 2_000_000
+MIB = 1 << 20
+hot = False
+"""Whether this worker is the one of several that works hard."""
+places = asyncio.Semaphore(4)
+lock = threading.Lock()
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    """Makes the first worker the hot one, and connections slow if that is asked for."""
+    global hot
+    with (SCRATCH / "hot").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hot = True
+        except BlockingIOError:
+            hot = False
+        if os.environ.get("LIMITS_PACED"):
+            pace()
+        yield
+
+
+def pace() -> None:
+    """Lets every connection that is accepted from here on send at a limited rate, as a slow network would."""
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            listener = socket.socket(fileno=os.dup(int(path.name)))
+        except OSError:
+            continue  # no socket
+        with listener:
+            if listener.family == socket.AF_INET:
+                listener.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, PACED_BYTES_PER_SECOND)
+
+
+api = FastAPI(lifespan=lifespan)
+api.get("/tiny")(tiny)
+api.get("/download")(download)
+
+
+async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers `/raw` with nothing else between, for a server that costs less than any client; the rest is FastAPI's."""
+    if scope["type"] == "http" and scope["path"] == "/raw":
+        await _answer(send, b"ok")
+    else:
+        await api(scope, receive, send)
+
+
+def burn(seconds: float) -> None:
+    """Keeps a core busy, and the interpreter's lock."""
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        hashlib.sha256(b"x" * 1000).digest()
+
+
+def write(times: int) -> None:
+    """Writes a little so often, and waits each time until the disk has it."""
+    with (SCRATCH / f"written-{os.getpid()}-{threading.get_ident()}").open("wb", buffering=0) as file:
+        for _ in range(times):
+            file.seek(0)
+            file.write(BLOCK[:4096])
+            os.fsync(file)
+
+
+def read(times: int) -> None:
+    """Reads a mebibyte so often from the disk, not from the kernel's cache."""
+    path = SCRATCH / f"read-{os.getpid()}-{threading.get_ident()}"
+    if not path.exists():
+        path.write_bytes(os.urandom(MIB))
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, MIB) as content:  # at a page's boundary, as O_DIRECT wants it
+            for _ in range(times):
+                os.preadv(file, [content], 0)
+    finally:
+        os.close(file)
+
+
+@api.get("/burn")
+async def burning() -> Response:
+    """Computes."""
+    burn(0.002)
+    return Response()
+
+
+@api.get("/burn-in-thread")
+def burning_in_thread() -> Response:
+    """Computes, in the thread pool."""
+    burn(0.005)
+    return Response()
+
+
+@api.get("/one-worker")
+async def one_worker() -> Response:
+    """Computes in one worker, waits in the others."""
+    if hot:
+        burn(0.005)
+    else:
+        await asyncio.sleep(0.05)
+    return Response()
+
+
+@api.get("/thread")
+def in_thread() -> Response:
+    """Sleeps in the framework's thread pool."""
+    time.sleep(0.1)
+    return Response()
+
+
+@api.get("/executor")
+async def in_executor() -> Response:
+    """Sleeps in asyncio's own thread pool."""
+    await asyncio.to_thread(time.sleep, 0.02)
+    return Response()
+
+
+@api.get("/thread-lock")
+def in_thread_with_lock() -> Response:
+    """Sleeps in the thread pool, one thread at a time."""
+    with lock:
+        time.sleep(0.002)
+    return Response()
+
+
+@api.get("/sleep")
+async def sleeping() -> Response:
+    """Waits as if for another service."""
+    await asyncio.sleep(0.05)
+    return Response()
+
+
+@api.get("/sleep-and-thread")
+async def sleeping_and_thread() -> Response:
+    """Waits, and does a little in a thread."""
+    await asyncio.to_thread(time.sleep, 0.001)
+    await asyncio.sleep(0.1)
+    return Response()
+
+
+@api.get("/semaphore")
+async def semaphore() -> Response:
+    """Waits with few others, as for a pool of database connections."""
+    async with places:
+        await asyncio.sleep(0.02)
+    return Response()
+
+
+@api.get("/stream")
+async def stream() -> StreamingResponse:
+    """Answers slowly, bit by bit."""
+
+    async def blocks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield BLOCK[:10_000]
+            await asyncio.sleep(0.02)
+
+    return StreamingResponse(blocks())
+
+
+@api.get("/blocking")
+async def blocking() -> Response:
+    """Sleeps on the event loop, which it must not."""
+    time.sleep(0.01)  # noqa: ASYNC251 # the mistake to be found
+    return Response()
+
+
+@api.get("/fsync")
+async def fsync() -> Response:
+    """Waits for the disk on the event loop."""
+    write(30)
+    return Response()
+
+
+@api.get("/read-on-loop")
+async def reading_on_loop() -> Response:
+    """Waits for the disk on the event loop, longer each time."""
+    read(4)
+    return Response()
+
+
+@api.get("/read")
+def reading() -> Response:
+    """Waits for the disk in the thread pool."""
+    read(4)
+    return Response()
