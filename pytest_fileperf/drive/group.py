@@ -38,7 +38,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, answers_a_pace
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import LogFile, kill_group
+from pytest_fileperf.host.child import LogFile, end, start
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import GeneratorProcess, Round, merged_warm_up, without_samples
@@ -277,8 +277,7 @@ class Generator:
     def kill(self) -> None:
         """Ends it at once, whatever it does or does not do; the next run starts a new one."""
         if self._process is not None:
-            _kill(self._process)
-            self._process.wait()  # until then it would be taken for one that runs
+            end(self._process)
 
     def close(self) -> None:
         """Ends the process and removes its files."""
@@ -286,11 +285,7 @@ class Generator:
         process, self._process = self._process, None
         if process is not None:
             assert process.stdout is not None
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                _kill(process)
-                process.wait()
+            end(process, patience_s=_END_S)
             process.stdout.close()
         self._log = None
         if self._directory is not None:
@@ -312,14 +307,12 @@ class Generator:
         env = _environment(coverage=self._coverage)
         self.tracer = tracer_in(env)
         with output:
-            process = subprocess.Popen(
+            process = start(
                 # -P: the directory that the tests run in may hold modules named as those of the standard library.
                 [sys.executable, "-P", "-m", "pytest_fileperf.drive", *arguments],
-                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 env=env,
-                start_new_session=True,  # Ctrl-C in the terminal is for the test process, which then ends this one
             )
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
@@ -343,11 +336,6 @@ class Generator:
         """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
         if self._log is not None:
             self._log.shorten()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    kill_group(process.pid)
-    process.kill()
 
 
 def _environment(*, coverage: bool) -> dict[str, str]:

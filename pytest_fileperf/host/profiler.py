@@ -24,7 +24,7 @@ from typing import Self
 import psutil
 
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import kill_group
+from pytest_fileperf.host.child import end, start
 from pytest_fileperf.host.cpu import cpu_times_ns
 from pytest_fileperf.host.sample import read_start
 
@@ -221,9 +221,7 @@ class _Spy:
         """Starts it and returns at once."""
         try:
             with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                )
+                self._process = start(command, stdin=subprocess.DEVNULL, stdout=log)
         except OSError as error:
             self.problem = f"py-spy cannot be started: {error}"
 
@@ -266,12 +264,7 @@ class _Spy:
         """Ends it, at the latest in a moment. Can be repeated."""
         if self._process is None or self._process.poll() is not None:
             return
-        try:
-            self._process.wait(self._limits.let_go_s if os.name == "posix" else 0.0)
-        except subprocess.TimeoutExpired:
-            kill_group(self._process.pid)
-            self._process.kill()
-            self._process.wait()
+        if not end(self._process, patience_s=self._limits.let_go_s if os.name == "posix" else 0.0):
             let_run(self.pid)
 
     def _said(self) -> str:

@@ -20,7 +20,7 @@ import psutil
 
 from pytest_fileperf.errors import PlanError, ServerStartError
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import is_alive
+from pytest_fileperf.host.child import is_alive, run
 from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.plan.request import digest
@@ -159,19 +159,12 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
     """Returns the files of the packages that are found outside the directory; it asks once."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK, *names],
-            cwd=directory,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ASK_S,
-            check=True,
-        )
+        done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=_ASK_S)
+        done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return ()
-    tops = (Path(line).parent for line in done.stdout.splitlines() if Path(line).name == "__init__.py")
+    lines = os.fsdecode(done.stdout).splitlines()
+    tops = (Path(line).parent for line in lines if Path(line).name == "__init__.py")
     return tuple(str(file) for top in tops if is_among_packages(top) for file in sorted(top.rglob("*.py")))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +20,17 @@ import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import Child, LogFile, collect, is_alive, kill_all, kill_group, process_tree
+from pytest_fileperf.host.child import (
+    Child,
+    LogFile,
+    ask_to_end,
+    close_input,
+    end,
+    ended,
+    is_alive,
+    process_tree,
+    start,
+)
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.serve.job import Failed, reports_of
 from pytest_fileperf.serve.running import RunningServer
@@ -90,7 +98,13 @@ class ServerProcess:
             self._process = forked
             return
         with self._log.open() as log:
-            self._process = _spawn(invocation, log.fileno())
+            self._process = start(
+                invocation.command,
+                env=invocation.env,
+                cwd=invocation.cwd,
+                stdout=log,
+                descriptors=invocation.descriptors,
+            )
 
     @property
     def directory(self) -> Path:
@@ -128,22 +142,21 @@ class ServerProcess:
 
     def ended(self, *, wait_s: float = 0) -> int | None:
         """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
-        return None if self._process is None else collect(self._process, wait_s=wait_s)
+        return None if self._process is None else ended(self._process, wait_s=wait_s)
 
     def ask_to_stop(self) -> None:
         """Asks it to end, and does not wait for it."""
-        if self._process is None or collect(self._process) is not None:
-            return
-        if self._asked_s is None:
-            self._asked_s = time.monotonic()
-        if os.name == "posix":
-            self._process.terminate()
-        else:
-            _close_input(self._process)  # terminate() is a kill there, without the end of the app's lifespan
+        if self._process is not None and self.ended() is None:
+            self._asked_s = self._asked_s or time.monotonic()
+            ask_to_end(self._process)
 
     def end(self, *, patience_s: float) -> bool:
         """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
-        return self._process is None or collect(self._process) is not None or self._end(self._process, patience_s)
+        if self._process is None or self.ended() is not None:
+            return True
+        self._asked_s = self._asked_s or time.monotonic()
+        left_s = max(0.0, self._asked_s + patience_s - time.monotonic())
+        return end(self._process, patience_s=left_s, ask=True)
 
     def stop(self, *, patience_s: float) -> None:
         """Ends the process tree, and removes the run directory. Can be repeated."""
@@ -151,25 +164,9 @@ class ServerProcess:
             self.end(patience_s=patience_s)
         finally:
             if self._process is not None:
-                _close_input(self._process)
+                close_input(self._process)
             if self._directory is not None:
                 scratch.remove(self._directory)
-
-    def _end(self, process: Child, patience_s: float) -> bool:
-        tree, in_time = process_tree(process.pid), True
-        try:
-            self.ask_to_stop()
-            since_s = time.monotonic() - (self._asked_s or time.monotonic())
-            process.wait(max(0.0, patience_s - since_s))
-        except subprocess.TimeoutExpired:
-            in_time = False
-        finally:
-            if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
-                tree = (*tree, *process_tree(process.pid))
-            kill_group(process.pid)
-            kill_all(tree)
-            process.wait()
-        return in_time
 
 
 class RunningProcess(RunningServer):
@@ -362,30 +359,3 @@ def base_env(
     env = untraced(env, coverage=coverage)
     stabilising = stabilising_env(boot, in_turn=in_turn) if spec.stabilise and boot is not None else {}
     return env | stabilising | dict(spec.env)
-
-
-def _spawn(invocation: Invocation, log: int) -> subprocess.Popen[bytes]:
-    """Starts it in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
-
-    Its standard input ends when this process does: on Windows the orphan guard waits for that.
-    """
-    if sys.platform == "win32":
-        flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False
-    else:
-        flags, apart = 0, True
-    return subprocess.Popen(
-        invocation.command,
-        env=invocation.env,
-        cwd=invocation.cwd,
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=apart,
-        creationflags=flags,
-        pass_fds=invocation.descriptors,
-    )
-
-
-def _close_input(process: Child) -> None:
-    if process.stdin is not None:
-        process.stdin.close()

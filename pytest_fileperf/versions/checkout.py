@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import run
 from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.versions.packages import installed_packages, name_and_version, packages_of
@@ -262,10 +263,9 @@ def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, i
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
     env = code_tree.env(os.environ, given={})
     try:
-        done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience_s, text=True, check=True
-        )
-        major, minor, prefix = done.stdout.split(" ", 2)
+        done = run(command, env=env, timeout_s=patience_s)
+        done.check_returncode()
+        major, minor, prefix = os.fsdecode(done.stdout).split(" ", 2)
         return int(major), int(minor), prefix
     except subprocess.TimeoutExpired:
         raise PlanError(f"{python} did not say within {patience_s:g} s which Python it is") from None

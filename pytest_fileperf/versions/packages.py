@@ -24,7 +24,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.host.child import end
+from pytest_fileperf.host.child import run
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
 __all__ = (
@@ -117,7 +117,7 @@ def install(
         commands = _MADE_BY[tool](environment, packages, listed)
         try:
             for command in commands:
-                _run(command, packages, log=environment.parent / "log.txt", deadline_s=deadline_s, timeout_s=timeout_s)
+                _run(command, packages, deadline_s=deadline_s, timeout_s=timeout_s)
             if commands:
                 _prove(environment, packages)
                 return
@@ -217,34 +217,20 @@ _MADE_BY: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]]
 """The commands by which a tool makes an environment; none where it is not installed."""
 
 
-def _run(
-    command: Sequence[str], packages: Mapping[str, str], *, log: Path, deadline_s: float, timeout_s: float
-) -> None:
+def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float, timeout_s: float) -> None:
     """Runs a command to its end; raises PlanError when it fails, cannot be started or is not done by the deadline."""
-    with log.open("w+b") as stream:
-        try:
-            process = subprocess.Popen(
-                command,
-                env=env_for_tools(os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that what it starts can be ended with it
-            )
-        except OSError as error:
-            raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
-        try:
-            ended = process.wait(timeout=max(_POLL_S, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise PlanError(
-                f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
-            ) from None
-        finally:
-            end(process)
-        if ended != 0:
-            stream.seek(0)
-            said = re.sub(r"\x1b\[[0-9;]*m", "", stream.read().decode("utf-8", "replace"))
-            raise PlanError(why_not_installed(said, packages))
+    left_s = max(_POLL_S, deadline_s - time.monotonic())
+    try:
+        done = run(command, env=env_for_tools(os.environ), timeout_s=left_s, stderr=subprocess.STDOUT)
+    except OSError as error:
+        raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
+    except subprocess.TimeoutExpired:
+        raise PlanError(
+            f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
+        ) from None
+    if done.returncode != 0:
+        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode("utf-8", "replace"))
+        raise PlanError(why_not_installed(said, packages))
 
 
 # --- packages

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import end
+from pytest_fileperf.host.child import run
 from pytest_fileperf.units import exit_text, format_bytes
 
 __all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
@@ -247,28 +247,15 @@ def _git(
         program = shutil.which("git") or "git"
         command = scratch.supervised((program, *command[1:]), made)
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # so that filters can be ended with it, which it starts
-        )
+        done = run(command, cwd=directory, env=env, given=given, timeout_s=timeout_s)
     except OSError as error:
         raise GitError(f"`git` cannot be started in {directory}: {error}") from error
-    with process:
-        try:
-            answer, complaint = process.communicate(given, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
-        finally:
-            end(process)
-    if process.returncode not in fine:
-        said = os.fsdecode(complaint).strip().removeprefix("fatal: ")
-        raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(process.returncode)}")
-    return os.fsdecode(answer).removesuffix("\n")
+    except subprocess.TimeoutExpired:
+        raise GitTimeoutError(f"`git {_command_of(words)}` did not end within {timeout_s:g} s") from None
+    if done.returncode not in fine:
+        said = os.fsdecode(done.stderr).strip().removeprefix("fatal: ")
+        raise GitError(said or f"`git {_command_of(words)}` ended with {exit_text(done.returncode)}")
+    return os.fsdecode(done.stdout).removesuffix("\n")
 
 
 def _command_of(words: tuple[str, ...]) -> str:
