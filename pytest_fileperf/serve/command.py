@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -27,10 +26,11 @@ from pytest_fileperf.plan.request import digest
 from pytest_fileperf.serve.process import (
     Invocation,
     PortTakenError,
+    ProcessLaunch,
     RunningProcess,
     ServerProcess,
+    StartUp,
     base_env,
-    ended_early,
 )
 from pytest_fileperf.serve.spec import PYTHON, Command, env_filled, filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in, tracer_in
@@ -40,7 +40,7 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
     "Builds",
-    "CommandProgram",
+    "CommandLaunch",
     "RunningCommand",
     "code_places",
     "free_port",
@@ -307,25 +307,16 @@ def _listener(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandProgram:
-    """A command, and the port that it is told."""
+class CommandLaunch(ProcessLaunch):
+    """One boot of a command, on a port that it is told."""
 
     spec: Command
-    port: int
-    boot: int
-    """Boots of one number have the same hash seed and layout of memory."""
-    cores: frozenset[int] | None
-    builds: Builds
-    host: str = LOOPBACK
-    """The address of this machine that it is told."""
-    serial: int = 0
-    """What `{boot}` becomes."""
-    in_turn: bool = False
-    """Whether it is a side of a comparison."""
-    code_tree: CodeTree = HERE
-    coverage: bool = False
-    """Whether coverage may trace it."""
+
+    def __init__(self, spec: Command, start_up: StartUp, builds: Builds) -> None:
+        super().__init__(spec, start_up)
+        self._builds = builds
+        self._host = start_up.host
+        self._port = 0
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns the program below our supervisor, after its build where there is one to make.
@@ -333,74 +324,73 @@ class CommandProgram:
         Raises PlanError where there is no such program, and ServerStartError where the build fails.
         """
         require_posix()
-        self.builds.ensure(self.spec, self.code_tree)
+        self._builds.ensure(self.spec, self.code_tree)
+        self._port = free_port(self._host)
         env = self._filled_env()
         require_difference(self.spec, env=env, code_tree=self.code_tree)
         return invoked(
-            [filled(word, boot=self.serial, host=self.host, port=self.port) for word in self.spec.command],
+            [filled(word, boot=self.start_up.serial, host=self._host, port=self._port) for word in self.spec.command],
             self.spec,
             run_directory=run_directory,
             env=env,
-            cores=self.cores,
+            cores=self.start_up.cores,
             stabilise=self.spec.stabilise,
             code_tree=self.code_tree,
         )
 
-    def poll(self, process: ServerProcess, *, within_s: float) -> RunningCommand | None:
+    def poll(self, *, within_s: float) -> RunningCommand | None:
         """Returns the server once it listens, and answers where an answer is asked for."""
-        returncode = process.ended()
+        returncode = self._process.ended()
         if returncode is not None:
-            raise self._ended_early(process, returncode)
-        if not _accepts(self.host, self.port) or not self._listens(process):
+            raise self._why_ended(returncode)
+        if not _accepts(self._host, self._port) or not self._listens():
             return None
-        others = set(listeners(self.host, self.port)).difference(one.pid for one in process.tree())
+        others = set(listeners(self._host, self._port)).difference(one.pid for one in self._process.tree())
         if others:  # then it is chance who answers a connection
-            shared = f"{self.spec.name} shares port {self.port} with process {min(others)}"
-            raise PortTakenError(shared, log=process.log)
-        if self.spec.ready is not None and _http_problem(self.host, self.port, self.spec.ready, within_s):
+            shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
+            raise PortTakenError(shared, log=self._process.log)
+        if self.spec.ready is not None and _http_problem(self._host, self._port, self.spec.ready, within_s):
             return None
-        running = RunningCommand(self.spec, process, self.host, self.port, tracer=tracer_in(self._env()))
+        running = RunningCommand(self.spec, self._process, self._host, self._port)
         env = self._filled_env()
+        running.tracer = tracer_in(env)
         running.loaded = LoadedFiles(
             modules=code_places(self.spec, env=env, code_tree=self.code_tree),
             installed=installed_places(self.spec, env=env, code_tree=self.code_tree),
         )
         return running
 
-    def why_late(self, process: ServerProcess) -> str:
+    def why_late(self) -> str:
         """Returns where it listens instead, or what its answer was."""
-        endpoints = sorted(endpoints_of(process.tree()) or ())
-        if is_reached(endpoints, self.host, self.port):
-            problem = _http_problem(self.host, self.port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
+        endpoints = sorted(endpoints_of(self._process.tree()) or ())
+        if is_reached(endpoints, self._host, self._port):
+            problem = _http_problem(self._host, self._port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
             reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
         elif endpoints:
             seen = ", ".join(f"{ip} port {number}" for ip, number in endpoints)
-            reason = f"it listens on {seen}, and was told {self.host} port {self.port}"
+            reason = f"it listens on {seen}, and was told {self._host} port {self._port}"
         else:
-            reason = f"it does not listen on {self.host} port {self.port}"
-            others = listeners(self.host, self.port)
+            reason = f"it does not listen on {self._host} port {self._port}"
+            others = listeners(self._host, self._port)
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
 
     def _filled_env(self) -> dict[str, str]:
-        env = self.code_tree.env(self._env(), given=dict(self.spec.env))
-        return env_filled(env, dict(self.spec.env), boot=self.serial, host=self.host, port=self.port, worker=0)
+        env, names = self.start_up.env(self.spec), dict(self.spec.env)
+        return env_filled(env, names, boot=self.start_up.serial, host=self._host, port=self._port, worker=0)
 
-    def _env(self) -> dict[str, str]:
-        return base_env(self.spec, boot=self.boot, in_turn=self.in_turn, coverage=self.coverage)
-
-    def _listens(self, process: ServerProcess) -> bool:
+    def _listens(self) -> bool:
         """Returns whether our program listens, and not another one; True where the system does not tell."""
-        endpoints = endpoints_of(process.tree())
-        return endpoints is None or is_reached(endpoints, self.host, self.port)
+        endpoints = endpoints_of(self._process.tree())
+        return endpoints is None or is_reached(endpoints, self._host, self._port)
 
-    def _ended_early(self, process: ServerProcess, returncode: int) -> ServerStartError:
-        log = process.log
-        what = ended_early(self.spec, returncode)
+    def _why_ended(self, returncode: int) -> ServerStartError:
+        log = self._process.log
+        what = self._ended_early(returncode)
         if returncode == 0:
             what += ": it must stay in the foreground for as long as it serves"
-        if any(_IN_USE.search(line) for line in log) or not _is_free(self.host, self.port):
-            return PortTakenError(f"{what}: another program took port {self.port}, or one that it wants too", log=log)
+        if any(_IN_USE.search(line) for line in log) or not _is_free(self._host, self._port):
+            return PortTakenError(f"{what}: another program took port {self._port}, or one that it wants too", log=log)
         return ServerStartError(what, log=log)
 
 
@@ -409,17 +399,8 @@ class RunningCommand(RunningProcess):
 
     kind = "command"
 
-    def __init__(
-        self,
-        spec: Command,
-        process: ServerProcess,
-        host: str,
-        port: int,
-        *,
-        tracer: str = "",
-    ) -> None:
+    def __init__(self, spec: Command, process: ServerProcess, host: str, port: int) -> None:
         super().__init__(process)
-        self.tracer = tracer
         self._spec = spec
         self._host, self._port = host, port
         self.workers = spec.workers

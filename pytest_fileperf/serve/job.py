@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self, TypeVar
@@ -28,17 +28,18 @@ from pytest_fileperf.serve.spec import AsgiSpec, has_names
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
+    "ASKED",
     "MOST_BYTES",
-    "Asked",
+    "STARTED",
     "Failed",
     "Job",
-    "Order",
     "Preloaded",
     "Ready",
-    "Started",
     "follow_starter",
     "follow_supervisor",
     "lend_package",
+    "note",
+    "noted",
     "reports_of",
     "stamps_of",
     "write_report",
@@ -248,18 +249,21 @@ def _end_group(grace_s: float) -> None:
 # --- Server processes tell the test process how their start went: by a small JSON file for each kind and process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A process begins to load the app. More of these than workers: one has died and was replaced."""
+STARTED = "started"
+"""A process begins to load the app. More of these than workers: one has died and was replaced."""
+ASKED = "asked"
+"""A process has imported an app that differs from the test's, and waits for what other imports give."""
 
-    pid: int
+
+def note(what: str, run_directory: Path) -> None:
+    """Notes that this process has come so far; does nothing where the run directory is gone."""
+    with suppress(FileNotFoundError):
+        (run_directory / f"{what}.{os.getpid()}").touch()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A process has imported an app that differs from the test's, and waits for what other imports give."""
-
-    pid: int
+def noted(what: str, run_directory: Path) -> int:
+    """Returns how many processes have come so far."""
+    return len(list(run_directory.glob(f"{what}.*")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +313,10 @@ class Failed:
     message: str
 
 
-_Report = TypeVar("_Report", Started, Asked, Preloaded, Ready, Failed)
+_Report = TypeVar("_Report", Preloaded, Ready, Failed)
 
 
-def write_report(run_directory: Path, report: Started | Asked | Preloaded | Ready | Failed) -> None:
+def write_report(run_directory: Path, report: Preloaded | Ready | Failed) -> None:
     """Writes the report under a name of its own, so that no reader sees a part of it.
 
     Does nothing where the run directory is gone: then no test process waits.
@@ -336,24 +340,6 @@ def reports_of(kind: type[_Report], run_directory: Path) -> tuple[_Report, ...]:
 
 MOST_BYTES = 1 << 16
 """Of a message between them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One boot that is ordered."""
-
-    run_directory: str
-    env: dict[str, str]
-    """Environment variables that are its own."""
-
-    @classmethod
-    def of(cls, message: bytes) -> Self:
-        """Returns the order in a message."""
-        return cls(**json.loads(message))
-
-    def message(self) -> bytes:
-        """Returns the order as a message."""
-        return json.dumps(asdict(self)).encode()
 
 
 def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:

@@ -13,15 +13,15 @@ from typing import Protocol
 from pytest_fileperf.errors import AppOriginError, FilePerfError, PlanError, ServerDiedError
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.command import Builds, CommandProgram, free_port
+from pytest_fileperf.serve.command import Builds, CommandLaunch
 from pytest_fileperf.serve.databases import databases_here
 from pytest_fileperf.serve.imports import Imports, refuse_other_app, refuse_other_databases
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.serve.process import ProcessLaunch
+from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, needs_app
-from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -74,44 +74,28 @@ def prepare(
     if isinstance(spec, Url):
         return UrlLaunch(spec, network)
     imports = imports or Imports()
+    start_up = StartUp(
+        number=boot,
+        cores=cores,
+        host=network.host,
+        serial=serial,
+        in_turn=in_turn,
+        code_tree=code_tree,
+        coverage=coverage,
+    )
     if isinstance(spec, Command):
         if code_tree.is_here:
             refuse_other_app(spec, app, imports)
             refuse_other_databases(spec, imports)
-        return ProcessLaunch(
-            lambda: CommandProgram(
-                spec=spec,
-                host=network.host,
-                port=free_port(network.host),
-                boot=boot,
-                in_turn=in_turn,
-                cores=cores,
-                builds=builds,
-                serial=serial,
-                code_tree=code_tree,
-                coverage=coverage,
-            )
-        )
+        return CommandLaunch(spec, start_up, builds)
     if app is None:
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    program = AsgiProgram(
-        spec=spec,
-        app=app,
-        boot=boot,
-        in_turn=in_turn,
-        cores=cores,
-        host=network.host,
-        serial=serial,
-        code_tree=code_tree,
-        coverage=coverage,
-        imports=imports,
-    )
     if preloads is None or coverage:
-        return ProcessLaunch(lambda: program)
-    forked = partial(preloads.fork, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
-    return ProcessLaunch(lambda: program, forked)
+        return AsgiLaunch(spec, app, start_up, imports=imports)
+    fork = partial(preloads.fork, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
+    return AsgiLaunch(spec, app, start_up, imports=imports, fork=fork)
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:

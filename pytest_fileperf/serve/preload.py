@@ -20,7 +20,7 @@ from typing import IO
 
 import psutil
 
-from pytest_fileperf.serve.job import MOST_BYTES, Job, Order, Preloaded, lend_package, reports_of, stamps_of
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, lend_package, reports_of, stamps_of
 from pytest_fileperf.serve.process import Invocation, ServerProcess
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
@@ -101,11 +101,11 @@ class _Preload:
         """Returns whether it lives, and all files that it has read are as they were."""
         return self.process.ended() is None and stamps_of(tuple(self.stamps)) == self.stamps
 
-    def fork(self, order: Order) -> int | None:
-        """Returns the process id of a fork; None where it has ended."""
+    def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
+        """Returns the process id of a fork with variables of its own; None where the process has ended."""
         known = frozenset(self.living)
         try:
-            self.channel.send(order.message())
+            self.channel.send(json.dumps([str(run_directory), env]).encode())
         except OSError:
             return None
         until_s = time.monotonic() + _ANSWER_S
@@ -187,7 +187,7 @@ class Preloads:
         self._held[key] = held
         env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
         (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
-        pid = held.fork(Order(run_directory=str(run_directory), env=env))
+        pid = held.fork(run_directory, env)
         if pid is None:
             self._leave(key, "the process that had imported it does not answer")
             return self._why_fresh[key]

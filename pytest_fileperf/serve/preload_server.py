@@ -27,7 +27,7 @@ from typing import NoReturn
 from uvicorn import Config
 
 from pytest_fileperf.host.supervisor import supervise
-from pytest_fileperf.serve.job import MOST_BYTES, Job, Order, Preloaded, stamps_of, write_report
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, stamps_of, write_report
 from pytest_fileperf.serve.loading import FilesRead
 from pytest_fileperf.serve.stability import move_heap
 from pytest_fileperf.serve.start import loaded_files, serve_after
@@ -59,9 +59,9 @@ def serve(run_directory: Path) -> None:
         stamps=stamps_of((*modules, *installed, *read.paths)),
     )
     write_report(run_directory, report)
-    order = _ordered(channel)
-    os.environ.update(order.env)
-    serve_after(read, Path(order.run_directory))
+    directory, env = _ordered(channel)
+    os.environ.update(env)
+    serve_after(read, Path(directory))
 
 
 def _import_uvicorn(job: Job) -> None:
@@ -76,8 +76,8 @@ def _import_uvicorn(job: Job) -> None:
             importlib.import_module("uvloop")
 
 
-def _ordered(channel: socket.socket) -> Order:
-    """Forks for each order, and tells how forks end. Returns in a fork, with its order."""
+def _ordered(channel: socket.socket) -> tuple[str, dict[str, str]]:
+    """Forks for each order, and tells how forks end. Returns in a fork, with its run directory and its variables."""
     poller, forks, owner = select.poll(), dict[int, int](), os.getpid()
     ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the channel ends it, after its forks
     poller.register(channel, select.POLLIN)
@@ -101,11 +101,11 @@ def _ordered(channel: socket.socket) -> Order:
                     os.close(held)
                 channel.close()
                 os.setsid()
-                order = Order.of(message)
-                _write_to(Path(order.run_directory, "log.txt"))
+                directory, env = json.loads(message)
+                _write_to(Path(directory, "log.txt"))
                 # It removes nothing: that is for our own supervisor, which knows whether the test process is gone.
-                supervise(owner, order.run_directory)
-                return order
+                supervise(owner, directory)
+                return directory, env
             watched = os.pidfd_open(pid)
             forks[watched] = pid
             poller.register(watched, select.POLLIN)

@@ -1,6 +1,6 @@
 """Starts and ends a server process with everything below it, from the test process, for all kinds of servers.
 
-What differs is a `Program`: see `workers` for uvicorn and gunicorn, `command` for any other program.
+What differs between them is in `workers` for uvicorn and gunicorn, and in `command` for any other program.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,11 +33,13 @@ from pytest_fileperf.host.child import (
     start,
 )
 from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, reports_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env, untraced
 from pytest_fileperf.units import exit_text
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
     "STAGES",
@@ -44,11 +47,10 @@ __all__ = (
     "Invocation",
     "PortTakenError",
     "ProcessLaunch",
-    "Program",
     "RunningProcess",
     "ServerProcess",
+    "StartUp",
     "base_env",
-    "ended_early",
 )
 
 STAGES = Path(__file__).parent
@@ -200,33 +202,6 @@ class PortTakenError(ServerStartError):
     """Another program took the port between our choice and the program's start. Another port is worth a try."""
 
 
-class Program(Protocol):
-    """One kind of server: what to start, and when it is ready."""
-
-    @property
-    def spec(self) -> ProcessSpec:
-        """What was asked for."""
-        ...
-
-    def prepare(self, run_directory: Path) -> Invocation:
-        """Returns what to start, after writing what it needs into its run directory.
-
-        Raises PlanError for what is missing, AppLoadError for an app that cannot be sent, and OSError.
-        """
-        ...
-
-    def poll(self, process: ServerProcess, *, within_s: float) -> RunningServer | None:
-        """Returns the server once it answers, None before; it may wait so long for an answer.
-
-        Raises AppLoadError or ServerStartError where it will never answer.
-        """
-        ...
-
-    def why_late(self, process: ServerProcess) -> str:
-        """Returns the message for a server that was not ready in time."""
-        ...
-
-
 class Fork(Child, Protocol):
     """A fork of a process that has imported the app."""
 
@@ -238,16 +213,39 @@ class Fork(Child, Protocol):
         ...
 
 
-class ProcessLaunch:
-    """One boot of a program. It is made anew, with another port, where another program takes its port."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """One boot among those of a test run: of which code, and where."""
 
-    _program: Program
+    number: int
+    """Boots of one number have the same hash seed and layout of memory."""
+    cores: frozenset[int] | None
+    host: str = LOOPBACK
+    """The address of this machine that the server listens at."""
+    serial: int = 0
+    """What `{boot}` becomes."""
+    in_turn: bool = False
+    """Whether it is a side of a comparison."""
+    code_tree: CodeTree = HERE
+    coverage: bool = False
+    """Whether coverage may trace it."""
+
+    def env(self, spec: ProcessSpec) -> dict[str, str]:
+        """Returns the environment that the server begins with: on its tree, and with what stabilises the boot."""
+        found = base_env(spec, boot=self.number, in_turn=self.in_turn, coverage=self.coverage)
+        return self.code_tree.env(found, given=dict(spec.env))
+
+
+class ProcessLaunch(ABC):
+    """One boot of a program. It is started again, with another port, where another program takes its port."""
 
     def __init__(
-        self, make_program: Callable[[], Program], fork: Callable[[Invocation, Path], Fork | str] | None = None
+        self, spec: ProcessSpec, start_up: StartUp, fork: Callable[[Invocation, Path], Fork | str] | None = None
     ) -> None:
         """`fork` returns what boots in place of a fresh process, or why that cannot be."""
-        self._make_program = make_program
+        self.spec = spec
+        self.start_up = start_up
+        self.code_tree = start_up.code_tree
         self._fork = fork
         self._forked: Fork | None = None
         self._why_fresh = ""
@@ -255,21 +253,39 @@ class ProcessLaunch:
         self._patience_s = _UNREADY_PATIENCE_S
         self._running: RunningServer | None = None
 
+    @abstractmethod
+    def prepare(self, run_directory: Path) -> Invocation:
+        """Returns what to start, after writing what it needs into its run directory.
+
+        Raises PlanError for what is missing, AppLoadError for an app that cannot be sent, ServerStartError where a
+        build fails, and OSError.
+        """
+
+    @abstractmethod
+    def poll(self, *, within_s: float) -> RunningServer | None:
+        """Returns the server once it answers, None before; it may wait so long for an answer.
+
+        Raises AppLoadError or ServerStartError where it will never answer.
+        """
+
+    @abstractmethod
+    def why_late(self) -> str:
+        """Returns the message for a server that was not ready in time."""
+
     def start(self) -> None:
         """Starts the process.
 
         Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where a
         build fails, its files cannot be written, or the process cannot be started.
         """
-        self._program = self._make_program()
         try:
-            invocation = self._program.prepare(self._process.make_directory())
+            invocation = self.prepare(self._process.make_directory())
             found = "" if self._fork is None else self._fork(invocation, self._process.directory)
             self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
             self._process.start(invocation, self._forked)
         except OSError as error:
             raise ServerStartError(
-                f"{self._program.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
+                f"{self.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
                 + (f"; {MAKE_ROOM}" if error.errno in _NO_ROOM else "")
             ) from error
 
@@ -329,22 +345,20 @@ class ProcessLaunch:
         return f"{running.title} failed when it was asked to end: {failed[0]}{why and f' ({why})'}"
 
     def _answering(self) -> RunningServer:
-        spec = self._program.spec
-        deadline_s = time.monotonic() + spec.start_timeout_s
+        deadline_s = time.monotonic() + self.spec.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
-            running = self._program.poll(self._process, within_s=left_s)
+            running = self.poll(within_s=left_s)
             if running is not None:
-                self._patience_s = spec.stop_timeout_s
+                self._patience_s = self.spec.stop_timeout_s
                 self._running = running
                 return running
             self._process.shorten_log()
             time.sleep(_POLL_S)
-        raise ServerStartError(self._program.why_late(self._process), log=self._process.log)
+        raise ServerStartError(self.why_late(), log=self._process.log)
 
-
-def ended_early(spec: ProcessSpec, returncode: int) -> str:
-    """Returns the message for a server that ended before it was ready."""
-    return f"{spec.name} ended with {exit_text(returncode)} before it was ready"
+    def _ended_early(self, returncode: int) -> str:
+        """Returns the message for a server that ended before it was ready."""
+        return f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
 
 
 def base_env(

@@ -21,13 +21,14 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.host.supervisor import allow_profilers
 from pytest_fileperf.serve.fitting import Fitting, Imported, imports_in
 from pytest_fileperf.serve.job import (
-    Asked,
+    ASKED,
+    STARTED,
     Failed,
     Job,
     Ready,
-    Started,
     follow_starter,
     follow_supervisor,
+    note,
     write_report,
 )
 from pytest_fileperf.serve.loading import FilesRead, takes
@@ -57,7 +58,7 @@ class WorkerStart:
 
     def load_app(self) -> object:
         """Returns the app, loaded in this process and as the test made it; ends the process where that cannot be."""
-        write_report(self.run_directory, Started(pid=os.getpid()))
+        note(STARTED, self.run_directory)
         allow_profilers()
         _show_output_at_once()
         fill_environment(self.job.env, port=self.port, run_directory=self.run_directory)
@@ -73,7 +74,7 @@ class WorkerStart:
 
     def _imports(self) -> tuple[Imported, ...]:
         """Asks the test process what imports of the app give, and waits for it."""
-        write_report(self.run_directory, Asked(pid=os.getpid()))
+        note(ASKED, self.run_directory)
         found = imports_in(self.run_directory, timeout_s=self.job.start_s)
         return found or (Imported(problem="it did not end in time"),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,39 +22,46 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import is_alive
 from pytest_fileperf.host.files import full_disk
-from pytest_fileperf.plan.network import LOOPBACK, host_in_url
+from pytest_fileperf.plan.network import host_in_url
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.fitting import answer_imports, is_answered
 from pytest_fileperf.serve.imports import Imports
-from pytest_fileperf.serve.job import Asked, Failed, Job, Ready, Started, lend_package, reports_of
-from pytest_fileperf.serve.process import STAGES, Invocation, RunningProcess, ServerProcess, base_env, ended_early
+from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, lend_package, noted, reports_of
+from pytest_fileperf.serve.process import (
+    STAGES,
+    Fork,
+    Invocation,
+    ProcessLaunch,
+    RunningProcess,
+    ServerProcess,
+    StartUp,
+)
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
-from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("AsgiProgram", "RunningWorkers")
+__all__ = ("AsgiLaunch", "RunningWorkers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsgiProgram:
-    """uvicorn or gunicorn with an app."""
+class AsgiLaunch(ProcessLaunch):
+    """One boot of uvicorn or gunicorn with an app."""
 
     spec: AsgiSpec
-    app: AppSpec
-    boot: int
-    """Boots of one number have the same hash seed and layout of memory."""
-    cores: frozenset[int] | None
-    host: str = LOOPBACK
-    """The address of this machine that it listens at."""
-    serial: int = 0
-    """What `{boot}` becomes."""
-    in_turn: bool = False
-    """Whether it is a side of a comparison."""
-    code_tree: CodeTree = HERE
-    coverage: bool = False
-    """Whether coverage may trace it."""
-    imports: Imports = field(default_factory=Imports)
+
+    def __init__(
+        self,
+        spec: AsgiSpec,
+        app: AppSpec,
+        start_up: StartUp,
+        *,
+        imports: Imports | None = None,
+        fork: Callable[[Invocation, Path], Fork | str] | None = None,
+    ) -> None:
+        super().__init__(spec, start_up, fork)
+        self._app = app
+        self._imports = imports or Imports()
+        self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
+        """How messages begin that are about the other side of a comparison."""
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing job and app into the run directory.
@@ -65,61 +72,49 @@ class AsgiProgram:
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
-        if not isinstance(self.app.target, str):
-            (run_directory / "app.pickle").write_bytes(self.app.pickled(workers=self.spec.workers))
-        if self.app.made is not None and isinstance(self.app.target, str):
-            replace(self.app.made, binding=self.code_tree.is_here).write(run_directory)
-        job = Job.of(
-            self.spec,
-            self.app,
-            host=self.host,
-            code_tree=self.code_tree,
-            needs=needs,
-            lent=lend_package(run_directory),
-        )
-        job.write(run_directory)
+        if not isinstance(self._app.target, str):
+            (run_directory / "app.pickle").write_bytes(self._app.pickled(workers=self.spec.workers))
+        if self._app.made is not None and isinstance(self._app.target, str):
+            replace(self._app.made, binding=self.code_tree.is_here).write(run_directory)
+        at, code_tree = self.start_up, self.code_tree
+        lent = lend_package(run_directory)
+        Job.of(self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent).write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
-        command = (self.code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
-        env = base_env(self.spec, boot=self.boot, in_turn=self.in_turn, coverage=self.coverage)
-        env = self.code_tree.env(env, given=dict(self.spec.env))
+        command = (code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
-            command=scratch.supervised(command, run_directory, cores=self.cores, stabilise=self.spec.stabilise),
-            env=env_filled(env, dict(self.spec.env), boot=self.serial, host=self.host),
-            cwd=self.code_tree.cwd(),
+            command=scratch.supervised(command, run_directory, cores=at.cores, stabilise=self.spec.stabilise),
+            env=env_filled(at.env(self.spec), dict(self.spec.env), boot=at.serial, host=at.host),
+            cwd=code_tree.cwd(),
         )
 
-    def poll(self, process: ServerProcess, *, within_s: float) -> RunningWorkers | None:
+    def poll(self, *, within_s: float) -> RunningWorkers | None:
         """Returns the server once every worker has reported that it is ready."""
-        returncode = process.ended()
-        ready = reports_of(Ready, process.directory)
-        self._raise_for_failure(process, returncode)
-        if reports_of(Asked, process.directory) and not is_answered(process.directory):
+        returncode = self._process.ended()
+        ready = reports_of(Ready, self._process.directory)
+        self._raise_for_failure(returncode)
+        if noted(ASKED, self._process.directory) and not is_answered(self._process.directory):
             # Where the server has an environment of its own, only two others show what differs from import to import.
             count = 2 if self.spec.env else 1
-            answer_imports(process.directory, self.imports.of(self.app, count, timeout_s=self.spec.start_timeout_s))
+            found = self._imports.of(self._app, count, timeout_s=self.spec.start_timeout_s)
+            answer_imports(self._process.directory, found)
         if len(ready) < self.spec.workers:
             return None
         self._raise_for_stale(ready[0])
         self._raise_for_origin(ready[0])
-        return RunningWorkers(self.spec, process, ready, host=self.host)
+        return RunningWorkers(self.spec, self._process, ready, host=self.start_up.host)
 
-    def why_late(self, process: ServerProcess) -> str:
+    def why_late(self) -> str:
         """Returns how many workers were ready."""
+        spec, ready = self.spec, len(reports_of(Ready, self._process.directory))
         return (
-            f"{self._side}{self.spec.name} was not ready to serve {self.app.name} "
-            f"within {self.spec.start_timeout_s:g} s "
-            f"({len(reports_of(Ready, process.directory))} of {self.spec.workers} workers were): does the app wait for "
-            "something when it is imported, or in its lifespan?"
+            f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} s "
+            f"({ready} of {spec.workers} workers were): does the app wait for something when it is imported, or in its "
+            "lifespan?"
         )
 
-    @property
-    def _side(self) -> str:
-        """How messages begin that are about the other side of a comparison."""
-        return "" if self.code_tree.is_here else f"{self.code_tree.title}: "
-
-    def _raise_for_failure(self, process: ServerProcess, returncode: int | None) -> None:
+    def _raise_for_failure(self, returncode: int | None) -> None:
         side = self._side
-        for failed in reports_of(Failed, process.directory):
+        for failed in reports_of(Failed, self._process.directory):
             match failed.stage:
                 case "missing":
                     raise AppMissingError(side + failed.message)
@@ -129,15 +124,15 @@ class AsgiProgram:
                     raise PlanError(failed.message, where=self.code_tree.title)
                 case "port":
                     raise ServerStartError(failed.message)
-            raise ServerStartError(f"{side}{self.app.name}: {failed.message}", log=process.log)
+            raise ServerStartError(f"{side}{self._app.name}: {failed.message}", log=self._process.log)
         if returncode is not None:
-            what = side + ended_early(self.spec, returncode)
-            if not process.log:
+            what = side + self._ended_early(returncode)
+            if not self._process.log:
                 why = full_disk() or "something that the app imports, or the app itself, has ended the process"
                 what += f", without a word: {why}"
-            raise ServerStartError(what, log=process.log)
-        if len(reports_of(Started, process.directory)) > self.spec.workers:
-            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=process.log)
+            raise ServerStartError(what, log=self._process.log)
+        if noted(STARTED, self._process.directory) > self.spec.workers:
+            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self._process.log)
 
     def _raise_for_stale(self, ready: Ready) -> None:
         """Raises AppLoadError where Python took an old compiled file for that of a source that has changed."""
@@ -150,7 +145,7 @@ class AsgiProgram:
 
     def _raise_for_origin(self, ready: Ready) -> None:
         """Raises AppOriginError where another tree was asked for and code of this one runs, which would always pass."""
-        code_tree, file, name = self.code_tree, ready.app_file, self.app.name.partition(":")[0]
+        code_tree, file, name = self.code_tree, ready.app_file, self._app.name.partition(":")[0]
         if code_tree.there is None:
             return
         if file is None or code_tree.is_only_here(Path(file)):

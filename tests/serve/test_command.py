@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +21,15 @@ from serve.processes import Boot, check_until, facts, launch, linux, posix, rema
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.plan.request import digest
-from pytest_fileperf.serve import command as command_invocation
-from pytest_fileperf.serve.command import Builds, CommandProgram, free_port, without_temporary_paths
+from pytest_fileperf.serve import command
+from pytest_fileperf.serve.command import Builds, CommandLaunch, free_port, without_temporary_paths
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.process import ProcessLaunch
+from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
 pytestmark = posix
+OnPorts = Callable[..., CommandLaunch]
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 SCRIPT = ("{python}", PROGRAM)
@@ -42,12 +43,17 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def on_ports(ports: Iterable[int], *words: str, ready: str | None = "/", timeout_s: float = 30.0) -> ProcessLaunch:
-    """Returns a launch of the program that tries these ports first, though they may not be free."""
-    spec, chosen = Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s), iter(ports)
-    return ProcessLaunch(
-        lambda: CommandProgram(spec=spec, port=next(chosen, None) or free_port(), boot=0, cores=None, builds=Builds())
-    )
+@pytest.fixture
+def on_ports(monkeypatch: pytest.MonkeyPatch) -> OnPorts:
+    """Makes a launch of the program that tries these ports first, though they may not be free."""
+
+    def made(ports: Iterable[int], *words: str, ready: str | None = "/", timeout_s: float = 30.0) -> CommandLaunch:
+        chosen = iter(ports)
+        monkeypatch.setattr(command, "free_port", lambda host: next(chosen, None) or free_port(host))
+        spec = Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s)
+        return CommandLaunch(spec, StartUp(number=0, cores=None), Builds())
+
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +225,7 @@ def test_an_answer_that_is_not_http_is_none(boot: Boot) -> None:
 
 @linux
 @pytest.mark.hostile
-def test_another_program_s_server_is_never_taken_for_ours(taken: int) -> None:
+def test_another_program_s_server_is_never_taken_for_ours(taken: int, on_ports: OnPorts) -> None:
     said = f"does not listen on 127.0.0.1 port {taken}, where process {os.getpid()} does"
     starting = on_ports([taken], "--deaf", ready=None, timeout_s=0.3)
     with pytest.raises(ServerStartError, match=said), started(starting):
@@ -228,7 +234,7 @@ def test_another_program_s_server_is_never_taken_for_ours(taken: int) -> None:
 
 @linux
 @pytest.mark.hostile
-def test_a_port_shared_with_another_program_is_given_up() -> None:
+def test_a_port_shared_with_another_program_is_given_up(on_ports: OnPorts) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
@@ -243,13 +249,13 @@ def test_a_port_shared_with_another_program_is_given_up() -> None:
 
 
 @pytest.mark.hostile
-def test_another_port_is_tried_where_another_program_took_it_meanwhile(taken: int) -> None:
+def test_another_port_is_tried_where_another_program_took_it_meanwhile(taken: int, on_ports: OnPorts) -> None:
     with started(on_ports([taken, taken])) as server:
         assert httpx.URL(server.url).port != taken
         assert "pid" in facts(server)
 
 
-def test_ports_are_not_tried_forever(taken: int, scratch: Path) -> None:
+def test_ports_are_not_tried_forever(taken: int, scratch: Path, on_ports: OnPorts) -> None:
     said = f"another program took port {taken}"
     with pytest.raises(ServerStartError, match=said) as caught, started(on_ports(itertools.repeat(taken))):
         pass
@@ -306,7 +312,7 @@ def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
 
 
 def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_invocation, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(command, "os", SimpleNamespace(name="nt"))
     with pytest.raises(PlanError, match=r"does not run on this system: start the server yourself, .*Url"):
         boot(Command(SERVER))
 

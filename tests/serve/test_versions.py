@@ -25,10 +25,10 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.launch import Launch, ServerPool, prepare
-from pytest_fileperf.serve.process import STAGES
+from pytest_fileperf.serve.process import STAGES, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.serve.workers import AsgiProgram
+from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.checkout import Checkout, parse_against
 from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
@@ -114,7 +114,7 @@ def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path
     (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiProgram(spec=kind(), app=APP, boot=3, cores=None, code_tree=code_tree)
+        program = AsgiLaunch(kind(), APP, StartUp(number=3, cores=None, code_tree=code_tree))
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
