@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from pathlib import Path
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import Databases, databases_here
-from pytest_fileperf.serve.job import Job, follow_starter
+from pytest_fileperf.serve.job import Job, follow_starter, leave, left
 from pytest_fileperf.serve.likeness import (
     KIND,
     MISSING,
@@ -26,26 +25,24 @@ from pytest_fileperf.serve.likeness import (
 )
 from pytest_fileperf.serve.made import Cause, Made, cause_of, loaded, tell_difference, told
 
-__all__ = ("Fitting", "Imported", "answer_imports", "import_in", "imports_in", "is_answered", "report_import")
+__all__ = ("Fitting", "Imported", "await_imports", "report_import")
 
 
-# --- One import of an app in a process of its own: what it gave, and the messages about it between processes
+# --- What imports of an app in processes of their own gave
 
-_FILE = "imported.pickle"
-_ANSWER = "imports.pickle"
 _POLL_S = 0.05
 _GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What one import gave."""
+    """What one or more imports gave."""
 
-    likeness: Likeness | None = None
+    likenesses: tuple[Likeness, ...] = ()
     databases: Databases = field(default_factory=Databases)
     """Those that Django would use."""
     problem: str = ""
-    """Why there is none."""
+    """Why one gave nothing."""
 
 
 def report_import(run_directory: Path) -> None:
@@ -53,47 +50,21 @@ def report_import(run_directory: Path) -> None:
     follow_starter(run_directory, grace_s=_GRACE_S)
     job = Job.read(run_directory)
     try:
-        likeness = likeness_of(AppSpec(job.target).load()) if job.target else None
-        found = Imported(likeness=likeness, databases=databases_here(by_settings=True))
+        likenesses = (likeness_of(AppSpec(job.target).load()),) if job.target else ()
+        found = Imported(likenesses=likenesses, databases=databases_here(by_settings=True))
     except AppLoadError as error:
         found = Imported(problem=str(error).splitlines()[0])
-    _write(run_directory / _FILE, found)
+    leave(found, run_directory)
 
 
-def answer_imports(run_directory: Path, found: Sequence[Imported]) -> None:
-    """Leaves what imports gave for a server that waits for it."""
-    _write(run_directory / _ANSWER, tuple(found))
-
-
-def is_answered(run_directory: Path) -> bool:
-    """Returns whether `answer_imports` has left something."""
-    return (run_directory / _ANSWER).exists()
-
-
-def imports_in(run_directory: Path, *, timeout_s: float) -> tuple[Imported, ...] | None:
-    """Waits for what imports gave, in the server's process; returns None where it does not come."""
+def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
+    """Waits in the server's process for what the test process leaves of imports."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
-        if is_answered(run_directory):
-            found: tuple[Imported, ...] = pickle.loads((run_directory / _ANSWER).read_bytes())  # noqa: S301 # by the test
+        for found in left(Imported, run_directory):
             return found
         time.sleep(_POLL_S)
-    return None
-
-
-def import_in(run_directory: Path) -> Imported | None:
-    """Returns what `report_import` has left; None where that is nothing."""
-    try:
-        found: Imported = pickle.loads((run_directory / _FILE).read_bytes())  # noqa: S301 # written by our own process
-    except FileNotFoundError:
-        return None
-    return found
-
-
-def _write(path: Path, value: object) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(pickle.dumps(value))
-    unfinished.replace(path)
+    return Imported(problem="it did not end in time")
 
 
 # --- fitting
@@ -124,13 +95,13 @@ class Fitting:
     """Parts that cannot be set, which the app's lifespan has to set as it did in the test's process, and why."""
     watched: list[_Noting] = field(default_factory=list)
 
-    def fit(self, app: object, run_directory: Path, imports: Callable[[], Sequence[Imported]], *, env: bool) -> None:
+    def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets on the app what the test has set. Raises AppLoadError where that cannot be.
 
         `imports` gives what other imports of the app gave; it is asked only where something differs. `env` says whether
         the user gave this server environment variables that the test run does not have.
         """
-        self.made = made = Made.read(run_directory)
+        self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None or not made.binding:
             return
         self.found = found = likeness_of(app)
@@ -169,12 +140,11 @@ class Fitting:
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _those_of_the_test(
-        self, differing: Sequence[Part], made: Made, found: Likeness, imports: Sequence[Imported], *, env: bool
+        self, differing: Sequence[Part], made: Made, found: Likeness, imports: Imported, *, env: bool
     ) -> tuple[Part, ...]:
         """Returns the parts that the test has set; the others are left as they are."""
-        others = [one.likeness for one in imports if one.likeness is not None]
-        problem = next((one.problem for one in imports if one.problem), "")
-        causes = {part: cause_of(part, made.likeness, found, others, env=env) for part in differing}
+        problem = imports.problem
+        causes = {part: cause_of(part, made.likeness, found, imports.likenesses, env=env) for part in differing}
         for part, cause in causes.items():
             if cause is Cause.TEST_AND_ENV or (env and problem):
                 why = f"an import without that env would tell, and it failed: {problem}" if problem else cause.value

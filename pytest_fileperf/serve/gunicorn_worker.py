@@ -38,13 +38,13 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
         job = self.start.job
         settings: dict[str, object] = {
             "bind": f"fd://{self._listening_fd}",
-            "workers": job.workers,
+            "workers": job.spec.workers,
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
-            "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.start_s)),
+            "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": job.graceful_s,
         }
-        if job.access_log:
+        if job.spec.access_log:
             settings["accesslog"] = "-"  # the worker logs to where gunicorn does
         if "control_socket_disable" in self.cfg.settings:  # newer versions make a socket in the user's home
             settings["control_socket_disable"] = True
@@ -62,8 +62,8 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
     app: Application
 
     def __init__(self, age: int, ppid: int, sockets: object, app: Application, *others: object) -> None:
-        job = app.start.job
-        self.CONFIG_KWARGS = {"loop": job.loop, "http": job.http, "access_log": job.access_log}
+        spec = app.start.job.spec
+        self.CONFIG_KWARGS = {"loop": spec.loop, "http": spec.http, "access_log": spec.access_log}
         self._is_ready = False
         super().__init__(age, ppid, sockets, app, *others)
 

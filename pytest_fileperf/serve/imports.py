@@ -15,8 +15,8 @@ from pytest_fileperf.errors import AppLoadError, log_line
 from pytest_fileperf.host import scratch
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import SETTINGS, databases_here
-from pytest_fileperf.serve.fitting import Imported, import_in
-from pytest_fileperf.serve.job import Job, lend_package
+from pytest_fileperf.serve.fitting import Imported
+from pytest_fileperf.serve.job import Job, left, lend_package
 from pytest_fileperf.serve.likeness import OUTLINE, Likeness, Part, is_item
 from pytest_fileperf.serve.made import Cause, Made, cause_of, tell_difference
 from pytest_fileperf.serve.process import STAGES, Invocation, ServerProcess, base_env
@@ -35,21 +35,24 @@ class Imports:
     """Remembers what imports gave: an app is imported again once or twice in a test run."""
 
     def __init__(self) -> None:
-        self._found: dict[object, list[Imported]] = {}
+        self._found: dict[object, Imported] = {}
 
     def of(
         self, app: AppSpec | None, count: int, *, timeout_s: float, env: Mapping[str, str] | None = None
-    ) -> tuple[Imported, ...]:
+    ) -> Imported:
         """Returns what so many imports gave. Without an app they only look which databases Django would use.
 
         `env` is the whole environment; None: that of the test run.
         """
         used = untraced({name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"})
         used = used if env is None else dict(env)
-        known = self._found.setdefault((None if app is None else app.target, tuple(sorted(used.items()))), [])
-        while len(known) < count and not any(one.problem for one in known):
-            known.append(_import(app, used, timeout_s))
-        return tuple(known[:count])
+        key = (None if app is None else app.target, tuple(sorted(used.items())))
+        known = self._found.get(key)
+        while known is None or not (known.problem or app is None or len(known.likenesses) >= count):
+            found = _import(app, used, timeout_s)
+            before = () if known is None else known.likenesses
+            known = self._found[key] = replace(found, likenesses=(*before, *found.likenesses))
+        return replace(known, likenesses=known.likenesses[:count])
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
@@ -66,7 +69,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
             if time.monotonic() > deadline_s:
                 return Imported(problem=f"it took longer than {timeout_s:g} s")
         last = " ".join(map(log_line, process.log[-1:]))
-        return import_in(directory) or Imported(problem=f"it {exit_text(returncode)}: {last}")
+        return next(iter(left(Imported, directory)), None) or Imported(problem=f"it {exit_text(returncode)}: {last}")
     except OSError as error:
         return Imported(problem=str(error))
     finally:
@@ -105,7 +108,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
     if not here.names or SETTINGS in dict(spec.env):
         return
     env = env_filled(base_env(spec), dict(spec.env), boot=0, port=0, worker=0)
-    found = imports.of(None, 1, timeout_s=spec.start_timeout_s, env=env)[0]
+    found = imports.of(None, 1, timeout_s=spec.start_timeout_s, env=env)
     problem = here.refusal(found.databases, list(dict(spec.env).values()), server="Command([…], ")
     if not found.databases.names and (here.are_of_tests or here.guarded):
         why = found.problem or f"{SETTINGS} is not set"
@@ -117,12 +120,11 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
         )
 
 
-def _difference(made: Made, found: tuple[Imported, ...]) -> str:
+def _difference(made: Made, found: Imported) -> str:
     """Returns how the test's app differs from what its code alone makes of it; empty where it does not."""
-    problem = next((one.problem for one in found if one.problem), "")
-    if problem:
-        return f"whether the test has set something cannot be known, as an import failed ({problem})"
-    first, *others = [one.likeness for one in found if one.likeness is not None]
+    if found.problem:
+        return f"whether the test has set something cannot be known, as an import failed ({found.problem})"
+    first, *others = found.likenesses
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)
         if cause is Cause.TEST and not (made.has_run and _is_of_a_run(part, made.likeness, first)):

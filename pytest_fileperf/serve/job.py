@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -24,7 +24,7 @@ from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.loading import module_file
-from pytest_fileperf.serve.spec import AsgiSpec, has_names
+from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
@@ -37,46 +37,76 @@ __all__ = (
     "Ready",
     "follow_starter",
     "follow_supervisor",
+    "leave",
+    "left",
     "lend_package",
     "note",
     "noted",
-    "reports_of",
     "stamps_of",
-    "write_report",
 )
+
+
+# --- What test and server process leave for each other in the run directory: a pickled value for each type and process
+
+_T = TypeVar("_T")
+
+
+def leave(value: object, run_directory: Path) -> None:
+    """Leaves a value, under a name of its own at first, so that no reader sees a part of it.
+
+    Does nothing where the run directory is gone: then nobody waits.
+    """
+    unfinished = run_directory / f"unfinished.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        unfinished.write_bytes(pickle.dumps(value))
+        unfinished.replace(_name(type(value).__name__, run_directory))
+
+
+def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
+    """Returns the values of a type that processes have left, by process id."""
+    paths = run_directory.glob(f"{kind.__name__.lower()}.*")
+    in_order = sorted(paths, key=lambda path: int(path.suffix[1:]))
+    return tuple(pickle.loads(path.read_bytes()) for path in in_order)  # noqa: S301 # by our own processes
+
+
+def note(what: str, run_directory: Path) -> None:
+    """Notes that this process has come so far; does nothing where the run directory is gone."""
+    with suppress(FileNotFoundError):
+        _name(what, run_directory).touch()
+
+
+def noted(what: str, run_directory: Path) -> int:
+    """Returns how many processes have come so far."""
+    return len(list(run_directory.glob(f"{what}.*")))
+
+
+def _name(what: str, run_directory: Path) -> Path:
+    return run_directory / f"{what.lower()}.{os.getpid()}"
+
+
+# --- What is to be served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An app and how to serve it; travels as `job.json` in the run directory."""
+    """An app and how to serve it. What the first stage of a server needs of it is also in `stage2.json`."""
 
     server: str
     """`uvicorn` or `gunicorn`; `import`: the app is imported only."""
-    sys_path: list[str | None]
+    sys_path: tuple[str | None, ...]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
     """Modules that another interpreter needs to serve, and the packages they come from."""
     target: str | None
-    """None: a pickled object is in the run directory, as `app.pickle`."""
+    value: bytes
+    """The pickled app or factory where there is no `target`."""
     factory: bool
     app_name: str
-    workers: int
-    loop: str
-    http: str
-    access_log: bool
+    spec: AsgiSpec
+    """Without the values of environment variables, which may be secret: the environment has them."""
     host: str
-    port: int
-    env: Sequence[str]
-    """Environment variables whose names in braces the workers fill in."""
-    start_s: float
-    graceful_s: int
-    databases: Sequence[Sequence[str]]
-    """Alias and name of each database of Django in the test process."""
-    django_settings: str
-    django_guarded: bool
-    """Whether pytest-django guards them there."""
-    env_given: Sequence[str]
-    """The names of the environment variables that the user gave the server."""
+    databases: Databases
+    """Those of the test process."""
 
     @classmethod
     def of(
@@ -89,47 +119,51 @@ class Job:
         needs: Mapping[str, str] | None = None,
         lent: Path,
     ) -> Self:
-        """Returns the job of serving this app as the spec says.
+        """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent.
 
         Its `sys.path` is that of this process, as the tree has it, after the directory in which this package is lent.
         """
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
+        is_named = isinstance(app.target, str)
         return cls(
             server=spec.name,
-            sys_path=[str(lent), *sys_path],
+            sys_path=(str(lent), *sys_path),
             needs=dict(needs or {}),
-            target=app.target if isinstance(app.target, str) else None,
+            target=str(app.target) if is_named else None,
+            value=b"" if is_named else app.pickled(workers=spec.workers),
             factory=app.factory,
             app_name=app.name,
-            workers=spec.workers,
-            loop=spec.loop,
-            http=spec.http,
-            access_log=spec.access_log,
+            spec=replace(spec, env=tuple((name, "") for name in dict(spec.env))),
             host=host,
-            port=getattr(spec, "port", 0),
-            env=tuple(name for name, value in dict(spec.env).items() if has_names(value)),
-            start_s=spec.start_timeout_s,
-            graceful_s=max(1, int(spec.stop_timeout_s / 10)),
-            databases=app.databases.names,
-            django_settings=app.databases.settings,
-            django_guarded=app.databases.guarded,
-            env_given=tuple(dict(spec.env)),
+            databases=app.databases,
         )
 
     @classmethod
     def read(cls, run_directory: Path) -> Self:
         """Returns the job in the run directory."""
-        return cls(**json.loads((run_directory / "job.json").read_text(encoding="utf-8")))
+        return left(cls, run_directory)[0]
 
     def write(self, run_directory: Path) -> None:
         """Puts the job into the run directory."""
-        (run_directory / "job.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
+        first = {"server": self.server, "sys_path": self.sys_path, "needs": self.needs}
+        (run_directory / "stage2.json").write_text(json.dumps(first), encoding="utf-8")
+        leave(self, run_directory)
+
+    @property
+    def env_given(self) -> tuple[str, ...]:
+        """The names of the environment variables that the user gave the server."""
+        return tuple(dict(self.spec.env))
+
+    @property
+    def graceful_s(self) -> int:
+        """How long requests may go on when it is asked to end."""
+        return max(1, int(self.spec.stop_timeout_s / 10))
 
     def app_file(self) -> str | None:
         """Returns where the module that names the app was loaded from, in this process; None for a sent object."""
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
-    def load_app(self, run_directory: Path) -> object:
+    def load_app(self) -> object:
         """Returns the app, imported, made or rebuilt in this process.
 
         Raises AppLoadError, also where it would use a real database of Django in place of a test database: before a
@@ -137,7 +171,7 @@ class Job:
         has chosen.
         """
         with self._databases_checked() as check:
-            return self._loaded(run_directory, check)
+            return self._loaded(check)
 
     def import_module(self) -> None:
         """Imports the module that names the app, and calls no factory. Raises what that raises, or AppLoadError."""
@@ -147,9 +181,7 @@ class Job:
 
     @contextmanager
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
-        names = tuple((alias, name) for alias, name in self.databases)
-        theirs = Databases(names=names, settings=self.django_settings, guarded=self.django_guarded)
-        theirs = Databases() if SETTINGS in self.env_given else theirs
+        theirs = Databases() if SETTINGS in self.env_given else self.databases
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
         def check() -> None:
@@ -162,12 +194,11 @@ class Job:
             finally:
                 check()  # also where the app made another error of it
 
-    def _loaded(self, run_directory: Path, check: Callable[[], None]) -> object:
+    def _loaded(self, check: Callable[[], None]) -> object:
         if self.target is not None:
             return AppSpec(self.target, self.factory).load(check)
         try:
-            data = (run_directory / "app.pickle").read_bytes()
-            target: object = pickle.loads(data)  # noqa: S301 # written by the test process for us
+            target: object = pickle.loads(self.value)  # noqa: S301 # written by the test process for us
         except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
             raise AppLoadError(
                 f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
@@ -246,8 +277,7 @@ def _end_group(grace_s: float) -> None:
         os._exit(1)
 
 
-# --- Server processes tell the test process how their start went: by a small JSON file for each kind and process
-
+# --- What server processes tell the test process of their start
 
 STARTED = "started"
 """A process begins to load the app. More of these than workers: one has died and was replaced."""
@@ -255,22 +285,10 @@ ASKED = "asked"
 """A process has imported an app that differs from the test's, and waits for what other imports give."""
 
 
-def note(what: str, run_directory: Path) -> None:
-    """Notes that this process has come so far; does nothing where the run directory is gone."""
-    with suppress(FileNotFoundError):
-        (run_directory / f"{what}.{os.getpid()}").touch()
-
-
-def noted(what: str, run_directory: Path) -> int:
-    """Returns how many processes have come so far."""
-    return len(list(run_directory.glob(f"{what}.*")))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preloaded:
     """A process has imported the app, and forks for each boot."""
 
-    pid: int
     why_fresh: str
     """Why it cannot be forked, in words; empty if it can."""
     stamps: Mapping[str, Sequence[int]]
@@ -296,9 +314,9 @@ class Ready:
     """The same of installed packages."""
     read: Sequence[str]
     """Other files that were read while the app was imported and started."""
-    changed: Sequence[Sequence[str]] = ()
+    changed: tuple[tuple[str, str], ...] = ()
     """What the test has set on the app that was imported: the name of each part, and what it holds."""
-    own: Sequence[Sequence[str]] = ()
+    own: tuple[tuple[str, str], ...] = ()
     """What differs from the test's app, and is left as it was imported: the name of each part, and why."""
 
 
@@ -306,34 +324,10 @@ class Ready:
 class Failed:
     """A process gave up before it was ready, or failed as it ended."""
 
-    pid: int
     stage: str
     """`packages` (its Python lacks some), `port` (it is taken), `missing` (there is no such app), `app` (it does not
     load), `lifespan` (the app's start-up failed) or `shutdown` (its end did)."""
     message: str
-
-
-_Report = TypeVar("_Report", Preloaded, Ready, Failed)
-
-
-def write_report(run_directory: Path, report: Preloaded | Ready | Failed) -> None:
-    """Writes the report under a name of its own, so that no reader sees a part of it.
-
-    Does nothing where the run directory is gone: then no test process waits.
-    """
-    path = run_directory / f"{type(report).__name__.lower()}.{report.pid}"
-    unfinished = path.with_name(f"unfinished.{os.getpid()}")
-    try:
-        unfinished.write_text(json.dumps(asdict(report)), encoding="utf-8")
-        unfinished.replace(path)
-    except FileNotFoundError:
-        return
-
-
-def reports_of(kind: type[_Report], run_directory: Path) -> tuple[_Report, ...]:
-    """Returns the reports of a kind, by process id."""
-    paths = run_directory.glob(f"{kind.__name__.lower()}.*")
-    return tuple(sorted((kind(**json.loads(path.read_text(encoding="utf-8"))) for path in paths), key=lambda r: r.pid))
 
 
 # --- What the test process orders from a process that has imported an app

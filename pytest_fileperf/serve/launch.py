@@ -20,7 +20,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
-from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, needs_app
+from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, has_names, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -92,7 +92,8 @@ def prepare(
         raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
     if isinstance(spec, InProcess):
         return InProcessLaunch(app)
-    if preloads is None or coverage:
+    is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
+    if preloads is None or coverage or not is_alike:
         return AsgiLaunch(spec, app, start_up, imports=imports)
     fork = partial(preloads.fork, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
     return AsgiLaunch(spec, app, start_up, imports=imports, fork=fork)

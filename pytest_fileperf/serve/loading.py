@@ -18,7 +18,6 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 
 __all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
 
-_READING = str(Path(__file__).with_name("reading.py"))
 _TRACEBACK_FRAMES = 5
 """The innermost frames say where it went wrong; the outer ones belong to the import."""
 
@@ -144,7 +143,7 @@ def _describe(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__, _READING)
+        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
     ]
     text = "".join(traceback.format_exception_only(error)).strip()
     lines = "".join(traceback.format_list(frames[-_TRACEBACK_FRAMES:])).rstrip() + "\n" + text

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import BinaryIO
 
@@ -111,7 +110,6 @@ def _told(titles: list[str]) -> str:
 
 # --- made
 
-_FILE = "made.pickle"
 _MOST_BYTES = 16 << 20
 """More is data, and not something that a test sets."""
 _BY_THEMSELVES = (
@@ -154,20 +152,6 @@ class Made:
     def key(self) -> tuple[object, ...]:
         """Equal for apps that can share a server."""
         return (tuple(sorted(self.parts.items())), self.values)
-
-    def write(self, run_directory: Path) -> None:
-        """Puts it into the run directory."""
-        (run_directory / _FILE).write_bytes(pickle.dumps(self))
-
-    @classmethod
-    def read(cls, run_directory: Path) -> Made | None:
-        """Returns what is in the run directory; None where there is none."""
-        try:
-            data = (run_directory / _FILE).read_bytes()
-        except FileNotFoundError:
-            return None
-        made: Made = pickle.loads(data)  # noqa: S301 # written by the test process for us
-        return made
 
 
 def made_of(

@@ -20,7 +20,7 @@ from typing import IO
 
 import psutil
 
-from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, lend_package, reports_of, stamps_of
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
 from pytest_fileperf.serve.process import Invocation, ServerProcess
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
@@ -164,7 +164,7 @@ class Preloads:
         Else it is to be started afresh, and the text says why; it is empty where nothing keeps the app itself from it.
         """
         job = Job.read(run_directory)
-        if sys.platform != "linux" or job.target is None or job.workers > 1 or job.env or job.server != "uvicorn":
+        if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
             return ""
         if LAYOUT not in invocation.env or SEED in job.env_given:  # each start-up has a seed of its own, or the user's
             return ""
@@ -215,7 +215,7 @@ class Preloads:
         directory = process.make_directory()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            replace(job, sys_path=[str(lend_package(directory)), *job.sys_path]).write(directory)
+            replace(job, sys_path=(str(lend_package(directory)), *job.sys_path)).write(directory)
             words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
             env = {**invocation.env, **alike}
             command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
@@ -225,7 +225,7 @@ class Preloads:
         try:
             while report is None and process.ended() is None and time.monotonic() < until_s:
                 time.sleep(_POLL_S)
-                report = next(iter(reports_of(Preloaded, directory)), None)
+                report = next(iter(left(Preloaded, directory)), None)
         finally:
             if report is None or report.why_fresh:
                 ours.close()
@@ -240,4 +240,4 @@ def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) ->
     """Returns what is equal where one import serves."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
-    return json.dumps([version, asdict(job), words, sorted(env.items()), str(invocation.cwd)])
+    return json.dumps([version, {**asdict(job), "value": None}, words, sorted(env.items()), str(invocation.cwd)])

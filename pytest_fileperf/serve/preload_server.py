@@ -27,7 +27,7 @@ from typing import NoReturn
 from uvicorn import Config
 
 from pytest_fileperf.host.supervisor import supervise
-from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, stamps_of, write_report
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, leave, stamps_of
 from pytest_fileperf.serve.loading import FilesRead
 from pytest_fileperf.serve.stability import move_heap
 from pytest_fileperf.serve.start import loaded_files, serve_after
@@ -54,11 +54,10 @@ def serve(run_directory: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else each fork would write it again
     report = Preloaded(
-        pid=os.getpid(),
         why_fresh=_why_no_forks(before),
         stamps=stamps_of((*modules, *installed, *read.paths)),
     )
-    write_report(run_directory, report)
+    leave(report, run_directory)
     directory, env = _ordered(channel)
     os.environ.update(env)
     serve_after(read, Path(directory))
@@ -70,8 +69,8 @@ def _import_uvicorn(job: Job) -> None:
     async def no_app(scope: object, receive: object, send: object) -> None:
         """Stands for the app."""
 
-    Config(no_app, interface="asgi3", loop=job.loop, http=job.http, log_config=None).load()
-    if job.loop != "asyncio":
+    Config(no_app, interface="asgi3", loop=job.spec.loop, http=job.spec.http, log_config=None).load()
+    if job.spec.loop != "asyncio":
         with suppress(ImportError):
             importlib.import_module("uvloop")
 

@@ -34,7 +34,7 @@ from pytest_fileperf.host.child import (
 )
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.network import LOOPBACK
-from pytest_fileperf.serve.job import Failed, reports_of
+from pytest_fileperf.serve.job import Failed, left
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env, untraced
@@ -335,7 +335,7 @@ class ProcessLaunch(ABC):
             self._process.stop(patience_s=self._patience_s)
 
     def _failure_at_end(self, running: RunningServer) -> str:
-        failed = [one.message for one in reports_of(Failed, self._process.directory) if one.stage == "shutdown"]
+        failed = [one.message for one in left(Failed, self._process.directory) if one.stage == "shutdown"]
         returncode = self._process.ended()
         if returncode not in _ENDED_AS_ASKED:
             failed.append(f"it ended with {exit_text(returncode or 0)}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ _START_FAILED = 3
 
 def main(run_directory: Path) -> None:
     """Serves what the job in the run directory says, until a signal ends it."""
-    job = json.loads((run_directory / "job.json").read_text(encoding="utf-8"))
+    job = json.loads((run_directory / "stage2.json").read_text(encoding="utf-8"))
     own = list(sys.path)
     sys.path[:] = [path for entry in job["sys_path"] for path in (own if entry is None else [entry])]
     missing = [package for module, package in job["needs"].items() if importlib.util.find_spec(module) is None]
@@ -47,10 +46,10 @@ def main(run_directory: Path) -> None:
 
 def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
     """Reports what this Python lacks, with the command that installs it; ends the process."""
-    from pytest_fileperf.serve.job import Failed, write_report
+    from pytest_fileperf.serve.job import Failed, leave
 
     message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"
-    write_report(run_directory, Failed(pid=os.getpid(), stage="packages", message=message))
+    leave(Failed(stage="packages", message=message), run_directory)
     raise SystemExit(_START_FAILED)
 
 

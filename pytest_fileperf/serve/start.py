@@ -19,7 +19,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.host.supervisor import allow_profilers
-from pytest_fileperf.serve.fitting import Fitting, Imported, imports_in
+from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
 from pytest_fileperf.serve.job import (
     ASKED,
     STARTED,
@@ -28,11 +28,11 @@ from pytest_fileperf.serve.job import (
     Ready,
     follow_starter,
     follow_supervisor,
+    leave,
     note,
-    write_report,
 )
 from pytest_fileperf.serve.loading import FilesRead, takes
-from pytest_fileperf.serve.spec import fill_environment
+from pytest_fileperf.serve.spec import Uvicorn, fill_environment
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
@@ -61,22 +61,21 @@ class WorkerStart:
         note(STARTED, self.run_directory)
         allow_profilers()
         _show_output_at_once()
-        fill_environment(self.job.env, port=self.port, run_directory=self.run_directory)
+        fill_environment(self.job.env_given, port=self.port, run_directory=self.run_directory)
         move_heap()
         try:
             with self.read.noting():
-                app = self.job.load_app(self.run_directory)
+                app = self.job.load_app()
             self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
 
-    def _imports(self) -> tuple[Imported, ...]:
+    def _imports(self) -> Imported:
         """Asks the test process what imports of the app give, and waits for it."""
         note(ASKED, self.run_directory)
-        found = imports_in(self.run_directory, timeout_s=self.job.start_s)
-        return found or (Imported(problem="it did not end in time"),)
+        return await_imports(self.run_directory, timeout_s=self.job.spec.start_timeout_s)
 
     def make_lifespan(self, config: Config) -> LifespanOn:
         """Returns what runs the app's lifespan; takes the place of uvicorn's own class."""
@@ -84,7 +83,7 @@ class WorkerStart:
 
     def report_failure(self, stage: str, message: str) -> None:
         """Tells the test process why this process will not serve."""
-        write_report(self.run_directory, Failed(pid=os.getpid(), stage=stage, message=message))
+        leave(Failed(stage=stage, message=message), self.run_directory)
 
     def report_ready(self, config: Config) -> None:
         """Tells the test process that this process serves, and on what; to be called on the event loop."""
@@ -103,27 +102,28 @@ class WorkerStart:
             changed=self.fitting.changed(),
             own=self.fitting.own(),
         )
-        write_report(self.run_directory, ready)
+        leave(ready, self.run_directory)
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
     """Returns the listening socket for the job's port. Reports a port that cannot be used, and ends the process."""
+    port = job.spec.port if isinstance(job.spec, Uvicorn) else 0
     family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, protocol)
     if os.name == "posix":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((job.host, job.port))
+        listener.bind((job.host, port))
         listener.listen(BACKLOG)
     except OSError as error:
         why = error.strerror or str(error)
         message = (
-            f"port {job.port} of {job.host} cannot be used ({why}): "
+            f"port {port} of {job.host} cannot be used ({why}): "
             "end the program that listens there, or leave `port` out to take a free one"
-            if job.port
+            if port
             else f"no server can listen at {job.host} ({why}): give an address of this machine, --fileperf-host=ADDRESS"
         )
-        write_report(run_directory, Failed(pid=os.getpid(), stage="port", message=message))
+        leave(Failed(stage="port", message=message), run_directory)
         raise SystemExit(_START_FAILED) from None
     listener.set_inheritable(True)
     return listener
@@ -221,10 +221,10 @@ def serve_after(read: FilesRead, run_directory: Path) -> None:
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
     # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
-    listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.workers == 1 else 0)
+    listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.spec.workers == 1 else 0)
     start = WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1], read=read)
     config = _Config(start)
-    if job.workers == 1:
+    if job.spec.workers == 1:
         Server(config).run(sockets=[listener])
     else:
         _supervisor(config, listener).run()
@@ -247,13 +247,13 @@ class _Config(Config):
             job.target or job.app_name,
             host=job.host,
             port=start.port,
-            loop=job.loop,
-            http=job.http,
+            loop=job.spec.loop,
+            http=job.spec.http,
             lifespan="auto",
             log_level="info",
-            access_log=job.access_log,
+            access_log=job.spec.access_log,
             use_colors=False,
-            workers=job.workers,
+            workers=job.spec.workers,
             backlog=BACKLOG,
             timeout_notify=_ONCE_S,
             timeout_graceful_shutdown=job.graceful_s,

@@ -24,9 +24,9 @@ from pytest_fileperf.host.child import is_alive
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.plan.network import host_in_url
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.fitting import answer_imports, is_answered
+from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.imports import Imports
-from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, lend_package, noted, reports_of
+from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
 from pytest_fileperf.serve.process import (
     STAGES,
     Fork,
@@ -72,10 +72,8 @@ class AsgiLaunch(ProcessLaunch):
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
-        if not isinstance(self._app.target, str):
-            (run_directory / "app.pickle").write_bytes(self._app.pickled(workers=self.spec.workers))
         if self._app.made is not None and isinstance(self._app.target, str):
-            replace(self._app.made, binding=self.code_tree.is_here).write(run_directory)
+            leave(replace(self._app.made, binding=self.code_tree.is_here), run_directory)
         at, code_tree = self.start_up, self.code_tree
         lent = lend_package(run_directory)
         Job.of(self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent).write(run_directory)
@@ -90,13 +88,13 @@ class AsgiLaunch(ProcessLaunch):
     def poll(self, *, within_s: float) -> RunningWorkers | None:
         """Returns the server once every worker has reported that it is ready."""
         returncode = self._process.ended()
-        ready = reports_of(Ready, self._process.directory)
+        ready = left(Ready, self._process.directory)
         self._raise_for_failure(returncode)
-        if noted(ASKED, self._process.directory) and not is_answered(self._process.directory):
+        if noted(ASKED, self._process.directory) and not left(Imported, self._process.directory):
             # Where the server has an environment of its own, only two others show what differs from import to import.
             count = 2 if self.spec.env else 1
             found = self._imports.of(self._app, count, timeout_s=self.spec.start_timeout_s)
-            answer_imports(self._process.directory, found)
+            leave(found, self._process.directory)
         if len(ready) < self.spec.workers:
             return None
         self._raise_for_stale(ready[0])
@@ -105,7 +103,7 @@ class AsgiLaunch(ProcessLaunch):
 
     def why_late(self) -> str:
         """Returns how many workers were ready."""
-        spec, ready = self.spec, len(reports_of(Ready, self._process.directory))
+        spec, ready = self.spec, len(left(Ready, self._process.directory))
         return (
             f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} s "
             f"({ready} of {spec.workers} workers were): does the app wait for something when it is imported, or in its "
@@ -114,7 +112,7 @@ class AsgiLaunch(ProcessLaunch):
 
     def _raise_for_failure(self, returncode: int | None) -> None:
         side = self._side
-        for failed in reports_of(Failed, self._process.directory):
+        for failed in left(Failed, self._process.directory):
             match failed.stage:
                 case "missing":
                     raise AppMissingError(side + failed.message)
@@ -179,8 +177,7 @@ class RunningWorkers(RunningProcess):
             read=tuple(sorted({file for report in ready for file in report.read})),
             is_known=True,
         )
-        self.changed = tuple((name, held) for name, held in ready[0].changed)
-        self.own = tuple((name, why) for name, why in ready[0].own)
+        self.changed, self.own = ready[0].changed, ready[0].own
         self.stabilised = tuple(name for name in STABILISERS if all(name in report.stabilised for report in ready))
 
     @property

@@ -149,9 +149,9 @@ def test_a_factory_does_not_reach_the_real_database(
     spec = AppSpec("made_late:make", True, databases=TEST)
     job = Job.of(Uvicorn(), spec, lent=tmp_path)
     with pytest.raises(AppLoadError, match=r"^made_late:make\(\) is not served: the database .* would be \"shop\""):
-        job.load_app(tmp_path)
+        job.load_app()
     assert done == (["called"] if late else [])
     assert connected.receivers == []
     if not late:
         chosen = Job.of(Uvicorn(env={"DJANGO_SETTINGS_MODULE": ""}), spec, lent=tmp_path / "chosen")
-        assert chosen.load_app(tmp_path) is app
+        assert chosen.load_app() is app

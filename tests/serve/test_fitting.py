@@ -23,8 +23,9 @@ from starlette.routing import Mount, Route
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import app_spec, as_made
 from pytest_fileperf.serve.fitting import Fitting, Imported
+from pytest_fileperf.serve.job import leave
 from pytest_fileperf.serve.likeness import Likeness, describe, kind_of, likeness_of, outline
-from pytest_fileperf.serve.made import Cause, Made, cause_of, held_by, tell_difference, why_unsent
+from pytest_fileperf.serve.made import Cause, cause_of, held_by, tell_difference, why_unsent
 
 SOURCE = """
 import os
@@ -120,7 +121,7 @@ def sent(
     spec = as_made(app_spec(app), app)
     assert spec.target == f"fitting_shop:{name}"
     assert spec.made is not None
-    replace(spec.made, binding=binding).write(path)
+    leave(replace(spec.made, binding=binding), path)
     del sys.modules["fitting_shop"]
     others = tuple(imported_again(name) for _ in range(2))
     fitting = Fitting()
@@ -128,15 +129,15 @@ def sent(
         for variable, value in env.items():
             patch.setenv(variable, value)
         app = getattr(importlib.import_module("fitting_shop"), name)
-    fitting.fit(app, path, lambda: others, env=bool(env))
+    fitting.fit(app, path, lambda: Imported(likenesses=others), env=bool(env))
     return fitting
 
 
-def imported_again(name: str) -> Imported:
+def imported_again(name: str) -> Likeness:
     """Does what another process does that imports the app too."""
     likeness = likeness_of(getattr(importlib.import_module("fitting_shop"), name))
     del sys.modules["fitting_shop"]
-    return Imported(likeness=likeness)
+    return likeness
 
 
 def imported() -> ModuleType:
@@ -604,7 +605,3 @@ def test_what_keeps_a_value_from_being_sent_is_named(value: object, text: str) -
         return "no lock" if one is LOCK or any(problem(item) for _, item in held_by(one)) else ""
 
     assert why_unsent(value, problem) == text
-
-
-def test_no_app_no_comparison(tmp_path: Path) -> None:
-    assert Made.read(tmp_path) is None
