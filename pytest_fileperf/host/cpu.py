@@ -12,11 +12,11 @@ import time
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from time import monotonic_ns
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
@@ -33,6 +33,7 @@ __all__ = (
     "tree_pids",
 )
 
+_T = TypeVar("_T")
 _CPUCLOCK_SCHED = 2
 """From the kernel's posix-timers: the clock of a whole process that counts the scheduler's time, user and system."""
 
@@ -45,8 +46,13 @@ def cpu_times_ns(pids: Iterable[int]) -> dict[int, int]:
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
     """Starts a new measurement of peak memory in each process; returns whether that worked for all of them."""
-    reset = [_reset_peak_rss(pid) for pid in pids]
-    return all(reset)
+    found = True
+    for pid in pids:
+        try:
+            Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # see proc_pid_clear_refs(5)
+        except OSError:
+            found = False
+    return found
 
 
 def peak_rss_bytes(pids: Iterable[int]) -> int | None:
@@ -59,14 +65,6 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
     return sum(known) if known and len(known) == len(sizes) else None
 
 
-def _reset_peak_rss(pid: int) -> bool:
-    try:
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # see proc_pid_clear_refs(5)
-    except OSError:
-        return False
-    return True
-
-
 if sys.platform == "linux":
 
     def _cpu_time_ns(pid: int) -> int | None:
@@ -76,33 +74,29 @@ if sys.platform == "linux":
             return None
 
     def _peak_rss_bytes(pid: int) -> int | None:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        for line in status.splitlines():
-            if line.startswith("VmHWM:"):
+        for line in read_start(f"/proc/{pid}/status").splitlines():
+            if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
         return None  # a zombie has no memory any more
 
 else:
+    import psutil
+
+    def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
+        """Returns what psutil tells of a process; None where it is gone, or another user's."""
+        try:
+            return tell(psutil.Process(pid))
+        except psutil.Error:
+            return None
+
+    def _ns(*seconds: float) -> int:
+        return round(sum(seconds) * 1e9)
 
     def _cpu_time_ns(pid: int) -> int | None:
-        import psutil
-
-        try:
-            times = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            return None
-        return round((times.user + times.system) * 1e9)
+        return _told(pid, lambda process: _ns(*process.cpu_times()[:2]))
 
     def _peak_rss_bytes(pid: int) -> int | None:
-        import psutil
-
-        try:
-            return int(psutil.Process(pid).memory_info().rss)
-        except psutil.Error:
-            return None
+        return _told(pid, lambda process: int(process.memory_info().rss))
 
 
 # --- The CPU time of a whole process tree, with children that begin and end meanwhile
@@ -207,20 +201,12 @@ if sys.platform == "linux":
             threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 # pathlib is slow
         except OSError:
             return []
-        children: list[int] = []
-        for thread in threads:
-            try:
-                children += map(int, read_start(f"/proc/{pid}/task/{thread}/children", _MOST_BYTES).split())
-            except OSError:  # the thread has ended
-                continue
-        return children
+        lists = (read_start(f"/proc/{pid}/task/{thread}/children", _MOST_BYTES) for thread in threads)
+        return [int(child) for children in lists for child in children.split()]
 
     def _use_of(pid: int) -> _Use | None:
         own_ns = cpu_times_ns((pid,)).get(pid)
-        try:
-            fields = read_start(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        except OSError:
-            return None
+        fields = read_start(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if own_ns is None or len(fields) < 15:
             return None
         return _Use(parent=int(fields[1]), own=own_ns, ended=(int(fields[13]) + int(fields[14])) * _TICK_NS)
@@ -229,29 +215,18 @@ else:
 
     def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
         """Returns the processes and all below them, each once, parents before children."""
-        import psutil
-
         found = dict.fromkeys(roots)
         for pid in tuple(found):
-            try:
-                found.update(dict.fromkeys(child.pid for child in psutil.Process(pid).children(recursive=True)))
-            except psutil.Error:
-                continue
+            below = _told(pid, lambda process: [child.pid for child in process.children(recursive=True)])
+            found.update(dict.fromkeys(below or ()))
         return tuple(found)
 
     def _use_of(pid: int) -> _Use | None:
-        import psutil
+        def tell(process: psutil.Process) -> _Use:
+            user, system, children_user, children_system, *_ = process.cpu_times()
+            return _Use(parent=process.ppid(), own=_ns(user, system), ended=_ns(children_user, children_system))
 
-        try:
-            process = psutil.Process(pid)
-            parent, times = process.ppid(), process.cpu_times()
-        except psutil.Error:
-            return None
-        return _Use(
-            parent=parent,
-            own=round((times.user + times.system) * 1e9),
-            ended=round((times.children_user + times.children_system) * 1e9),
-        )
+        return _told(pid, tell)
 
 
 # --- The CPU time of processes over time, read by this process, for loads whose generators are on other machines
@@ -342,11 +317,8 @@ def process_use(pid: int) -> ProcessUse | None:
 
 def io_stalled_ns() -> int | None:
     """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
-    try:
-        some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
-    except OSError:
-        return None
-    return int(some.rpartition(b"total=")[2]) * 1000
+    some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
+    return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
 
 def files_limit(pids: Sequence[int]) -> int | None:
@@ -356,10 +328,7 @@ def files_limit(pids: Sequence[int]) -> int | None:
 
 
 def _files_limit(pid: int) -> int | None:
-    try:
-        limits = read_start(f"/proc/{pid}/limits").splitlines()
-    except OSError:
-        return None
+    limits = read_start(f"/proc/{pid}/limits").splitlines()
     soft = next((line.split()[3] for line in limits if line.startswith(b"Max open files")), b"")
     return int(soft) if soft.isdigit() else None
 
@@ -381,11 +350,13 @@ if sys.platform == "linux":
     _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
     def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
+        memory = read_start(f"/proc/{pid}/statm").split()
         try:
-            memory = read_start(f"/proc/{pid}/statm").split()
             # Two links and one for each thread. pathlib would cost more than the call.
             threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
         except OSError:
+            return None
+        if not memory:
             return None
         main_cpu_ns, waiting_ns = _main_thread_ns(pid)
         read_bytes, written_bytes = _storage_bytes(pid)
@@ -405,33 +376,22 @@ if sys.platform == "linux":
 
     def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
         """Returns how long the main thread ran, and how long it waited for a core; None where that is not counted."""
-        try:
-            ran, waited, _ = map(int, read_start(f"/proc/{pid}/schedstat").split())
-        except (OSError, ValueError):
-            return None, None
+        ran, waited, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
         return ran, waited
 
     def _page_faults(pid: int) -> int | None:
-        try:
-            return int(read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()[7])
-        except OSError:
-            return None
+        fields = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+        return int(fields[7]) if fields else None
 
     def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
         """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""
-        try:
-            fields = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
-        except OSError:
-            return None, None
-        return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])
+        fields = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
+        return (int(fields[b"read_bytes"]), int(fields[b"write_bytes"])) if fields else (None, None)
 
 else:
 
     def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
-        import psutil
-
-        try:
-            process = psutil.Process(pid)
+        def tell(process: psutil.Process) -> ProcessUse:
             with process.oneshot():
                 return ProcessUse(
                     pid=pid,
@@ -444,5 +404,5 @@ else:
                     written_bytes=None,
                     read_bytes=None,
                 )
-        except psutil.Error:
-            return None
+
+        return _told(pid, tell)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -33,7 +33,6 @@ __all__ = (
     "RATE_HZ",
     "Profiler",
     "ProfilerUnavailable",
-    "PySpy",
     "Sampled",
     "find_py_spy",
     "let_run",
@@ -44,6 +43,13 @@ RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused: each takes 0.3 ms to stop, and then has to come to rest again."""
+START_S = 15.0
+"""It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
+TAIL_S = 2.0
+"""It samples for so much longer than asked, so that we end it, and not in the middle of the load."""
+END_S = 10.0
+LET_GO_S = 2.0
+"""For letting go of a process that it has paused, once it is asked to end."""
 _POLL_S = 0.01
 _SAMPLING = "Sampling process"
 _ERROR = "Error: "
@@ -51,25 +57,10 @@ _ERROR = "Error: "
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
-def find_py_spy(directory: Path | None = None) -> str | None:
-    """Returns the path of py-spy: in that directory (that of the Python that runs the tests), or on PATH."""
-    places = (str(directory or Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+def find_py_spy() -> str | None:
+    """Returns the path of py-spy: beside the Python that runs the tests, or on PATH; None where it is not installed."""
+    places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PySpy:
-    """Which py-spy is run, and how long it may take."""
-
-    program: str | None = field(default_factory=find_py_spy)
-    """None where it is not installed."""
-    start_s: float = 15.0
-    """It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
-    tail_s: float = 2.0
-    """It samples for so much longer than asked, so that we end it, and not in the middle of the load."""
-    end_s: float = 10.0
-    let_go_s: float = 2.0
-    """For letting go of a process that it has paused, once it is asked to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +72,6 @@ class Sampled:
     samples."""
     main_shares: tuple[float | None, ...]
     """Per process, the share of its CPU time that its main thread had meanwhile; None where that is not known."""
-    rate_hz: int
     torn: bool
     """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
     notes: tuple[str, ...] = ()
@@ -114,17 +104,14 @@ class Profiler:
         pids: Sequence[int],
         *,
         seconds: float,
-        rate_hz: int = RATE_HZ,
         all_time: bool = False,
         cores: frozenset[int] | None = None,
-        spy: PySpy | None = None,
     ) -> None:
         self._pids = tuple(pids)
         self._seconds = seconds
-        self._rate_hz = rate_hz
         self._all_time = all_time
         self._cores = cores
-        self._spy = spy or PySpy()
+        self._program = find_py_spy()
         self._directory: Path | None = None
         self._spies: tuple[_Spy, ...] = ()
         self._cpu_before: dict[int, tuple[int, int] | None] = {}
@@ -146,7 +133,7 @@ class Profiler:
         """Ends the sampling and returns what was seen; to be called once."""
         if self.unavailable is not None:
             return self.unavailable
-        deadline_s = time.monotonic() + self._spy.end_s
+        deadline_s = time.monotonic() + END_S
         shares = {spy.pid: _main_share(self._cpu_before.get(spy.pid), _cpu_ns(spy.pid)) for spy in self._spies}
         for spy in self._spies:
             spy.ask_to_end()
@@ -158,14 +145,13 @@ class Profiler:
         return Sampled(
             collapsed=tuple(text for _, text in seen),
             main_shares=tuple(shares[spy.pid] for spy, _ in seen),
-            rate_hz=self._rate_hz,
             torn=not all(spy.pauses for spy, _ in seen),
             notes=notes,
         )
 
     def _start(self) -> None:
         reason = None
-        if self._spy.program is None:
+        if self._program is None:
             reason = 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
         elif not self._pids:
             reason = "the server has no process that could be looked at"
@@ -173,18 +159,18 @@ class Profiler:
             reason = "the app runs in the test process, together with the load"
         else:
             self._directory = directory = scratch.make("profile")
-            self._spies = tuple(_Spy(pid, directory, self._spy) for pid in self._pids)
+            self._spies = tuple(_Spy(pid, directory) for pid in self._pids)
             for spy in self._spies:
-                spy.start(self._command(self._spy.program, spy))
-            deadline_s = time.monotonic() + self._spy.start_s
+                spy.start(self._command(self._program, spy))
+            deadline_s = time.monotonic() + START_S
             if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
                 reason = self._spies[0].problem
             self._cpu_before = {pid: _cpu_ns(pid) for pid in self._pids}
         self.unavailable = ProfilerUnavailable(reason=reason) if reason else None
 
     def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
-        duration_s = math.ceil(self._seconds + self._spy.tail_s)
-        how = ("--rate", str(self._rate_hz), "--duration", str(duration_s))
+        duration_s = math.ceil(self._seconds + TAIL_S)
+        how = ("--rate", str(RATE_HZ), "--duration", str(duration_s))
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
         what = ("--threads", *(("--idle",) if self._all_time else ()))
         options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
@@ -206,9 +192,8 @@ class Profiler:
 class _Spy:
     """One py-spy that samples one process."""
 
-    def __init__(self, pid: int, directory: Path, limits: PySpy) -> None:
+    def __init__(self, pid: int, directory: Path) -> None:
         self.pid = pid
-        self._limits = limits
         self.pauses = _threads_of(pid) <= MOST_PAUSED_THREADS
         """Whether the process is paused at each sample."""
         self.output = directory / f"{pid}.raw"
@@ -236,9 +221,7 @@ class _Spy:
                 self.problem = _reason(self.pid, said)
                 return False
             time.sleep(_POLL_S)
-        self.problem = (
-            self.problem or f"py-spy did not find its way into process {self.pid} in {self._limits.start_s:g} s"
-        )
+        self.problem = self.problem or f"py-spy did not find its way into process {self.pid} in {START_S:g} s"
         self.end()
         return False
 
@@ -264,7 +247,7 @@ class _Spy:
         """Ends it, at the latest in a moment. Can be repeated."""
         if self._process is None or self._process.poll() is not None:
             return
-        if not end(self._process, patience_s=self._limits.let_go_s if os.name == "posix" else 0.0):
+        if not end(self._process, patience_s=LET_GO_S if os.name == "posix" else 0.0):
             let_run(self.pid)
 
     def _said(self) -> str:

@@ -25,10 +25,15 @@ __all__ = (
 
 
 def read_start(path: str, size_bytes: int = 4096) -> bytes:
-    """Returns the first bytes of a file. Raises OSError, as on systems without /proc."""
-    file = os.open(path, os.O_RDONLY)
+    """Returns the first bytes of a file; nothing where it cannot be read, as on systems without /proc."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
     try:
         return os.read(file, size_bytes)
+    except OSError:  # the process has just ended
+        return b""
     finally:
         os.close(file)
 
@@ -152,11 +157,8 @@ _MOST_BYTES = 1 << 18
 
 def core_times() -> tuple[CoreTime, ...]:
     """Returns what each core did so far; empty where the system does not tell. Takes some 15 µs with few cores."""
-    try:
-        text = read_start("/proc/stat", _MOST_BYTES)
-    except OSError:
-        return ()
-    return parse_core_times(text, unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+    text = read_start("/proc/stat", _MOST_BYTES)
+    return parse_core_times(text, unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK")) if text else ()
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:

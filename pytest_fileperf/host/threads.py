@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import replace
 from threading import get_native_id
 from typing import NamedTuple, TypeAlias
 
-from pytest_fileperf.host.sample import MainThread, read_start
+from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
-__all__ = ("MOST_THREADS", "RUNNING", "Activity", "Observation", "ThreadWatch")
+__all__ = ("MOST_THREADS", "RUNNING", "Observation", "ThreadWatch")
 
 MOST_THREADS = 128
 """Of a process with more, only the main one is judged: each thread takes 2 µs each time, and an open file."""
@@ -41,18 +41,8 @@ class Observation(NamedTuple):
     """Of some threads: index, and whether it waited for storage."""
 
 
-class Activity(NamedTuple):
-    """What an observation means, once it is known where threads wait for work; see `ProcessUse`."""
-
-    main: MainThread | None = None
-    running: int | None = None
-    busy: int | None = None
-    storage: int = 0
-    lock: int = 0
-
-
 class ThreadWatch:
-    """The threads of one process: `observe` under load, `rest` once after it, then `activity` of each observation."""
+    """The threads of one process: `observe` under load, `rest` once after it, then `judged` for each observation."""
 
     def __init__(self, pid: int, *, most_threads: int = MOST_THREADS) -> None:
         self._pid = pid
@@ -90,23 +80,24 @@ class ThreadWatch:
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
-    def activity(self, seen: Observation) -> Activity:
-        """Returns what the threads did then; nothing where it is not known where they wait for work."""
+    def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
+        """Returns the process with what its threads did then, if it is known where they wait for work."""
         if not seen.places or not self._idle:
-            return Activity()
+            return use
         states = dict(seen.states)
         main = self._main(seen.places[0], stalled=states.get(0, False))
         if not self._complete:
-            return Activity(main)
+            return replace(use, main=main)
         busy = {index: place for index, place in enumerate(seen.places) if place and self._is_busy(index, place)}
         self._worked.update(busy)
         checked = [stalled for index, stalled in states.items() if index in busy]
-        return Activity(
+        return replace(
+            use,
             main=main,
-            running=seen.places.count(RUNNING),
-            busy=len(busy),
-            storage=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
-            lock=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
+            running_threads=seen.places.count(RUNNING),
+            busy_threads=len(busy),
+            storage_threads=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
+            lock_threads=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
         )
 
     def active(self) -> int:
@@ -205,14 +196,10 @@ def _threads_of(pid: int) -> list[int]:
 
 def _times_on_core(pid: int, thread: int) -> int:
     """Returns how often it was given a core; 0 when it is gone."""
-    with suppress(OSError):
-        fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
-        return int(fields[2]) if len(fields) == 3 else 0
-    return 0
+    fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
+    return int(fields[2]) if len(fields) == 3 else 0
 
 
 def _waits_for_storage(pid: int, thread: int) -> bool:
     """Returns whether it is in state D: while it waits for storage, no signal wakes it."""
-    with suppress(OSError):
-        return read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]
-    return False
+    return read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]

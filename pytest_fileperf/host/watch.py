@@ -105,15 +105,6 @@ class _Ration:
             self._next_ns = monotonic_ns() + round((thread_time_ns() - began_ns) / self.share)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """A sample, and observations whose meaning is known only at the end."""
-
-    sample: Sample
-    threads: tuple[Observation, ...]
-    """One for each of the server's processes in the sample."""
-
-
 class Watch:
     """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
 
@@ -146,7 +137,8 @@ class Watch:
         self._most_samples = most_samples
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
-        self._moments: list[_Moment] = []
+        self._moments: list[tuple[Sample, tuple[Observation, ...]]] = []
+        """Samples, and for each process of the server what its threads did: what that means is known at the end."""
         self._pids_ration = _Ration(pids_share)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()
@@ -182,7 +174,7 @@ class Watch:
                 self._interval_s *= 2
             self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
 
-    def _moment(self) -> _Moment:
+    def _moment(self) -> tuple[Sample, tuple[Observation, ...]]:
         if self._pids_ration.is_due():
             with self._pids_ration.spending():
                 self._pids = tuple(self._find_pids())
@@ -196,7 +188,7 @@ class Watch:
             io_stalled_ns=io_stalled_ns(),
             cores=core_times(),
         )
-        return _Moment(sample, tuple(self._threads_of(process.pid).observe() for process in server))
+        return sample, tuple(self._threads_of(process.pid).observe() for process in server)
 
     def _queues(self) -> SocketQueues | None:
         if self._port is None or not self._queues_ration.is_due():
@@ -219,7 +211,7 @@ class Watch:
 
     def _conclude(self) -> None:
         """Makes samples of the moments: it is known now which threads were busy then."""
-        self.samples = tuple(self._sample_of(moment) for moment in self._moments)
+        self.samples = tuple(self._judged(sample, seen) for sample, seen in self._moments)
         self._moments.clear()
         last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
         self.thread_pools = tuple(
@@ -230,18 +222,6 @@ class Watch:
         for threads in self._threads.values():
             threads.close()
 
-    def _sample_of(self, moment: _Moment) -> Sample:
-        processes = []
-        for process, threads in zip(moment.sample.server, moment.threads, strict=True):
-            seen = self._threads[process.pid].activity(threads)
-            processes.append(
-                replace(
-                    process,
-                    main=seen.main,
-                    running_threads=seen.running,
-                    busy_threads=seen.busy,
-                    storage_threads=seen.storage,
-                    lock_threads=seen.lock,
-                )
-            )
-        return replace(moment.sample, server=tuple(processes))
+    def _judged(self, sample: Sample, seen: Sequence[Observation]) -> Sample:
+        both = zip(sample.server, seen, strict=True)
+        return replace(sample, server=tuple(self._threads[use.pid].judged(use, threads) for use, threads in both))

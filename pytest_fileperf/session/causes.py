@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_fileperf.errors import FilePerfError, LoadError
-from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailable, Sampled
+from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailable, Sampled
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.measure.blame import Profile, Stack, costs, growth, profile_of, threads_of
 from pytest_fileperf.measure.limiting import (
@@ -252,7 +252,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Pro
     return [
         profile_of(
             texts[index],
-            rate_hz=looks[0][0].rate_hz,
+            rate_hz=RATE_HZ,
             requests=sum(requests for _, requests in looks),
             cpu_per_request=side.cpu_per_request,
             main_shares=shares[index],

@@ -17,12 +17,12 @@ import psutil
 import pytest
 from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
+from pytest_fileperf.host import profiler
 from pytest_fileperf.host.profiler import (
     MOST_PAUSED_THREADS,
     RATE_HZ,
     Profiler,
     ProfilerUnavailable,
-    PySpy,
     Sampled,
     find_py_spy,
     let_run,
@@ -41,9 +41,12 @@ def program(tmp_path: Path) -> Path:
     return tmp_path / "py-spy"
 
 
-def in_haste(program: Path, start_s: float = 15.0) -> PySpy:
-    """Returns a py-spy of the test's own, whose end is not waited for."""
-    return PySpy(program=str(program), start_s=start_s, end_s=0.2, let_go_s=0.2)
+@pytest.fixture
+def in_haste(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the test's own program run in the place of py-spy, and does not wait for its end."""
+    monkeypatch.setattr(profiler, "find_py_spy", lambda: str(program))
+    monkeypatch.setattr(profiler, "END_S", 0.2)
+    monkeypatch.setattr(profiler, "LET_GO_S", 0.2)
 
 
 def write(program: Path, script: str) -> None:
@@ -51,15 +54,15 @@ def write(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def sample(pids: list[int], for_s: float = 0.5, spy: PySpy | None = None) -> Sampled | ProfilerUnavailable:
-    with Profiler(pids, seconds=for_s, spy=spy) as profiler:
-        if profiler.unavailable is None:
+def sample(pids: list[int], for_s: float = 0.5) -> Sampled | ProfilerUnavailable:
+    with Profiler(pids, seconds=for_s) as looking:
+        if looking.unavailable is None:
             time.sleep(for_s)
-        return profiler.stop()
+        return looking.stop()
 
 
 def functions_of(seen: Sampled) -> set[str]:
-    found = profile_of(seen.collapsed, rate_hz=seen.rate_hz, requests=1)
+    found = profile_of(seen.collapsed, rate_hz=RATE_HZ, requests=1)
     return {frame.function for stack in found.stacks for frame in stack}
 
 
@@ -82,8 +85,8 @@ def test_what_a_process_computes_is_seen() -> None:
         seen = sample([pid])
 
     assert isinstance(seen, Sampled)
-    assert (seen.rate_hz, seen.torn, seen.notes) == (RATE_HZ, False, ())
-    found = profile_of(seen.collapsed, rate_hz=seen.rate_hz, requests=1)
+    assert (seen.torn, seen.notes) == (False, ())
+    found = profile_of(seen.collapsed, rate_hz=RATE_HZ, requests=1)
     assert found.samples > 0
     assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
 
@@ -143,7 +146,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
     assert "app" in functions_of(at_work)
     assert "app" not in functions_of(idle)
     # Of 100 samples; on a busy machine a process that was paused has to wait for a core before it waits again.
-    assert profile_of(idle.collapsed, rate_hz=idle.rate_hz, requests=1).samples < 50
+    assert profile_of(idle.collapsed, rate_hz=RATE_HZ, requests=1).samples < 50
     server.check()
 
 
@@ -159,10 +162,10 @@ def test_what_can_be_seen_is_kept_where_one_process_has_ended() -> None:
 
 @pytest.mark.usefixtures("looks")
 def test_a_process_that_ends_while_it_is_sampled() -> None:
-    with busy() as pid, Profiler([pid], seconds=2) as profiler:
+    with busy() as pid, Profiler([pid], seconds=2) as looking:
         time.sleep(0.2)
         os.kill(pid, signal.SIGTERM)
-        seen = profiler.stop()
+        seen = looking.stop()
 
     assert isinstance(seen, Sampled)
 
@@ -195,14 +198,16 @@ def test_nothing_is_left_behind(error: type[BaseException], scratch: Path) -> No
 
 
 @pytest.mark.usefixtures("looks")
-def test_it_ends_by_itself_in_time() -> None:
-    with busy() as pid, Profiler([pid], seconds=2, spy=PySpy(tail_s=0)):
+def test_it_ends_by_itself_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "TAIL_S", 0)
+    with busy() as pid, Profiler([pid], seconds=2):
         begun = spies(pid)
         assert begun
         assert remaining_after(10, begun) == []
 
 
 @posix
+@pytest.mark.usefixtures("in_haste")
 def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
     write(
         program,
@@ -211,9 +216,9 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
         "print('py-spy> Sampling process', flush=True)\n"
         "time.sleep(60)\n",
     )
-    with busy() as pid, Profiler([pid], seconds=0, spy=in_haste(program)) as profiler:
+    with busy() as pid, Profiler([pid], seconds=0) as looking:
         begun = spies(pid)
-        seen = profiler.stop()
+        seen = looking.stop()
 
     assert reason_of(seen) == f"py-spy wrote nothing down of what it saw of process {pid}"
     assert begun
@@ -232,6 +237,7 @@ def is_paused(pid: int, *, wait_s: float = 0) -> bool:
 
 
 @posix
+@pytest.mark.usefixtures("in_haste")
 def test_a_process_that_it_leaves_paused_goes_on(program: Path) -> None:
     with busy() as pid:
         write(
@@ -242,7 +248,7 @@ def test_a_process_that_it_leaves_paused_goes_on(program: Path) -> None:
             "print('py-spy> Sampling process', flush=True)\n"
             "time.sleep(60)\n",
         )
-        with Profiler([pid], seconds=1, spy=in_haste(program)):
+        with Profiler([pid], seconds=1):
             assert is_paused(pid, wait_s=10)
         assert not is_paused(pid)
 
@@ -270,17 +276,18 @@ def reason_of(seen: object) -> str:
 
 def test_it_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    spy = PySpy(program=find_py_spy(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    assert reason_of(sample([GONE], spy=spy)) == 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
+    assert reason_of(sample([GONE])) == 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
 
 
 def test_it_is_found_beside_the_python_that_runs_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = "py-spy.exe" if os.name == "nt" else "py-spy"
     write(tmp_path / name, "")
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    assert find_py_spy(tmp_path) == str(tmp_path / name)
+    assert find_py_spy() == str(tmp_path / name)
 
 
 @pytest.mark.usefixtures("looks")
@@ -331,10 +338,11 @@ def test_a_system_that_does_not_allow_it(scope: str, is_root: bool, said: str) -
 
 
 @posix
+@pytest.mark.usefixtures("in_haste")
 def test_a_system_that_does_not_allow_it_is_told_as_such(program: Path) -> None:
     write(program, "print('Permission Denied: Try running again with elevated permissions')\nraise SystemExit(1)\n")
 
-    reason = reason_of(sample([GONE], spy=in_haste(program)))
+    reason = reason_of(sample([GONE]))
 
     assert reason.startswith(f"this system does not let py-spy look into process {GONE}")
     assert reason.endswith(tuple(said for _, _, said in SCOPES.values()))
@@ -357,17 +365,18 @@ def test_a_system_that_does_not_allow_it_is_told_as_such(program: Path) -> None:
     ],
     ids=["unknown version", "silent", "nothing written", "hangs"],
 )
-def test_one_that_fails(script: str, reason: str, program: Path) -> None:
+@pytest.mark.usefixtures("in_haste")
+def test_one_that_fails(script: str, reason: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(program, script)
+    monkeypatch.setattr(profiler, "START_S", 0.5 if "sleep" in script else 15.0)
 
-    spy = in_haste(program, start_s=0.5 if "sleep" in script else 15.0)
-
-    assert reason_of(sample([GONE], for_s=0, spy=spy)) == reason
+    assert reason_of(sample([GONE], for_s=0)) == reason
 
 
 @posix
+@pytest.mark.usefixtures("in_haste")
 def test_one_that_cannot_be_executed(program: Path) -> None:
     program.write_text("not a program", encoding="ascii")
     program.chmod(0o755)
 
-    assert "Exec format error" in reason_of(sample([GONE], spy=in_haste(program)))
+    assert "Exec format error" in reason_of(sample([GONE]))

@@ -8,15 +8,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from serve.scripted import Scripted, scripted, settled, until
 
-from pytest_fileperf.host.sample import MainThread
-from pytest_fileperf.host.threads import Activity, Observation, ThreadWatch
+from pytest_fileperf.host.sample import MainThread, ProcessUse
+from pytest_fileperf.host.threads import Observation, ThreadWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+USE = ProcessUse(
+    pid=1, cpu_ns=0, main_cpu_ns=0, waiting_ns=0, rss_bytes=0, threads=1, files=0, written_bytes=0, read_bytes=0
+)
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""
 
@@ -34,27 +38,27 @@ def watch(process: Scripted) -> Iterator[ThreadWatch]:
     watch.close()
 
 
-def seen_after(process: Scripted, watch: ThreadWatch, *orders: str) -> Activity:
+def seen_after(process: Scripted, watch: ThreadWatch, *orders: str) -> ProcessUse:
     """Returns what was observed while the process did as it was told."""
     for order in orders:
         process.do(order)
     seen = settled(watch)
     process.do("rest")
     until(watch.rest)
-    return watch.activity(seen)
+    return watch.judged(USE, seen)
 
 
 def test_threads_that_sleep_in_their_work_are_busy(process: Scripted, watch: ThreadWatch) -> None:
     seen = seen_after(process, watch, "nap 3")
 
-    assert (seen.busy, seen.lock, seen.storage) == (3, 0, 0)
+    assert (seen.busy_threads, seen.lock_threads, seen.storage_threads) == (3, 0, 0)
 
 
 def test_threads_of_a_pool_without_work_are_not(process: Scripted, watch: ThreadWatch) -> None:
     seen_after(process, watch, "nap 4")
 
-    assert seen_after(process, watch, "rest").busy == 0
-    assert seen_after(process, watch, "nap 1").busy == 1
+    assert seen_after(process, watch, "rest").busy_threads == 0
+    assert seen_after(process, watch, "nap 1").busy_threads == 1
 
 
 def test_threads_that_wait_for_a_lock_in_their_work_are_told_from_those_that_wait_for_work(
@@ -64,7 +68,7 @@ def test_threads_that_wait_for_a_lock_in_their_work_are_told_from_those_that_wai
 
     seen = seen_after(process, watch, "wait 2", "nap 1")
 
-    assert (seen.busy, seen.lock) == (3, 2)
+    assert (seen.busy_threads, seen.lock_threads) == (3, 2)
 
 
 def test_the_pool_is_what_waits_where_busy_threads_do(process: Scripted, watch: ThreadWatch) -> None:
@@ -96,7 +100,7 @@ def test_the_main_thread_at_work(process: Scripted, watch: ThreadWatch, order: s
     process.do("rest")
     until(watch.rest)
 
-    assert state in {watch.activity(seen).main for seen in observed}
+    assert state in {watch.judged(USE, seen).main for seen in observed}
 
 
 def several(watch: ThreadWatch) -> list[Observation]:
@@ -108,7 +112,7 @@ def several(watch: ThreadWatch) -> list[Observation]:
 
 
 def test_running_threads_are_counted_with_the_main_one(process: Scripted, watch: ThreadWatch) -> None:
-    assert seen_after(process, watch, "spin").running == 1
+    assert seen_after(process, watch, "spin").running_threads == 1
 
 
 def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch) -> None:
@@ -118,8 +122,8 @@ def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch) -> No
     process.do("rest")
     until(watch.rest)
 
-    assert MainThread.STORAGE in {watch.activity(seen).main for seen in observed}
-    assert watch.activity(observed[-1]).storage == 3
+    assert MainThread.STORAGE in {watch.judged(USE, seen).main for seen in observed}
+    assert watch.judged(USE, observed[-1]).storage_threads == 3
 
 
 def stalled(seen: Observation) -> Observation:
@@ -129,7 +133,7 @@ def stalled(seen: Observation) -> Observation:
 
 def test_of_many_threads_only_the_main_one_is_judged(process: Scripted) -> None:
     with closing(ThreadWatch(process.pid, most_threads=3)) as watch:
-        assert seen_after(process, watch, "nap 4") == Activity(main=MainThread.IDLE)
+        assert seen_after(process, watch, "nap 4") == replace(USE, main=MainThread.IDLE)
         assert watch.pool() is None
 
 
@@ -144,7 +148,7 @@ def test_nothing_is_known_of_threads_that_may_not_be_read(
     watch.rest()
 
     assert set(seen.places) == {None}
-    assert watch.activity(seen) == Activity()
+    assert watch.judged(USE, seen) == USE
     assert watch.pool() is None
 
 
@@ -155,7 +159,7 @@ def refuse(*_: object) -> int:
 def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, watch: ThreadWatch) -> None:
     process.do("nap 2")
 
-    assert watch.activity(settled(watch)) == Activity()
+    assert watch.judged(USE, settled(watch)) == USE
     assert watch.pool() is None
 
 
@@ -164,7 +168,7 @@ def test_a_process_that_is_gone_has_no_threads() -> None:
 
     assert watch.observe() == Observation((), ())
     assert watch.rest()
-    assert watch.activity(watch.observe()) == Activity()
+    assert watch.judged(USE, watch.observe()) == USE
     assert watch.active() == 0
 
 
