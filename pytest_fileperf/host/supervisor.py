@@ -16,7 +16,20 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ("ADDR_NO_RANDOMIZE", "MARK", "allow_profilers", "die_with_parent", "main", "supervise")
+TYPE_CHECKING = False  # mypy takes it for that of `typing`, whose import would make each start slower
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = (
+    "ADDR_NO_RANDOMIZE",
+    "MARK",
+    "allow_profilers",
+    "die_with_parent",
+    "follow_starter",
+    "follow_supervisor",
+    "main",
+    "supervise",
+)
 
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
@@ -268,6 +281,62 @@ def _prctl(option: int, value: int) -> bool:
         return bool(ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError, TypeError):
         return False
+
+
+# --- Ends a server process from within when the process that started it is gone, where no supervisor does that outside
+#
+# Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
+
+
+def follow_starter(directory: str, *, grace_s: float) -> None:
+    """Ends this process when standard input ends, and gives it an empty one instead: on Windows only.
+
+    It removes the directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is ended.
+    """
+    if os.name == "posix":
+        return
+    import shutil
+
+    pipe = os.dup(_STANDARD_INPUT)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
+
+    def wait() -> None:
+        while os.read(pipe, 1):
+            pass
+        shutil.rmtree(directory, ignore_errors=True)
+
+    _end_after(wait, grace_s)
+
+
+def follow_supervisor(*, grace_s: float) -> None:
+    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor.
+
+    Where the system does not do that, as Linux does, a thread ends the process group.
+    """
+    import multiprocessing
+
+    supervisor = None if die_with_parent() else multiprocessing.parent_process()
+    if supervisor is not None:
+        _end_after(supervisor.join, grace_s)
+
+
+def _end_after(wait: Callable[[], None], grace_s: float) -> None:
+    import signal
+    import threading
+    import time
+
+    def follow() -> None:
+        wait()
+        if os.name == "posix":
+            os.killpg(os.getpgrp(), signal.SIGTERM)
+            time.sleep(grace_s)
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        else:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(grace_s)
+            os._exit(1)
+
+    threading.Thread(target=follow, name="fileperf orphan guard", daemon=True).start()
 
 
 if __name__ == "__main__":

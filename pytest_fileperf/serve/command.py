@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -71,7 +70,7 @@ for name in sys.argv[1:]:
 
 def require_posix() -> None:
     """Raises PlanError on Windows: without process groups and signals nothing would end them for sure."""
-    if os.name != "posix":
+    if not scratch.IS_SUPERVISED:
         raise PlanError(
             'a Command does not run on this system: start the server yourself, and give server=Url("http://127.0.0.1:…")',
             where="Command",
@@ -209,7 +208,6 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 
 # --- What has to be built before a command can serve. Each build runs once in a test run, for each side
 
-_POLL_S = 0.25
 _PATIENCE_S = 1.0
 
 
@@ -250,8 +248,8 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
         whole = code_tree.env(base_env(spec), given=given)
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
-        process.start(invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree))
-        returncode = _wait(process, timeout_s)
+        invocation = invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree)
+        returncode = process.run(invocation, timeout_s=timeout_s)
         if returncode is None:
             return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=process.log)
         if returncode != 0:
@@ -261,16 +259,6 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
     finally:
         process.stop(patience_s=_PATIENCE_S)
     return None
-
-
-def _wait(process: ServerProcess, timeout_s: float) -> int | None:
-    """Returns how the process ended, or None when it takes too long."""
-    deadline_s = time.monotonic() + timeout_s
-    returncode = None
-    while returncode is None and time.monotonic() < deadline_s:
-        returncode = process.ended(wait_s=_POLL_S)
-        process.shorten_log()
-    return returncode
 
 
 # --- command

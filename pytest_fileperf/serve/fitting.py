@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.host.supervisor import follow_starter
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import Databases, databases_here
-from pytest_fileperf.serve.job import Job, follow_starter, leave, left
+from pytest_fileperf.serve.job import Job, leave, left
 from pytest_fileperf.serve.likeness import (
     KIND,
     MISSING,
@@ -47,7 +48,7 @@ class Imported:
 
 def report_import(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, in this process, and leaves there what that gave."""
-    follow_starter(run_directory, grace_s=_GRACE_S)
+    follow_starter(str(run_directory), grace_s=_GRACE_S)
     job = Job.read(run_directory)
     try:
         likenesses = (likeness_of(AppSpec(job.target).load()),) if job.target else ()

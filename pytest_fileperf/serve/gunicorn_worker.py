@@ -8,7 +8,8 @@ from pathlib import Path
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
-from pytest_fileperf.serve.job import Job, follow_supervisor
+from pytest_fileperf.host.supervisor import follow_supervisor
+from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
 
 __all__ = ("Application", "serve")

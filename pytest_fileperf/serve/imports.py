@@ -6,7 +6,6 @@ These have the environment of the test run, without what a test has set on the a
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from pytest_fileperf.versions.tree import HERE
 
 __all__ = ("Imports", "refuse_other_app", "refuse_other_databases")
 
-_POLL_S = 0.05
 _GRACE_S = 1.0
 
 
@@ -63,11 +61,10 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(directory))
         replace(job, server="import").write(directory)
         command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(directory))
-        process.start(Invocation(command=scratch.supervised(command, directory), env=env, cwd=Path.cwd()))
-        deadline_s = time.monotonic() + timeout_s
-        while (returncode := process.ended(wait_s=_POLL_S)) is None:
-            if time.monotonic() > deadline_s:
-                return Imported(problem=f"it took longer than {timeout_s:g} s")
+        supervised = scratch.supervised(command, directory)
+        returncode = process.run(Invocation(command=supervised, env=env, cwd=Path.cwd()), timeout_s=timeout_s)
+        if returncode is None:
+            return Imported(problem=f"it took longer than {timeout_s:g} s")
         last = " ".join(map(log_line, process.log[-1:]))
         return next(iter(left(Imported, directory)), None) or Imported(problem=f"it {exit_text(returncode)}: {last}")
     except OSError as error:

@@ -61,6 +61,7 @@ _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
 """How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _POLL_S = 0.01
+_ENDING_POLL_S = 0.05
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
 _ENDING_S = 1.0
@@ -107,6 +108,14 @@ class ServerProcess:
                 stdout=log,
                 descriptors=invocation.descriptors,
             )
+
+    def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
+        """Runs a process that ends by itself; returns how it ended, or None when it takes longer. Raises OSError."""
+        self.start(invocation)
+        deadline_s = time.monotonic() + timeout_s
+        while (returncode := self.ended(wait_s=_ENDING_POLL_S)) is None and time.monotonic() < deadline_s:
+            self.shorten_log()
+        return returncode
 
     @property
     def directory(self) -> Path:

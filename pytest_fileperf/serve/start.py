@@ -18,7 +18,7 @@ from uvicorn.lifespan.on import LifespanOn, LifespanReceiveMessage
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
-from pytest_fileperf.host.supervisor import allow_profilers
+from pytest_fileperf.host.supervisor import allow_profilers, follow_starter, follow_supervisor
 from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
 from pytest_fileperf.serve.job import (
     ASKED,
@@ -26,8 +26,6 @@ from pytest_fileperf.serve.job import (
     Failed,
     Job,
     Ready,
-    follow_starter,
-    follow_supervisor,
     leave,
     note,
 )
@@ -217,7 +215,7 @@ def serve(run_directory: Path) -> None:
 
 def serve_after(read: FilesRead, run_directory: Path) -> None:
     """Does what `serve` does where the app may be imported already; `read` has the files that were read for that."""
-    follow_starter(run_directory, grace_s=ORPHAN_GRACE_S)
+    follow_starter(str(run_directory), grace_s=ORPHAN_GRACE_S)
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
     # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -202,7 +201,7 @@ def _worker(pid: int) -> psutil.Process | None:
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:
     """Yields what to do, for each package that is not installed."""
-    if isinstance(spec, Gunicorn) and os.name != "posix":
+    if isinstance(spec, Gunicorn) and not scratch.IS_SUPERVISED:
         yield "gunicorn does not run on this system: choose another server"
         return
     ours = {"gunicorn": '"pytest-fileperf[gunicorn]"', "uvicorn_worker": '"pytest-fileperf[gunicorn]"'}

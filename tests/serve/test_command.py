@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import psutil
@@ -312,7 +311,7 @@ def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
 
 
 def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr("pytest_fileperf.host.scratch.IS_SUPERVISED", False)
     with pytest.raises(PlanError, match=r"does not run on this system: start the server yourself, .*Url"):
         boot(Command(SERVER))
 

@@ -7,13 +7,11 @@ import os
 import signal
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from serve.processes import Boot, facts, posix, remaining_after
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve import workers
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.spec import Gunicorn
@@ -51,7 +49,7 @@ def test_a_missing_package_is_told_with_what_to_install(name: str, boot: Boot, m
 
 
 def test_a_system_without_it_is_told(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr("pytest_fileperf.host.scratch.IS_SUPERVISED", False)
     with pytest.raises(PlanError, match="gunicorn does not run on this system"):
         boot(Gunicorn())
 
