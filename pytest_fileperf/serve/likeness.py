@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from pytest_fileperf.serve.loading import takes
 
@@ -77,7 +77,7 @@ _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api
 _BRACES = re.compile(r"\{([^{}]*)\}")
 FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
 _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "socket", "ssl", "threading", "weakref")
-"""Modules whose objects tell what goes on in their process."""
+"""Modules whose objects tell what goes on in their process; some of Django's ask the database."""
 
 
 def describe(value: object) -> str:
@@ -206,18 +206,17 @@ class _Describer:
         return f"{self(key, depth)}: {text}"
 
     def _object(self, value: object, depth: int) -> str:
-        kind = type(value)
-        if kind.__module__.partition(".")[0] == "django":  # some ask the database
-            return name_of(kind)
-        known = self._known.get((id(value), depth))
-        if known is None:
-            known = self._known[id(value), depth] = self._new_object(value, depth)
-        return known
+        at = (id(value), depth)
+        if at not in self._known:
+            self._known[at] = self._new_object(value, depth)
+        return self._known[at]
 
     def _new_object(self, value: object, depth: int) -> str:
         kind = type(value)
-        if kind.__module__.partition(".")[0] in _OF_A_PROCESS or _is_framework_app(value):
+        if kind.__module__.partition(".")[0] in ("django", *_OF_A_PROCESS):
             return name_of(kind)
+        if is_of_framework(value) and not {"routes", "router", "url_map"}.isdisjoint(attributes_of(value)):
+            return name_of(kind)  # an app or a router, which is compared part by part
         if hasattr(kind, "get_secret_value"):  # pydantic's: its text hides it
             secret = repr(value.get_secret_value())  # type: ignore[attr-defined]
             return f"{name_of(kind)}({_digest(secret)})"
@@ -245,13 +244,6 @@ def _is_in_outline(name: str, value: object) -> bool:
         return kind in _TEXTS
     has_text = kind.__repr__ is not object.__repr__ and not isinstance(value, (*_COLLECTIONS, Enum))
     return not name.startswith("_") or (has_text and not callable(value))
-
-
-def _is_framework_app(value: object) -> bool:
-    """Returns whether it is an app or a router, which are compared part by part."""
-    roots = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
-    held = attributes_of(value)
-    return not roots.isdisjoint(FRAMEWORKS) and not {"routes", "router", "url_map"}.isdisjoint(held)
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
@@ -288,12 +280,10 @@ def attributes_of(value: object) -> dict[str, object]:
 def _untold(value: object, text: str) -> Iterator[str]:
     """Yields the plain public attributes of an object that its own text does not tell."""
     for name, item in sorted(attributes_of(value).items()):
-        if not name.startswith("_") and type(item) in _PLAIN and not _is_in(str(item), text):
+        if name.startswith("_") or type(item) not in _PLAIN:
+            continue
+        if not re.search(rf"(?<!\w){re.escape(str(item))}(?!\w)", text):
             yield named(name, _short(repr(item), _LONGEST_TEXT))
-
-
-def _is_in(word: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 def _in_order(text: str) -> str:
@@ -447,13 +437,11 @@ def parts_to_send(app: object, parts: Parts) -> Iterator[Part]:
         yield from ((where, name) for name in _WHOLE if isinstance(part_of(node, name), dict | list))
     yield from (part for part in parts if part[1].startswith(("attribute.", "config.", "state.")))
     for where, node in places(app):
-        # Starlette's own lifespan and 404 hold the whole app.
-        yield from ((where, name) for name in ("lifespan", "default") if not _is_of_router(part_of(node, name)))
-
-
-def _is_of_router(value: object) -> bool:
-    owner = value.__self__ if isinstance(value, MethodType) else value
-    return type(owner).__module__.startswith(("starlette.", "fastapi."))
+        for name in ("lifespan", "default"):
+            value = part_of(node, name)
+            owner = value.__self__ if isinstance(value, MethodType) else value
+            if not type(owner).__module__.startswith(("starlette.", "fastapi.")):  # their own hold the whole app
+                yield where, name
 
 
 def set_part(node: object, name: str, value: object) -> None:
@@ -523,18 +511,17 @@ def _kind_of_app(node: object) -> str:
         return f"partial of {_kind_of_app(node.func)}"
     if isinstance(node, MethodType):
         return f"{name_of(type(node.__self__))}.{node.__name__}"
-    return f"{kind_of(node)}:{node.__code__.co_firstlineno}" if _is_made_inside(node) else kind_of(node)
-
-
-def _is_made_inside(node: object) -> TypeGuard[FunctionType]:
-    return isinstance(node, FunctionType) and "<" in node.__qualname__
+    if isinstance(node, FunctionType) and "<" in node.__qualname__:
+        return f"{kind_of(node)}:{node.__code__.co_firstlineno}"
+    return kind_of(node)
 
 
 def _is_told(node: object, name: str, value: object) -> bool:
     """Returns whether an attribute of an app tells it from others: most of a framework's app are its own affair."""
     if not is_of_framework(node):
         return True
-    return not name.startswith("_") and (isinstance(value, _SCALARS) or not _has_routes(node))
+    has_routes = hasattr(node, "routes") or hasattr(node, "url_map")
+    return not name.startswith("_") and (isinstance(value, _SCALARS) or not has_routes)
 
 
 def _entries(value: object, view: View) -> tuple[str, ...]:
@@ -630,7 +617,3 @@ def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
         return settable_in(node)
     config = settable_in(node).get("config")
     return config if kind == "config" and isinstance(config, dict) and is_of_framework(node) else None
-
-
-def _has_routes(node: object) -> bool:
-    return hasattr(node, "routes") or hasattr(node, "url_map")

@@ -17,7 +17,6 @@ from enum import Enum
 from functools import partial
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import BinaryIO
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.likeness import (
@@ -56,9 +55,15 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
         if inner is None:
             break
         name, value, reason = inner
-        if (title := _title(name, value)) not in titles:  # a decorator's function has the name of the one it holds
+        title = f"{name} ({kind_of(value)})" if name else f"a {kind_of(value)}"
+        title = value.__qualname__ if isinstance(value, FunctionType) else title
+        if title not in titles:  # a decorator's function has the name of the one it holds
             titles.append(title)
-    return f"{_told(titles)} cannot be sent ({reason})" if reason and titles else reason
+    if not (reason and titles):
+        return reason
+    holder, *held = titles
+    who = " holds ".join((holder, ", which holds ".join(held))) + ", which" if held else holder
+    return f"{who} cannot be sent ({reason})"
 
 
 def held_by(value: object) -> Iterator[tuple[str, object]]:
@@ -73,19 +78,14 @@ def held_by(value: object) -> Iterator[tuple[str, object]]:
         yield from (("", item) for item in (value.func, *value.args))
         yield from value.keywords.items()
     elif isinstance(value, FunctionType):
-        yield from _held_by_function(value)
+        yield from held_in(value).items()
+        names = (name for name in _unsent_names(value.__code__) if name in value.__globals__)
+        yield from ((name, value.__globals__[name]) for name in names)
+        yield from (("", item) for item in value.__defaults__ or ())
+        yield from (value.__kwdefaults__ or {}).items()
     elif all(hasattr(value, name) for name in ("cls", "args", "kwargs")):  # Starlette's middleware
         yield from (("", item) for item in value.args)  # type: ignore[attr-defined]  # it has them
         yield from value.kwargs.items()  # type: ignore[attr-defined]
-
-
-def _held_by_function(value: FunctionType) -> Iterator[tuple[str, object]]:
-    yield from held_in(value).items()
-    for name in _unsent_names(value.__code__):
-        if name in value.__globals__:
-            yield name, value.__globals__[name]
-    yield from (("", item) for item in value.__defaults__ or ())
-    yield from (value.__kwdefaults__ or {}).items()
 
 
 def _unsent_names(code: CodeType) -> Iterator[str]:
@@ -94,18 +94,6 @@ def _unsent_names(code: CodeType) -> Iterator[str]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _unsent_names(inner)
-
-
-def _title(name: str, value: object) -> str:
-    if isinstance(value, FunctionType):
-        return value.__qualname__
-    return f"{name} ({kind_of(value)})" if name else f"a {kind_of(value)}"
-
-
-def _told(titles: list[str]) -> str:
-    """Returns who holds what, such as `override holds Session (…), which`."""
-    holder, *held = titles
-    return " holds ".join((holder, ", which holds ".join(held))) + ", which" if held else holder
 
 
 # --- made
@@ -118,7 +106,6 @@ _BY_THEMSELVES = (
     BuiltinFunctionType,
     ModuleType,
     type(None),
-    bool,
     int,
     float,
     str,
@@ -264,9 +251,6 @@ class _Limited(io.BytesIO):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-
     def persistent_load(self, name: str) -> object:
         """Returns the object that a module of the server's process holds."""
         module, _, attribute = name.partition(":")
