@@ -193,14 +193,14 @@ class _Boots:
 
     def _numbers(self) -> list[int]:
         """Returns the boots in random order, but first the one that serves."""
-        served = self.plan.server
+        served = self.task.server
         numbers = self.rig.chance.sample(range(self.plan.boots), self.plan.boots)
         numbers.sort(key=lambda number: number != self.rig.servers.serving(served.spec, served.app))
         return numbers
 
     def costs(self, plan: LoadPlan, cpu_per_request: float | None) -> Explanation:
         """Returns which functions cost CPU."""
-        served = self.plan.server
+        served = self.task.server
         server = self.rig.servers.any_boot(served.spec, served.app, served.cores)
         with work_on(server, self.rig.servers, self.task.work, self.task.settings) as work:
 
@@ -213,7 +213,7 @@ class _Boots:
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[Load]:
         """Gives what loads this boot, after the test's setup."""
-        served, rig = self.plan.server, self.rig
+        served, rig = self.task.server, self.rig
         server = rig.servers.boot(served.spec, served.app, number, served.cores)
         with work_on(server, rig.servers, self.task.work, self.task.settings) as work:
 

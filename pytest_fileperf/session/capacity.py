@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
 from pytest_fileperf.judge.evidence import PairSide
@@ -103,22 +104,26 @@ class RateSearch:
 
     def capacity(self) -> Capacity:
         """Returns what was found."""
-        found, tried, limits = self.estimate(), tuple(self._tried), self.plan.limits
-        made = Capacity(rate=0.0, low=0.0, high=math.inf, limits=limits, closed_rps=self._closed_rps, tried=tried)
-        held = max((load.rate for load in tried if load.holds and not load.by_generator), default=0.0)
-        by_generator = any(load.by_generator for load in tried)
+        found, tried = self.estimate(), tuple(self._tried)
+        made = partial(Capacity, limits=self.plan.limits, closed_rps=self._closed_rps, tried=tried)
+        told = [load for load in tried if not load.by_generator]
+        held = max((load.rate for load in told if load.holds), default=0.0)
         if found is None or not held:
-            lowest = min((load.rate for load in tried if load.made and not load.by_generator), default=math.inf)
-            broken = "" if found is None else found.broken
-            ended = CapacityEnd.GENERATOR if not self._told() and by_generator else CapacityEnd.NO_RATE
-            return replace(made, high=lowest, ended=ended, broken=broken, limit=self._knee(0.0))
+            return made(
+                rate=0.0,
+                low=0.0,
+                high=min((load.rate for load in told if load.made), default=math.inf),
+                ended=CapacityEnd.GENERATOR if tried and not told else CapacityEnd.NO_RATE,
+                broken="" if found is None else found.broken,
+                limit=self._knee(0.0),
+            )
         if not found.broken:
             # Nothing broke a limit: the generator was in the way, or the time was over before the rate was high enough.
-            ended = CapacityEnd.GENERATOR if by_generator else CapacityEnd.FOUND
-            return replace(made, rate=held, low=held, ended=ended, limit=self._knee(held))
-        rate, margin = math.exp(found.mean), math.exp(found.margin(self._stabilised()))
-        return replace(
-            made,
+            ended = CapacityEnd.FOUND if len(told) == len(tried) else CapacityEnd.GENERATOR
+            return made(rate=held, low=held, high=math.inf, ended=ended, limit=self._knee(held))
+        stabilised = frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
+        rate, margin = math.exp(found.mean), math.exp(found.margin(stabilised))
+        return made(
             rate=rate,
             low=rate / margin,
             high=rate * margin,
@@ -162,9 +167,6 @@ class RateSearch:
             memory=recording.boots[0].memory,
         )
 
-    def _told(self) -> list[RateTried]:
-        return [load for load in self._tried if not load.by_generator]
-
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
         """Returns the loads that held near the capacity: that of their boot, or this rate where it is not known."""
         paired = list(zip(self._tried, self._runs, strict=True))
@@ -189,9 +191,6 @@ class RateSearch:
         telling = [limit for limit in found if limit.kind not in _TOLD_NOTHING]
         # Beyond the capacity it is not the rate that limits, even where a load is too short to show a backlog.
         return (telling or [_not_clear(recording_of([run])) for run in of_server[-1:]] or [_UNKNOWN])[0]
-
-    def _stabilised(self) -> frozenset[str]:
-        return frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:

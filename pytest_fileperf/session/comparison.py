@@ -22,7 +22,7 @@ from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
 from pytest_fileperf.judge.evidence import Pair, PairSide, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
-from pytest_fileperf.judge.paired import NoiseFloor, Sequential, noise_floor, paired_difference
+from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
@@ -102,16 +102,15 @@ def kinds_of(rounds: Sequence[Round]) -> str:
 
 def described(rounds: Sequence[Round]) -> str:
     """Returns the kinds of failures, the most frequent first, each with its first example."""
-    return "; ".join(_described(failure) for failure in _failures(rounds)[:_SHOWN])
+    said = []
+    for failure in _failures(rounds)[:_SHOWN]:
+        example = " ".join(failure.example.split())
+        said.append(f"{failure.kind} ({example})" if example and example != failure.kind else failure.kind)
+    return "; ".join(said)
 
 
 def _failures(rounds: Sequence[Round]) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in rounds for failure in round_.failures)
-
-
-def _described(failure: Failure) -> str:
-    example = " ".join(failure.example.split())
-    return f"{failure.kind} ({example})" if example and example != failure.kind else failure.kind
 
 
 # --- comparison
@@ -127,16 +126,16 @@ def measure_in_turn(task: Task, plan: ComparisonPlan, base: Base, budget: ErrorB
     What the gates used of the session's error is taken off its budget. Raises PlanError for what does not compare, and
     what booting and loading raise.
     """
-    refuse_base(plan, base)
+    refuse_base(task, base)
     try:
         return Comparison(task, plan, base, budget, rig).result()
     finally:
         rig.progress.done()
 
 
-def refuse_base(plan: ComparisonPlan, base: Base) -> None:
+def refuse_base(task: Task, base: Base) -> None:
     """Raises PlanError where the server cannot be compared with this base."""
-    server = plan.server.spec
+    server = task.server.spec
     if isinstance(server, InProcess) or (base.url is None and not isinstance(server, Url)):
         refuse_other_version(server, None, title=base.title)
 
@@ -149,9 +148,9 @@ class Comparison:
         self._plan = plan
         self._base = base
         self._budget = budget
-        self._sides = Sides(base, plan.server, pool=rig.servers, chance=rig.chance)
+        self._sides = Sides(base, task.server, pool=rig.servers, chance=rig.chance)
         self._rig = rig
-        self._cores = plan.server.generator_cores
+        self._cores = task.server.generator_cores
         limit_s = plan.max_duration_ns / 1e9
         self._gates = {
             subject.test.own: Sequential(
@@ -291,7 +290,7 @@ class Comparison:
     def _pair(self, number: int, servers: BothServers) -> None:
         """Loads both boots in turn; keeps what that shows of each subject."""
         # Whether base is a boot of its own in every pair.
-        boots_anew = self._base.url is None and not isinstance(self._plan.server.spec, Url)
+        boots_anew = self._base.url is None and not isinstance(self._task.server.spec, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
             held = [pair.stabilised for pair in self._pairs[""]]
@@ -384,12 +383,16 @@ class Comparison:
             "against": self._base.title,
             **setup_identity(task.settings),
         }
+        noise = tuple(
+            noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
+            for name, tolerance in gate_tolerances(task.settings).items()
+            if plan.to_the_end
+        )
         results = []
         for subject, recording, figures in subjects_of(task, self._runs[Side.NOW], now, measurement):
-            own, is_whole = subject.test.own, subject is task
-            of_base = (
-                base if is_whole else recording_of([of_subject(run, subject.test) for run in self._runs[Side.BASE]])
-            )
+            is_whole, of_base = subject is task, base
+            if not is_whole:
+                of_base = recording_of([of_subject(run, subject.test) for run in self._runs[Side.BASE]])
             comparisons = self._judged(subject, figures, of_base)
             result = Result(
                 test=subject.test,
@@ -402,12 +405,12 @@ class Comparison:
                 verdict=Verdict(comparisons=comparisons, against=self._base.title),
                 base=of_base,
                 other_answers=differing(answers_of(of_base), answers_of(recording)),
-                pairs=tuple(self._pairs.get(own, ())),
+                pairs=tuple(self._pairs.get(subject.test.own, ())),
                 base_seconds=seconds,
                 capacity=capacity,
                 base_capacity=base_capacity,
                 server_notes=server.notes,
-                noise=self._noise(seconds) if plan.to_the_end and is_whole else (),
+                noise=noise if is_whole else (),
                 explanation=explanation if is_whole else None,
             )
             results.append(result)
@@ -424,13 +427,6 @@ class Comparison:
         # The code compared with itself shows what a gate could see; nothing of it is judged.
         return () if self._plan.to_the_end else found
 
-    def _noise(self, seconds: float) -> tuple[NoiseFloor, ...]:
-        """Returns what each gate could have seen."""
-        return tuple(
-            noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=self._plan.alpha, seconds=seconds)
-            for name, tolerance in gate_tolerances(self._task.settings).items()
-        )
-
     def _explained(
         self, servers: BothServers, loads: Sequence[Load], recordings: tuple[Recording, Recording]
     ) -> Explanation:
@@ -443,7 +439,7 @@ class Comparison:
         changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
         # A search loads its sides at many rates: their latencies are not those of one load.
         load_plan = None if self._searches is not None else self._plan.limiting
-        served = partial(served_of, load_plan, worker_count(self._plan.server.spec) or 1)
+        served = partial(served_of, load_plan, worker_count(self._task.server.spec) or 1)
         sides = (
             Looked(
                 server=servers[Side.BASE],

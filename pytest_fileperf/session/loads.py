@@ -18,7 +18,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_load
 from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.host.cpu import CpuSeries, files_limit
-from pytest_fileperf.host.sample import CoreTime, Sample, cores_of
+from pytest_fileperf.host.sample import Sample, cores_of
 from pytest_fileperf.host.watch import Footprint, Watch
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
@@ -357,7 +357,9 @@ def _core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[
     own = sides[side]
     main_ns = _growth(own, lambda sample: sum(use.main_cpu_ns or 0 for use in sample.server))
     waited_ns = _growth(own, lambda sample: sum(use.waiting_ns or 0 for use in sample.server))
-    had_ns = _growth(own, lambda sample: sum(_had_ns(core) for core in sample.cores if core.core in cores))
+    had_ns = _growth(
+        own, lambda sample: sum(core.busy_ns + core.stolen_ns for core in sample.cores if core.core in cores)
+    )
     if min(ran_ns[side], main_ns) <= 0:
         return 1.0
     others_ns = (had_ns - sum(ran_ns)) / len(sides)
@@ -378,10 +380,6 @@ def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[s
 
 def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
     return value(samples[-1]) - value(samples[0])
-
-
-def _had_ns(core: CoreTime) -> int:
-    return core.busy_ns + core.stolen_ns
 
 
 def asked_alone(run: Run, load: Load) -> Run:
@@ -415,17 +413,13 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
 
 
 def of_subject(run: Run, test: TestId) -> Run:
-    """Returns what a run shows of one part of its load, or of a step: its rounds, without what is the whole load's."""
-    part, step = test.part, test.step
+    """Returns what a run shows of a part of its load, or of a step: its rounds, without what is the whole load's."""
+    part, step, result = test.part, test.step, run.result
     if not test.own:
         return run
-    if step:
-        rounds = run.result.subjects.get(f"{part}#{step}") or tuple(map(without_samples, run.result.rounds))
-    else:
-        rounds = run.result.subjects[part]
-    # A step is never due: it begins when its journey comes to it.
-    counted = run.result.due is not None and not step
-    due = sum(round_.requests + round_.failed for round_ in rounds) if counted else None
+    name = f"{part}#{step}" if step else part
+    rounds = result.subjects.get(name) or tuple(map(without_samples, result.rounds))
+    due = None if result.due is None else sum(round_.requests + round_.failed for round_ in rounds)
     boot = replace(
         run.boot,
         peak_rss_bytes=None,
@@ -436,9 +430,16 @@ def of_subject(run: Run, test: TestId) -> Run:
         leads=None,
         thread_pools=(),
     )
-    warm_ups = {} if step else {name: own for name, own in run.result.warm_ups.items() if name == part}
-    result = replace(run.result, rounds=rounds, due=due, leads=None, subjects={}, warm_ups=warm_ups)
-    return replace(run, result=result, boot=boot)
+    own = replace(
+        result,
+        rounds=rounds,
+        # A step is never due: it begins when its journey comes to it.
+        due=None if step else due,
+        leads=None,
+        subjects={},
+        warm_ups={} if step else {of: warm_up for of, warm_up in result.warm_ups.items() if of == part},
+    )
+    return replace(run, result=own, boot=boot)
 
 
 def after_probe(run: Run, probe: Run) -> Run:

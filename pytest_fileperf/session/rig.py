@@ -23,7 +23,7 @@ from pytest_fileperf.serve.launch import ServerPool, prepare
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, of_subject, recording_of
 from pytest_fileperf.session.sides import Absent
-from pytest_fileperf.settings.plans import USUAL_PACE, Pace
+from pytest_fileperf.settings.plans import USUAL_PACE, Pace, ServerPlan
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
@@ -88,6 +88,7 @@ class Task:
 
     work: Work
     settings: Settings
+    server: ServerPlan
     test: TestId
     said: tuple[str, ...] = ()
     """What a reader must know of how it is measured, as sentences without a full stop."""
@@ -116,6 +117,7 @@ class Task:
         return Task(
             work=work,
             settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
+            server=self.server,
             said=self.said,
             test=replace(test, nodeid=f"{test.nodeid}#{test.own}"),
         )
@@ -214,21 +216,20 @@ def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
             if mark and any(round_.requests or round_.failed for round_ in rounds):
                 other = task.of_step(part=part, name=step)
                 others[other.test.own] = other
+
+    def went_well(part: str) -> bool:
+        rounds = (run.result.subjects[part] if part else run.result.rounds for run in runs)
+        return any(round_.requests for own in rounds for round_ in own)
+
     problems = [
         _why_not(part.test, reached)
         for part in task.parts
-        if part.test.step and part.test.own not in others and _went_well(runs, part.test.part)
+        if part.test.step and part.test.own not in others and went_well(part.test.part)
     ]
     if problems:
         raise PlanError(*problems, where=task.work.name)
     asked = [part for part in task.parts if not part.test.step or part.test.own in others]
     return (*asked, *(other for own, other in others.items() if own not in {part.test.own for part in asked}))
-
-
-def _went_well(runs: Sequence[Run], part: str) -> bool:
-    """Returns whether a journey succeeded at all."""
-    rounds = (run.result.subjects[part] if part else run.result.rounds for run in runs)
-    return any(round_.requests for own in rounds for round_ in own)
 
 
 def _why_not(test: TestId, reached: set[str]) -> str:

@@ -58,13 +58,13 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 """Whether a core is used up shows after so long."""
 
 
-def with_generators(task: Task, rig: Rig) -> Task:
-    """Returns the task with its number of generators, and what is to be said of it.
+def with_generators(work: Work, settings: Settings, rig: Rig) -> tuple[Settings, tuple[str, ...]]:
+    """Returns the settings with their number of generators, and what is to be said of it.
 
     Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
     the load, and PlanError where it has too few workers.
     """
-    settings, there, said = task.settings, rig.loads.workers(), list(task.said)
+    there, said = rig.loads.workers(), list[str]()
     asked, workers = settings.generators, None if there is None else there.count
     if there is not None:
         said += (f"worker {worker} did not answer, and made no load" for worker in there.silent)
@@ -82,7 +82,7 @@ def with_generators(task: Task, rig: Rig) -> Task:
     only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
     count = asked
     if asked == AUTO:
-        count, why = _enough(task, rig, most, workers)
+        count, why = _enough(work, settings, rig, most, workers)
         said.append(f"generators=auto took {count}: {why}")
     elif isinstance(asked, int) and asked > most:
         count = most
@@ -91,12 +91,11 @@ def with_generators(task: Task, rig: Rig) -> Task:
         count = min(workers, most)
         if count < workers:
             said.append(f"{count} of {format_count(workers, 'worker')} made the load: {only}")
-    return replace(task, settings=replace(settings, generators=count), said=tuple(said))
+    return replace(settings, generators=count), tuple(said)
 
 
-def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
+def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
     """Returns how many generators are enough, and why it is not more."""
-    settings = task.settings
     if isinstance(settings.server, InProcess):
         return 1, "the app is loaded from the test process"
     if workers is None:
@@ -117,11 +116,11 @@ def _enough(task: Task, rig: Rig, most: int, workers: int | None) -> tuple[int, 
         rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
     )
     server = rig.servers.any_boot(served.spec, served.app, served.cores)
-    with work_on(server, rig.servers, task.work, settings) as work:
+    with work_on(server, rig.servers, work, settings) as own:
         count = 1
         while True:
             own_cores = server_plan(replace(settings, generators=count)).generator_cores
-            run = rig.loads.make(work, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
+            run = rig.loads.make(own, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
             share = busiest_share([round_ for round_ in run.result.rounds if round_.phase is Phase.ROUND])
             used = f"{'it' if count == 1 else 'the busiest'} used {share * 100:.0f} % of its core"
             if share <= SATURATED_CPU_SHARE:
@@ -232,9 +231,12 @@ class Session:
     def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
         __tracebackhide__ = True
         _check_clock()
-        task = Task(work=in_smoke(work) if self._options.smoke else work, settings=settings, test=test)
-        if not self._options.smoke:
-            task = with_generators(task, self._rig)
+        said: tuple[str, ...] = ()
+        if self._options.smoke:
+            work = in_smoke(work)
+        else:
+            settings, said = with_generators(work, settings, self._rig)
+        task = Task(work=work, settings=settings, server=server_plan(settings), test=test, said=said)
         measured, stored = self._measured(task)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         whole, *parts = measured.results

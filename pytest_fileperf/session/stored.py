@@ -82,26 +82,21 @@ class BaselineCode:
             return None, str(error)
         python, said = None, ""
         if self._stored_packages and package_changes(entry.packages, self._packages):
-            try:
-                python = str(self._python_of(entry.packages))
-            except PlanError as error:
-                said = f"{error}: it runs with the packages installed here"
+            key = frozenset(entry.packages.items())
+            if key not in self._pythons:
+                try:
+                    self._pythons[key] = python_with(entry.packages)
+                except PlanError as error:
+                    self._pythons[key] = error
+            made = self._pythons[key]
+            if isinstance(made, PlanError):
+                said = f"{made}: it runs with the packages installed here"
+            else:
+                python = str(made)
         if code_tree.is_here and python is None:
             return code_tree, said
         title = title_of(entry, code_tree.title)
         return Base(title=title, code_tree=replace(code_tree, title=title, python=python), may_fail=True), said
-
-    def _python_of(self, packages: Mapping[str, str]) -> Path:
-        key = frozenset(packages.items())
-        if key not in self._pythons:
-            try:
-                self._pythons[key] = python_with(packages)
-            except PlanError as error:
-                self._pythons[key] = error
-        made = self._pythons[key]
-        if isinstance(made, PlanError):
-            raise made
-        return made
 
 
 def title_of(entry: Entry, code: str = "") -> str:
@@ -120,7 +115,7 @@ def measure_other_version(task: Task, plan: ComparisonPlan, base: Base, budget: 
     the same code. Raises PlanError for what cannot be compared.
     """
     if base.is_same_code:
-        refuse_base(plan, base)
+        refuse_base(task, base)
         return _alone(task, base, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title))
     begun_s = rig.clock()
     found = measure_in_turn(task, plan, base, budget, rig)

@@ -77,7 +77,6 @@ class ServerPlan:
 class AlonePlan:
     """How the code here is measured on its own."""
 
-    server: ServerPlan
     boots: int
     load: LoadPlan
     """The load of each boot."""
@@ -116,7 +115,6 @@ USUAL_PACE = Pace()
 class ComparisonPlan:
     """How the code here is measured in turn with another version, and how it is judged."""
 
-    server: ServerPlan
     alpha: float
     """The level of each gate."""
     max_duration_ns: int
@@ -207,13 +205,12 @@ def alone_plan(
 
     Raises PlanError for a rate so low that a boot has no request.
     """
-    settings, plan = _patient(settings), server_plan(settings)
+    settings = _patient(settings)
     most_ns = max(settings.max_duration_ns, 2 * settings.duration_ns)
     if smoke:
-        return AlonePlan(server=plan, boots=1, most_ns=most_ns, load=_smoke_plan(settings, parts))
+        return AlonePlan(boots=1, most_ns=most_ns, load=_smoke_plan(settings, parts))
     boots = _boots_wanted(settings)
     return AlonePlan(
-        server=plan,
         boots=boots,
         most_ns=most_ns,
         load=_probe(settings, pace) if settings.capacity else _load_plan(settings, boots),
@@ -233,7 +230,6 @@ def comparison_plan(
         pair_ns = round(duration_ns / _SEARCHED_PAIRS)
         pace = replace(pace, first_pair_ns=pair_ns, pair_ns=pair_ns)
     return ComparisonPlan(
-        server=server_plan(settings),
         alpha=alpha,
         max_duration_ns=duration_ns,
         to_the_end=to_the_end,

@@ -175,6 +175,13 @@ def test_a_load_that_lost_a_generator_is_told_although_its_figures_are_not_kept(
     assert result.standing is Standing.INCONCLUSIVE
 
 
+def test_each_load_is_told_with_its_own_boot(tmp_path: Path) -> None:
+    rig, _, sink = rig_of(host := Host(now=FIVE_MS))
+    with Session(Options(baselines=tmp_path), replace(rig, loads=Queues(host.clock))) as session:
+        session.capacity(GET, settings(), TEST)
+    assert {line.boot for line in sink.lines} == {1, 2, 3}
+
+
 def test_where_no_rate_holds_the_limits_are_broken(tmp_path: Path) -> None:
     rig, _, _ = rig_of(host := Host(now=App(latency_ns=300 * MS)))
     session = Session(Options(baselines=tmp_path), replace(rig, loads=Queues(host.clock)))
