@@ -137,12 +137,12 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     network, wrong_hosts = read_network(
         option_host=given("host"),
         option_allowed=given("allow_host"),
-        ini_host=ini.pop("host", None),
-        ini_allowed=ini.pop("allow_host", None),
+        ini_host=ini.get("host"),
+        ini_allowed=ini.get("allow_host"),
     )
-    cluster, of_ini = given("cluster"), ini.pop("cluster", None)
-    group_by, wrong_labels = _group_by(given("group_by"), ini.pop("group_by", None))
-    chosen = {key: _chosen(key, given(key), ini.pop(key, None)) for key in CHOICES}
+    cluster, of_ini = given("cluster"), ini.get("cluster")
+    group_by, wrong_labels = _group_by(given("group_by"), ini.get("group_by"))
+    chosen = {key: _chosen(key, given(key), ini.get(key)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
     directory, reason = config.invocation_params.dir, given("reason")
     options = Options(
@@ -153,23 +153,23 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         against=given("against"),
         aa=bool(given("aa")),
         profile=bool(given("profile")),
-        coverage=bool(given("coverage") or ini.pop("coverage", False)),
-        strict=bool(given("strict") or ini.pop("strict", False)),
+        coverage=bool(given("coverage") or ini.get("coverage", False)),
+        strict=bool(given("strict") or ini.get("strict", False)),
         ci=runs_in_ci(),
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
         markdown=_optional_path(directory, given("markdown")),
         save=given("save"),
-        baselines=_baselines(config, ini.pop("baselines", None)),
+        baselines=_baselines(config, ini.get("baselines")),
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
         preloads=chosen["preload"][0] == "auto",
-        keeps_trees=bool(ini.pop("keep_trees", True)),
+        keeps_trees=bool(ini.get("keep_trees", True)),
         cluster=cluster if cluster is not None else None if of_ini is None else str(of_ini),
         network=network,
         group_by=group_by,
         command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
-        ini=ini,
+        ini={key: ini[key] for key in (*LOAD_OPTIONS, *JUDGE_INI) if key in ini},
     )
     in_ci = options.ci and not given("update_in_ci")
     unused = _unused_choices(options, [key for key in OF_BASELINES if given(key) is not None])

@@ -182,6 +182,13 @@ def test_what_is_no_way_to_group_is_told(
     ]
 
 
+@pytest.mark.parametrize("name", ["strict", "coverage"])
+def test_an_option_may_repeat_what_the_ini_file_says(pytester: pytest.Pytester, run: Run, name: str) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    pytester.makeini(f"[pytest]\nfileperf_{name} = true\n")
+    run("--fileperf", f"--fileperf-{name}").assert_outcomes(passed=1)
+
+
 SHOW_CHOICES = """
 from pytest_fileperf.plugin.active import ACTIVE
 
