@@ -57,7 +57,6 @@ __all__ = (
     "ClockOffset",
     "Generator",
     "Generators",
-    "MadeLoad",
     "Member",
     "Reading",
     "longest_s",
@@ -366,16 +365,6 @@ _SILENT_S = 5.0
 journey may keep it from that, and so much more, it is given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeLoad:
-    """What a load has left."""
-
-    results: tuple[RunResult, ...]
-    """Of each target, all generators together."""
-    lost: Mapping[int, str]
-    """Why the part of a generator is missing, by its number from 1 on."""
-
-
 Member: TypeAlias = "Generator | RemoteHandle"
 """A generator, wherever it runs."""
 
@@ -417,8 +406,10 @@ class Generators:
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
-    ) -> MadeLoad:
-        """Loads one target, or by an alternation base and now in turn; there is a work for each target.
+    ) -> tuple[RunResult, ...]:
+        """Loads one target, or by an alternation base and now in turn, and returns what all generators found on each.
+
+        There is a work for each target.
 
         Each generator has a core of its own where there are enough `cores`; else they share these. `pids` are the
         topmost processes of each target's server. `check` is called a few times a second and may raise to end the load
@@ -500,8 +491,8 @@ class _Together:
         self._late_ns = 0
         """How late they were told to begin, at most."""
 
-    def made(self, orders: list[LoadOrder]) -> MadeLoad:
-        """Has the orders carried out, one by each generator; returns all of it.
+    def made(self, orders: list[LoadOrder]) -> tuple[RunResult, ...]:
+        """Has the orders carried out, one by each generator; returns what all of them found on each target.
 
         Raises LateError where they were told to begin too late, and were not told earlier for that reason.
         """
@@ -526,12 +517,12 @@ class _Together:
             tail = self._generators[min(self._lost)].log_tail()
             raise GeneratorError(f"no load generator is left: {self._said()}{why}{tail}")
         if self._is_alone:
-            return MadeLoad(results=self._results[1], lost={})
+            return self._results[1]
         each = [
             merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
             for place in range(len(orders[0].targets))
         ]
-        return MadeLoad(results=tuple(each), lost=self._lost)
+        return tuple(replace(result, lost=self._lost) for result in each)
 
     def _take(self, number: int, message: object) -> None:
         self._messages.put((number, message))

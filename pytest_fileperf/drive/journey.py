@@ -18,7 +18,7 @@ import httpx
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import EXCERPT_BYTES, RECONNECT_PAUSE_S, kind_of, problem_of, shown
 from pytest_fileperf.measure.tally import Tally
-from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.request import Expectation, Operation
 from pytest_fileperf.plan.work import Pause, parse_pause, why_no_name
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
@@ -36,6 +36,7 @@ __all__ = (
     "body_of",
     "on_the_way_in",
     "operation_call",
+    "problem_of_answer",
     "sending",
     "uncounted_in",
 )
@@ -555,28 +556,34 @@ class ClientSlot:
 
 def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitable[object]]:
     """Returns a coroutine function that makes the operation's request through httpx's client and checks the answer."""
-    send, expect = sending(operation), operation.expect
+    send = sending(operation)
 
     async def call(client: LoadClient, sent: Sent) -> None:
         response = await send(client)
-        encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
-        size = 0
-        excerpt = b""
-        digest = hashlib.sha256() if expect.sha256 else None
         try:
-            async for block in body_of(response):
-                size += len(block)
-                if digest is not None:
-                    digest.update(block)
-                if len(excerpt) < EXCERPT_BYTES:
-                    excerpt += block[:EXCERPT_BYTES]
+            sent.problem = await problem_of_answer(operation.expect, response)
         finally:
             await response.aclose()
-        if problem := problem_of(expect, response.status_code, size, "" if digest is None else digest.hexdigest()):
-            kind, what = problem
-            sent.problem = kind, what + shown(kind, excerpt, size, encoding)
 
     return call
+
+
+async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
+    """Reads the answer, and returns kind and description of what is wrong with it."""
+    encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
+    size, excerpt = 0, b""
+    digest = hashlib.sha256() if expect.sha256 else None
+    async for block in body_of(response):
+        size += len(block)
+        if digest is not None:
+            digest.update(block)
+        if len(excerpt) < EXCERPT_BYTES:
+            excerpt += block[:EXCERPT_BYTES]
+    problem = problem_of(expect, response.status_code, size, "" if digest is None else digest.hexdigest())
+    if problem is None:
+        return None
+    kind, what = problem
+    return kind, what + shown(kind, excerpt, size, encoding)
 
 
 def sending(operation: Operation) -> Callable[[LoadClient], Awaitable[httpx.Response]]:

@@ -133,10 +133,12 @@ def _way(
     `recorder` is told how to choose the tally of a request that is not sent.
     """
     if isinstance(work, Journey):
+
+        def go(client: Client, _: Sent) -> Awaitable[object]:
+            return work.function(client, *work.arguments)
+
         aim = Aim(expect=Expectation(), tally=tally)
-        return Way(
-            aim=aim, calls=[_journey_call(work)] * connections, unchecked=True, why="a journey is code on a client"
-        )
+        return Way(aim=aim, calls=[go] * connections, unchecked=True, why="a journey is code on a client")
     if isinstance(work, Stream):
         aim = Aim(expect=work.operation.expect, tally=tally)
         found = request_bytes(work.operation, client()) if replays else ""
@@ -196,10 +198,6 @@ def _varying_call(requests: Requests, tallies: Sequence[Tally], places: Iterator
         await operation_call(requests.operation(place, unique_bytes().decode()))(client, sent)
 
     return call
-
-
-def _journey_call(journey: Journey) -> Call:
-    return lambda client, _: journey.function(client, *journey.arguments)
 
 
 class _NotReplayableError(Exception):

@@ -50,7 +50,6 @@ class RunProgress:
 class RunResult:
     """What one run found on one target."""
 
-    boot: int
     rounds: tuple[Round, ...]
     """Of the whole load."""
     subjects: Mapping[str, tuple[Round, ...]] = field(default_factory=dict)
@@ -72,6 +71,8 @@ class RunResult:
     """Open loop only."""
     uncounted_ns: int = 0
     """What of the time of its journeys did not count, such as pauses."""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    """Why the part of a generator is missing, by its number from 1 on."""
     ends: tuple[tuple[array[int], ...], ...] = ()
     """When answers ended in each round, by parts: of a `close` load, and of one of several generators that load two
     servers in turn."""
@@ -145,7 +146,6 @@ def _result(
         attack = origin_ns, load.loop.last_start_ns
     turns = plan.rounds(side) if isinstance(plan, Alternation) else [attack]
     return RunResult(
-        boot=recorder.boot,
         rounds=rounds,
         subjects=recorder.subjects(),
         warm_ups=recorder.warm_ups(),

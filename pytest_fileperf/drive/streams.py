@@ -9,12 +9,11 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.drive.journey import Sent, body_of, sending
+from pytest_fileperf.drive.journey import Sent, body_of, problem_of_answer, sending
 from pytest_fileperf.drive.loop import Turns
-from pytest_fileperf.drive.slots import EXCERPT_BYTES, Connect, Idle, ReplaySlot, problem_of, shown
+from pytest_fileperf.drive.slots import Connect, Idle, ReplaySlot, problem_of, shown
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
-from pytest_fileperf.plan.request import Expectation
 from pytest_fileperf.plan.work import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.framing import ResponseHead
@@ -248,7 +247,7 @@ async def _problem_of_reading(
     """Reads the answer until it is enough; returns kind and description of what is wrong with it."""
     expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
     if not expect.allows_status(response.status_code):
-        return await _problem_of_status(expect, response, encoding)
+        return await problem_of_answer(expect, response)
     if unfit := why_unfit(stream.each, response.headers.get("Content-Type", ""), encoding):
         return "stream", unfit
     loop, size, digest = asyncio.get_running_loop(), 0, hashlib.sha256()
@@ -272,17 +271,6 @@ async def _problem_of_reading(
     if why := why_ended_early(stream, times.count, ended_ns - started_ns):
         return "stream", why
     return problem_of(expect, response.status_code, size, digest.hexdigest() if expect.sha256 else "")
-
-
-async def _problem_of_status(expect: Expectation, response: httpx.Response, encoding: str) -> tuple[str, str] | None:
-    excerpt, size = b"", 0
-    async for block in body_of(response):
-        size += len(block)
-        excerpt += block[: EXCERPT_BYTES - len(excerpt)]
-    if (problem := problem_of(expect, response.status_code, size, "")) is None:
-        return None
-    kind, what = problem
-    return kind, what + shown(kind, excerpt, size, encoding)
 
 
 def _nothing_came(stream: Stream) -> tuple[str, str]:

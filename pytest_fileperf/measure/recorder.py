@@ -58,7 +58,7 @@ class Recorder:
         keeps_ends: bool = False,
         parts: Sequence[str] = (),
     ) -> None:
-        self.boot = boot
+        self._boot = boot
         self._stretches = stretches
         self._server_cpu = server_cpu
         self._pace_over = pace_over
@@ -235,7 +235,7 @@ class Recorder:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
         ended = [
             tally.end(
-                boot=self.boot,
+                boot=self._boot,
                 index=self.index,
                 phase=phase,
                 started_ns=self.opened_ns,

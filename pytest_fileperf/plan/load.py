@@ -323,21 +323,14 @@ def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
     count = generators_used(plan)
     if count == 1:
         return (plan,)
-    shares = [Share(place=place, of=count, connections=plan.connections) for place in range(count)]
-    if isinstance(plan, Alternation):
-        return tuple(replace(plan, connections=share.part_of(plan.connections), share=share) for share in shares)
-    return tuple(_part(plan, share) for share in shares)
-
-
-def _part(plan: LoadPlan, share: Share) -> LoadPlan:
-    made = plan.requests if plan.requests is not None else plan.burst
-    if made is not None:
-        before = sum(replace(share, place=place).part_of(made) for place in range(share.place))
-        share = replace(share, before=before)
-    return replace(
-        plan,
-        connections=share.part_of(plan.connections),
-        requests=None if plan.requests is None else share.part_of(plan.requests),
-        burst=None if plan.burst is None else share.part_of(plan.burst),
-        share=share,
-    )
+    made = plan.burst if plan.requests is None else plan.requests
+    each = []
+    for place in range(count):
+        before = None if made is None else made // count * place + min(place, made % count)
+        share = Share(place=place, of=count, before=before, connections=plan.connections)
+        own = replace(plan, connections=share.part_of(plan.connections), share=share)
+        if isinstance(own, LoadPlan):
+            requests, burst = (None if total is None else share.part_of(total) for total in (own.requests, own.burst))
+            own = replace(own, requests=requests, burst=burst)
+        each.append(own)
+    return tuple(each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from pytest_fileperf.drive.cluster import Cluster, Workers
-from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
+from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_load
 from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
@@ -183,10 +183,10 @@ class Loader:
                 looks.enter_context(Footprint(tuple if in_process else partial(getattr, tree, "pids")))
                 for tree in trees.trees
             ]
-            made = self._loaded(works, plan, index, servers, cores, tell, cpus)
+            results = self._loaded(works, plan, index, servers, cores, tell, cpus)
         _check(servers)
         runs = []
-        for side, server, tree, result in zip(Side, servers, trees.trees, made.results, strict=False):
+        for side, server, tree, result in zip(Side, servers, trees.trees, results, strict=False):
             cpu, samples, rounds = cpus[side], held[side].samples, result.rounds
             read = [own.server_cpu_ns if cpu is None else cpu.spent_ns(own.started_ns, own.ended_ns) for own in rounds]
             # Processes that ended took their CPU time with them.
@@ -212,7 +212,7 @@ class Loader:
                 cores=tree.cores,
                 children_share=tree.children_share,
                 generator_cores=frozenset() if watch is None or in_process else cores_of(self._generators.pids),
-                generators=self._processes(plan, made, cores),
+                generators=self._processes(plan, result.lost, cores),
                 samples=() if watch is None else watch.samples,
                 core_delay=_core_delay([own.samples for own in held], side, tree.cores) if watch is None else 1.0,
                 leads=result.leads,
@@ -274,16 +274,15 @@ class Loader:
         cores: Cores,
         tell: Tell,
         cpus: Sequence[CpuSeries | None],
-    ) -> MadeLoad:
+    ) -> tuple[RunResult, ...]:
         server = servers[0]
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
             target = Target(boot=index, url=server.url, reach=self._reach, transport=lambda: server.transport)
-            results = server.run(
+            return server.run(
                 lambda: run_load(works, plan, (target,), files=self._files, server_cpu=(lambda: None,), progress=tell)
             )
-            return MadeLoad(results=results, lost={})
 
         def begins(origin_ns: int) -> None:
             """Has the CPU time read where rounds begin and end, once it is known when the load begins."""
@@ -307,7 +306,9 @@ class Loader:
             where = " or ".join(server.url for server in servers)
             raise LoadError(f"no connection to {server.title} at {where}: {error}") from error
 
-    def _processes(self, plan: LoadPlan | Alternation, made: MadeLoad, cores: Cores) -> tuple[GeneratorProcess, ...]:
+    def _processes(
+        self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
+    ) -> tuple[GeneratorProcess, ...]:
         """Returns the generators that have just made a load; nothing where it was one process here."""
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
@@ -320,7 +321,7 @@ class Loader:
                 connections=share.connections,
                 pid=member.pid,
                 cores=frozenset() if member.worker else own or frozenset(),
-                lost=made.lost.get(number, ""),
+                lost=lost.get(number, ""),
                 worker=member.worker,
                 clock_error_ns=member.clock.error_ns,
                 distance_ns=member.clock.distance_ns,

@@ -86,7 +86,7 @@ def main() -> None:
             begun_s = time.monotonic()
             found: dict[str, object] = {}
             try:
-                made = generators.run(
+                (result,) = generators.run(
                     (Journey(name="follow", function=follow) if asked.redirect else Operation(method="GET", url="/"),),
                     plan,
                     (target,),
@@ -98,8 +98,7 @@ def main() -> None:
             except (FilePerfError, httpx.ConnectError) as error:
                 found["error"] = f"{type(error).__name__}: {error}"
             else:
-                (result,) = made.results
-                found["lost"] = made.lost
+                found["lost"] = result.lost
                 if asked.silent:
                     found["silent"] = len(cluster.workers().silent)
                 found["requests"] = sum(own.requests for own in result.rounds)

@@ -109,10 +109,9 @@ def generated(
     check: Callable[[], None] = lambda: None,
 ) -> Pair:
     """Loads two servers from a generator's process."""
-    made = generators.run(
+    base, now = generators.run(
         (work, work), planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
     )
-    base, now = made.results
     return base, now
 
 
@@ -142,7 +141,7 @@ def test_each_cycle_is_a_round_on_both_sides(urls: tuple[str, str]) -> None:
     for side in Side:
         lengths = [(round_.ended_ns - round_.started_ns) // MS for round_ in turns(results[side])]
         assert lengths == [70, 70, 70]
-        assert results[side].boot == 3
+        assert results[side].rounds[0].boot == 3
         assert results[side].attack_ns == 210 * MS
         assert good(results[side]) > 0
         assert failures(results[side]) == ()
@@ -364,10 +363,10 @@ def test_a_journey_travels_to_the_generator(shared: Generators, urls: tuple[str,
 @pytest.mark.once
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generators, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
-    made = shared.run(
+    results = shared.run(
         (GET, GET), plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
     )
-    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in made.results)
+    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
     assert all(spent is not None and spent > 0 for spent in base)
     assert not any(now)
 

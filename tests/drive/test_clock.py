@@ -27,7 +27,6 @@ HALF_SECOND = Round(
     bytes_received=30,
 )
 RESULT = RunResult(
-    boot=1,
     rounds=(HALF_SECOND,),
     engine="replay",
     why_engine="",

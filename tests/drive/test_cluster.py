@@ -30,10 +30,10 @@ from machines import HERE, OTHER, DaskCluster, NotAllowedError, dask_cluster, ma
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.generator import LoadOrder, packed
-from pytest_fileperf.drive.group import Generators, MadeLoad
+from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator, RemoteHandle
-from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.feed import Requests
@@ -94,10 +94,11 @@ def load(
     plan: LoadPlan = PLAN,
     work: Work = GET,
     tell: Callable[[RunProgress], None] = lambda _: None,
-) -> MadeLoad:
+) -> RunResult:
     SEEN.clear()
     target = Target(boot=1, url=url)
-    return generators.run((work,), plan, (target,), pids=((),), cores=None, progress=tell, check=lambda: None)
+    (result,) = generators.run((work,), plan, (target,), pids=((),), cores=None, progress=tell, check=lambda: None)
+    return result
 
 
 def generator_processes() -> list[psutil.Process]:
@@ -123,10 +124,9 @@ def leaving_no_generator() -> Iterator[None]:
 
 
 def test_all_workers_make_one_load_together(shared: Generators, url: str) -> None:
-    made = load(shared, url)
+    result = load(shared, url)
 
-    (result,) = made.results
-    assert made.lost == {}
+    assert result.lost == {}
     rounds = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
     assert [round_.duration_ns for round_ in rounds] == [200 * MS, 200 * MS]
     assert all(one.ended_ns == next_.started_ns for one, next_ in pairwise(rounds))
@@ -136,9 +136,8 @@ def test_all_workers_make_one_load_together(shared: Generators, url: str) -> Non
 
 def test_requests_add_up_to_what_was_asked_and_each_row_is_sent_once(shared: Generators, url: str) -> None:
     work = Requests(recipes=(Operation(method="GET", url="/files/{id}"),), columns={"id": tuple(range(301))})
-    made = load(shared, url, replace(COUNTED, requests=301), work)
+    result = load(shared, url, replace(COUNTED, requests=301), work)
 
-    (result,) = made.results
     assert sum(round_.requests for round_ in result.rounds) == 301
     paths = sorted(int(head.split(b" ")[1].rpartition(b"/")[2]) for head, _ in SEEN)
     assert paths == list(range(301))
@@ -147,7 +146,7 @@ def test_requests_add_up_to_what_was_asked_and_each_row_is_sent_once(shared: Gen
 def test_one_worker_is_enough(shared: Generators, url: str) -> None:
     made = load(shared, url, replace(PLAN, generators=1))
     assert made.lost == {}
-    assert len(made.results[0].rounds[0].generators) == 1
+    assert len(made.rounds[0].generators) == 1
 
 
 def test_they_share_this_machine_s_clock_and_are_not_far(shared: Generators, url: str) -> None:
@@ -173,7 +172,7 @@ def test_they_load_two_servers_in_turn(shared: Generators, url: str) -> None:
     )
     targets = (Target(boot=0, url=url), Target(boot=0, url=url))
     made = shared.run((GET, GET), plan, targets, pids=((), ()), cores=None, progress=lambda _: None, check=lambda: None)
-    for side, result in zip(Side, made.results, strict=True):
+    for side, result in zip(Side, made, strict=True):
         turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
         zero_ns = result.rounds[0].started_ns
         assert [(turn.started_ns - zero_ns, turn.ended_ns - zero_ns) for turn in turns] == list(plan.rounds(side))
@@ -185,8 +184,8 @@ def test_a_journey_of_this_module_travels_by_value(shared: Generators, url: str)
         assert (await client.get("/there")).text == "hello"
 
     made = load(shared, url, work=Journey(name="there", function=journey))
-    assert sum(round_.requests for round_ in made.results[0].rounds) > 0
-    assert {failure.example for round_ in made.results[0].rounds for failure in round_.failures} == set()
+    assert sum(round_.requests for round_ in made.rounds) > 0
+    assert {failure.example for round_ in made.rounds for failure in round_.failures} == set()
 
 
 def test_a_generator_that_dies_is_named_and_the_next_load_has_a_new_one(
@@ -204,7 +203,7 @@ def test_a_generator_that_dies_is_named_and_the_next_load_has_a_new_one(
     made = load(shared, url, work=Journey(name="dies once", function=journey))
     ((number, why),) = made.lost.items()
     assert why == "'s process ended with exit code 7"
-    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {3 - number}
+    assert {own.number for round_ in made.rounds for own in round_.generators} == {3 - number}
     assert load(shared, url).lost == {}
 
 
@@ -301,7 +300,7 @@ def test_more_generators_than_workers_wait_for_one_and_then_do_without(
     ):
         made = load(generators, url)
         assert list(made.lost.values()) == [" is gone (no worker is left for it)"]
-        assert sum(round_.requests for round_ in made.results[0].rounds) > 0
+        assert sum(round_.requests for round_ in made.rounds) > 0
 
 
 def test_a_generator_that_makes_no_load_gives_its_worker_to_others(url: str) -> None:
@@ -346,7 +345,7 @@ def test_a_generator_that_is_told_too_late_to_begin_is_missing(
     monkeypatch.setattr(RemoteHandle, "_sent", late)
     made = load(shared, url, replace(PLAN, rounds=4))
     assert re.fullmatch(r" was told \d+ ms too late to begin", made.lost[2])
-    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {1}
+    assert {own.number for round_ in made.rounds for own in round_.generators} == {1}
 
 
 def later(monkeypatch: pytest.MonkeyPatch, delays_s: Iterator[float]) -> None:
@@ -367,7 +366,7 @@ def test_a_load_that_all_were_told_too_late_is_ordered_once_more_with_more_time(
     later(monkeypatch, repeat(0.5))
     made = load(shared, url)
     assert made.lost == {}
-    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == {1, 2}
+    assert {own.number for round_ in made.rounds for own in round_.generators} == {1, 2}
 
 
 def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(

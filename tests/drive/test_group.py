@@ -20,9 +20,9 @@ import psutil
 import pytest
 from drive.scripted import answer, scripted
 
-from pytest_fileperf.drive.group import Generators, MadeLoad, own_cores
+from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.feed import Requests
@@ -62,10 +62,11 @@ def load(
     plan: LoadPlan = PLAN,
     work: Work = GET,
     tell: Callable[[RunProgress], None] = lambda _: None,
-) -> MadeLoad:
+) -> RunResult:
     SEEN.clear()
     target, pids = Target(boot=1, url=url), ((os.getpid(),),)
-    return generators.run((work,), plan, (target,), pids=pids, cores=None, progress=tell, check=lambda: None)
+    (result,) = generators.run((work,), plan, (target,), pids=pids, cores=None, progress=tell, check=lambda: None)
+    return result
 
 
 def dies_once(marker: Path) -> Journey:
@@ -82,15 +83,14 @@ def dies_once(marker: Path) -> Journey:
 
 
 def test_requests_errors_and_bytes_add_up_to_what_was_asked(shared: Generators, url: str) -> None:
-    made = load(shared, url, replace(COUNTED, requests=1007))
+    result = load(shared, url, replace(COUNTED, requests=1007))
 
-    (result,) = made.results
     (only,) = result.rounds
     assert len(SEEN) == 1007
     assert (only.requests, only.failed, only.bytes_received, only.latency.count) == (1007, 0, 5 * 1007, 1007)
     assert [(own.number, own.requests) for own in only.generators] == [(1, 336), (2, 336), (3, 335)]
     assert only.client_cpu_ns == sum(own.cpu_ns for own in only.generators) > 0
-    assert (result.due, made.lost) == (1007, {})
+    assert (result.due, result.lost) == (1007, {})
 
 
 def test_every_row_of_a_feed_is_sent_once_and_every_body_is_unique(shared: Generators, url: str) -> None:
@@ -104,9 +104,8 @@ def test_every_row_of_a_feed_is_sent_once_and_every_body_is_unique(shared: Gener
 
 
 def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(shared: Generators, url: str) -> None:
-    made = load(shared, url, replace(PLAN, rate=200.0, round_ns=500 * MS, rounds=1))
+    result = load(shared, url, replace(PLAN, rate=200.0, round_ns=500 * MS, rounds=1))
 
-    (result,) = made.results
     assert result.due == sum(round_.requests for round_ in result.rounds) == len(SEEN) == 100
     assert result.leads is not None
     assert result.leads.due_ns == tuple(range(0, 500 * MS, 5 * MS))
@@ -115,7 +114,7 @@ def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(sha
 
 def test_rounds_are_the_same_stretches_of_time_for_all(shared: Generators, url: str) -> None:
     told: list[RunProgress] = []
-    (result,) = load(shared, url, tell=told.append).results
+    result = load(shared, url, tell=told.append)
 
     rounds = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
     assert [round_.duration_ns for round_ in rounds] == [200 * MS] * 3
@@ -138,7 +137,7 @@ def test_all_take_turns_of_two_servers_together(shared: Generators, url: str) ->
     pids = ((os.getpid(),), (os.getpid(),))
     made = shared.run((GET, GET), plan, targets, pids=pids, cores=None, progress=lambda _: None, check=lambda: None)
 
-    for side, result in zip(Side, made.results, strict=True):
+    for side, result in zip(Side, made, strict=True):
         turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
         zero_ns = result.rounds[0].started_ns
         assert [(turn.started_ns - zero_ns, turn.ended_ns - zero_ns) for turn in turns] == list(plan.rounds(side))
@@ -155,11 +154,11 @@ def test_one_that_dies_is_named_and_what_the_others_measured_is_kept(
     ((number, why),) = made.lost.items()
     assert why == "'s process ended with exit code 7"
     others = {1, 2, 3} - {number}
-    assert {own.number for round_ in made.results[0].rounds for own in round_.generators} == others
-    assert all(round_.requests for round_ in made.results[0].rounds if round_.phase is Phase.ROUND)
+    assert {own.number for round_ in made.rounds for own in round_.generators} == others
+    assert all(round_.requests for round_ in made.rounds if round_.phase is Phase.ROUND)
     again = load(shared, url)
     assert again.lost == {}
-    assert len(again.results[0].rounds[0].generators) == 3
+    assert len(again.rounds[0].generators) == 3
 
 
 def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +177,7 @@ def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: p
     assert made.lost == {2: " said nothing for 2 s"}
     assert shared.member(2).pid is None  # the next load starts a new one
     assert monotonic() - begun_s < 20
-    assert sum(round_.requests for round_ in made.results[0].rounds)
+    assert sum(round_.requests for round_ in made.rounds)
 
 
 def test_those_that_are_idle_are_none_of_a_load(shared: Generators, url: str) -> None:

@@ -325,7 +325,6 @@ class Loads:
         names = [part.name for part in parts_of(work)]
         shares = {name: (0.5 if name == server.app.slow_part else 1.0) / len(names) for name in names}
         result = RunResult(
-            boot=index,
             rounds=rounds,
             engine="replay",
             why_engine="",
