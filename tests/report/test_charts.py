@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from report.samples import (
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import LeadTimes, Recording
+from pytest_fileperf.measure.recording import PARTS, Carried, LeadTimes, Recording
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart, thinned
 
@@ -267,6 +267,15 @@ def test_data_does_not_grow_with_the_length_of_a_run() -> None:
             assert len(drawn["x"]) <= MOST_POINTS + 10
     whole = trace_of(chart_of(result(recorded=recorded), "Requests per second"), "requests/s")
     assert set(whole["y"]) == {60}
+
+
+def test_a_mark_of_several_rounds_has_what_each_of_them_gains_and_loses() -> None:
+    """A request that ends in a round and began in the one before is shared out between both."""
+    recorded = recording(requests=30, boots=1, rounds=2 * MOST_POINTS)
+    shifts = cycle([Carried(parts=9 * PARTS), Carried(parts=-9 * PARTS)])
+    rounds = tuple(replace(round_, carried=carried) for round_, carried in zip(recorded.rounds, shifts, strict=False))
+    shown = result(recorded=replace(recorded, rounds=rounds))
+    assert set(trace_of(chart_of(shown, "Requests per second"), "requests/s")["y"]) == {60}
 
 
 @given(st.integers(0, 1000), st.integers(2, 300))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -13,7 +12,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.capacity import Capacity, RateTried
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round, merge_failures
+from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import NOTABLE
 from pytest_fileperf.report.page.courses import pair_charts, process_charts
 from pytest_fileperf.report.page.drawing import (
@@ -374,18 +373,5 @@ def _drawn_rounds(recording: Recording) -> list[Round]:
     drawn = []
     for _, group in groupby(counted, key=lambda round_: (round_.boot, round_.phase)):
         of_boot = list(group)
-        drawn += [_one_round(of_boot[at : at + size]) for at in range(0, len(of_boot), size)]
+        drawn += [Round.summed(of_boot[at : at + size]) for at in range(0, len(of_boot), size)]
     return drawn
-
-
-def _one_round(rounds: Sequence[Round]) -> Round:
-    if len(rounds) == 1:
-        return rounds[0]
-    return replace(
-        rounds[0],
-        ended_ns=rounds[-1].ended_ns,
-        requests=sum(round_.requests for round_ in rounds),
-        events=None if rounds[-1].events is None else sum(round_.events or 0 for round_ in rounds),
-        latency=Histogram.merged(round_.latency for round_ in rounds),
-        failures=merge_failures(failure for round_ in rounds for failure in round_.failures),
-    )
