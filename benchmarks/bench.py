@@ -20,30 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-__all__ = (
-    "HERE",
-    "INI",
-    "MIB",
-    "SERVER_CORES",
-    "Row",
-    "campaign",
-    "client_cores",
-    "measured",
-    "nginx",
-    "nginx_program",
-    "on_cores",
-    "parser",
-    "pytest",
-    "read",
-    "reported",
-    "spread",
-    "table",
-    "uvicorn",
-)
-
 HERE = Path(__file__).parent
 MIB = 1 << 20
 SERVER_CORES = frozenset((0,))
+PYTHONPATH = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+"""With it a test can name apps of `bench_apps`."""
 INI = "[pytest]\npythonpath = .\nfileperf_app = {app}\n"
 LONGEST_RUN_S = 600
 READY_WITHIN_S = 20
@@ -222,7 +203,7 @@ def measured(call: str) -> list[dict[str, Any]]:
         names = "from pathlib import Path\n\nfrom pytest_fileperf import Url, part, payload"
         text = f"{names}\n\n\ndef test_it(fileperf):\n    fileperf.{call}\n"
         (Path(directory) / "test_it.py").write_text(text, encoding="utf-8")
-        status, results = reported(Path(directory), PYTHONPATH=str(HERE))
+        status, results = reported(Path(directory), PYTHONPATH=PYTHONPATH)
     if status:
         raise SystemExit(f"{call}\nended with {status}: {results[0]['failures']} {results[0]['notes']}")
     return results

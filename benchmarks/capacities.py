@@ -60,13 +60,13 @@ CASES = {
 
 def main() -> None:
     """Makes the searches that are missing, or prints the table."""
-    words = parser(__doc__)
-    words.add_argument("--results", type=Path, required=True)
-    words.add_argument("--cases", default=",".join(CASES), help="servers to search, of several: %(default)s")
-    words.add_argument("--searches", type=int, default=10, help="searches for each server")
-    words.add_argument("--minutes", type=float, default=120.0, help="stop after so long")
-    words.add_argument("--table", action="store_true", help="print what is in the results, and search for nothing")
-    asked = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--results", type=Path, required=True)
+    options.add_argument("--cases", default=",".join(CASES), help="servers to search, of several: %(default)s")
+    options.add_argument("--searches", type=int, default=10, help="searches for each server")
+    options.add_argument("--minutes", type=float, default=120.0, help="stop after so long")
+    options.add_argument("--table", action="store_true", help="print what is in the results, and search for nothing")
+    asked = options.parse_args()
     sys.path.append(str(HERE.parent / "examples"))
     if not asked.table:
         campaign(asked.results, asked.cases.split(","), search, runs=asked.searches, minutes=asked.minutes)

@@ -29,8 +29,6 @@ from bench import client_cores, measured, on_cores
 from pytest_fileperf import LoadTransport
 from pytest_fileperf.units import parse_duration_ns
 
-__all__ = ("CLIENTS", "OURS", "PROGRAMS", "TWO_OF_OURS", "Case", "Figures", "absent")
-
 OURS, TWO_OF_OURS = "fileperf", "fileperf ×2"
 TIMEOUT_S = 30
 POLL_S = 0.05

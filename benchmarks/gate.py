@@ -115,16 +115,20 @@ STORED = {
 
 def main() -> None:
     """Runs what is missing, or prints the table."""
-    words = parser(__doc__)
-    words.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
-    words.add_argument("--cases", default="", help="which of them (default: all but those of a mix)")
-    words.add_argument("--keep", type=Path, help="where to keep what each run measured, for simulate.py")
-    words.add_argument("--projects", type=Path, help="the directory of projects with stored baselines, and of results")
-    words.add_argument("--store", action="store_true", help="make the projects and store their baselines, and no more")
-    words.add_argument("--runs", type=int, help="runs of each case (default: 30, of stored ones 20)")
-    words.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
-    words.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
-    asked = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
+    options.add_argument("--cases", default="", help="which of them (default: all but those of a mix)")
+    options.add_argument("--keep", type=Path, help="where to keep what each run measured, for simulate.py")
+    options.add_argument(
+        "--projects", type=Path, help="the directory of projects with stored baselines, and of results"
+    )
+    options.add_argument(
+        "--store", action="store_true", help="make the projects and store their baselines, and no more"
+    )
+    options.add_argument("--runs", type=int, help="runs of each case (default: 30, of stored ones 20)")
+    options.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
+    options.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
+    asked = options.parse_args()
     cases = asked.cases.split(",") if asked.cases else []
     if asked.projects is None:
         results, runs = asked.results, asked.runs or 30

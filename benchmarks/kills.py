@@ -255,21 +255,21 @@ def summary(rows: Sequence[Row], each: int) -> str:
 
 def main() -> None:
     """Makes the runs that are missing, and prints the table."""
-    words = parser(__doc__)
-    words.add_argument("results", type=Path)
-    words.add_argument("--each", type=int, default=10)
-    words.add_argument("--minutes", type=float, default=60.0)
-    words.add_argument("--at-once", type=int, default=1)
-    words.add_argument("--only", default="", help="words that a case must have, with commas")
-    options = words.parse_args()
-    wanted = {word for word in options.only.split(",") if word}
-    until_s = time.monotonic() + 60 * options.minutes
+    options = parser(__doc__)
+    options.add_argument("results", type=Path)
+    options.add_argument("--each", type=int, default=10)
+    options.add_argument("--minutes", type=float, default=60.0)
+    options.add_argument("--at-once", type=int, default=1)
+    options.add_argument("--only", default="", help="words that a case must have, with commas")
+    asked = options.parse_args()
+    wanted = {word for word in asked.only.split(",") if word}
+    until_s = time.monotonic() + 60 * asked.minutes
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
-    made = Counter(tuple(row["case"]) for row in read(options.results) if "problem" not in row)
-    left = [case for case in cases() if wanted <= set(case) for _ in range(options.each - made[case])]
+    made = Counter(tuple(row["case"]) for row in read(asked.results) if "problem" not in row)
+    left = [case for case in cases() if wanted <= set(case) for _ in range(asked.each - made[case])]
     random.shuffle(left)
     writing = threading.Lock()
-    with ThreadPoolExecutor(options.at_once) as pool, options.results.open("a") as file:
+    with ThreadPoolExecutor(asked.at_once) as pool, asked.results.open("a") as file:
 
         def make(case: Case) -> None:
             if time.monotonic() > until_s:
@@ -282,7 +282,7 @@ def main() -> None:
                 sys.stderr.write(f"{case}: {result}\n")
 
         list(pool.map(make, left))
-    sys.stdout.write(summary(read(options.results), options.each) + "\n")
+    sys.stdout.write(summary(read(asked.results), asked.each) + "\n")
 
 
 if __name__ == "__main__":

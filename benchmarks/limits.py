@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import HERE, Row, parser, reported
+from bench import PYTHONPATH, Row, parser, reported
 
 TEST = """
 import pytest
@@ -64,7 +64,7 @@ def limits_named(name: str, runs: int, seconds: float) -> list[Row]:
         text = TEST.format(runs=runs, seconds=seconds, load=CASES[name][1])
         (Path(directory) / "test_limit.py").write_text(text, encoding="utf-8")
         paced = "1" if name == "paced" else ""
-        _, results = reported(Path(directory), PYTHONPATH=str(HERE), LIMITS_SCRATCH=directory, LIMITS_PACED=paced)
+        _, results = reported(Path(directory), PYTHONPATH=PYTHONPATH, LIMITS_SCRATCH=directory, LIMITS_PACED=paced)
     return [result["limit"] for result in results]
 
 
@@ -79,14 +79,14 @@ def row(name: str, found: Sequence[Row]) -> Sequence[str]:
 
 def main() -> None:
     """Runs what the command line asks for."""
-    words = parser(__doc__)
-    words.add_argument("--runs", type=int, default=10, help="measurements of each case (default: 10)")
-    words.add_argument("--seconds", type=float, default=2.0, help="length of a measurement (default: 2)")
-    words.add_argument("--cases", default=",".join(CASES), help="which cases (default: all)")
-    asked = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=10, help="measurements of each case (default: 10)")
+    options.add_argument("--seconds", type=float, default=2.0, help="length of a measurement (default: 2)")
+    options.add_argument("--cases", default=",".join(CASES), help="which cases (default: all)")
+    asked = options.parse_args()
     chosen = asked.cases.split(",")
     if unknown := set(chosen) - set(CASES):
-        words.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+        options.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     print("| load | limit | named | what else was said | example |\n| --- | --- | ---: | --- | --- |")
     for name in chosen:
         found = limits_named(name, asked.runs, asked.seconds)

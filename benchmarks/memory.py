@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from bench import HERE, INI, parser
+from bench import INI, PYTHONPATH, parser
 
 MB = 1_000_000
 LOOK_S = 0.5
@@ -83,7 +83,7 @@ def watched(*, work: str, count: int, duration: str) -> list[tuple[float, int, i
         text = TESTS.format(work=work, count=count, duration=duration)
         (project / "test_it.py").write_text(text, encoding="utf-8")
         command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly")
-        env = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(HERE)}
+        env = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": PYTHONPATH}
         with (
             (project / "log.txt").open("w+b") as log,
             subprocess.Popen(command, cwd=project, env=env, stdout=log) as run,
@@ -106,15 +106,15 @@ def growth(what: str, values: list[int]) -> str:
 
 def main() -> None:
     """Prints a line for each of the two processes."""
-    words = parser(__doc__)
-    ways = words.add_subparsers(dest="way", required=True)
+    options = parser(__doc__)
+    ways = options.add_subparsers(dest="way", required=True)
     load = ways.add_parser("load")
     load.add_argument("--minutes", type=float, default=10.0)
     load.add_argument("--work", choices=("get", "rate", "journey", "failing"), default="get")
     measurements = ways.add_parser("measurements")
     measurements.add_argument("--count", type=int, default=200)
     measurements.add_argument("--duration", default="1s")
-    asked = words.parse_args()
+    asked = options.parse_args()
     if asked.way == "load":
         seconds = 60 * asked.minutes
         seen = watched(work=asked.work, count=1, duration=f"{seconds:g}s")

@@ -184,12 +184,12 @@ def why_not(served: Served) -> str:
 
 def main() -> None:
     """Runs what the command line asks for."""
-    words = parser(__doc__)
-    words.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
-    words.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
-    words.add_argument("--cases", default="", help="which cases (default: all)")
-    words.add_argument("--clients", default="", help="which clients beside ours (default: all)")
-    options = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
+    options.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
+    options.add_argument("--cases", default="", help="which cases (default: all)")
+    options.add_argument("--clients", default="", help="which clients beside ours (default: all)")
+    asked = options.parse_args()
     client_cores()
     gone, results = absent(), dict[str, list[Turn]]()
     left_out = dict.fromkeys(sorted(gone), "not on PATH")
@@ -197,22 +197,22 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # clients and servers open as many files as they may
     with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         cases = cases_in(Path(directory))
-        chosen = options.cases.split(",") if options.cases else list(cases)
+        chosen = asked.cases.split(",") if asked.cases else list(cases)
         if unknown := set(chosen) - set(cases):
-            words.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
+            options.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
         for served in (cases[name] for name in chosen):
             if why := why_not(served):
                 left_out[served.title] = why
                 continue
             first, *others = served.clients
-            wanted = set(options.clients.split(",")) if options.clients else set(others)
+            wanted = set(asked.clients.split(",")) if asked.clients else set(others)
             present = [first, *(name for name in others if name in wanted - gone)]
             try:
-                results[served.title] = made(served, present, pairs=options.pairs, seconds=options.seconds)
+                results[served.title] = made(served, present, pairs=asked.pairs, seconds=asked.seconds)
             except SystemExit as error:  # of a client that failed: what the others showed is worth a table
                 left_out[served.title] = str(error)
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()};")
-    print(f"medians of {options.pairs} turns of {options.seconds} s each.\n")
+    print(f"medians of {asked.pairs} turns of {asked.seconds} s each.\n")
     print(figures_table(results), ratios_table(results), sep="\n\n")
     if left_out:
         print("\nLeft out:", *(f"- {name}: {why}" for name, why in left_out.items()), sep="\n")

@@ -108,16 +108,16 @@ COLUMNS = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")
 
 def main() -> None:
     """Prints a row for each known change and kind of test."""
-    words = parser(__doc__)
-    words.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
-    words.add_argument("--sessions", type=int, default=2000)
-    words.add_argument("--pool", default="aa", help="the case whose noise is used: aa or busy")
-    words.add_argument("--changes", default=",".join(TRUTHS), help=f"some of {', '.join(TRUTHS)}")
-    words.add_argument("--limit", type=float, default=DEFAULT_MAX_DURATION_NS / 1e9, help="seconds of a comparison")
-    words.add_argument("--tolerance", type=float, help="of every gate; as usual without it")
-    words.add_argument("--calmer", type=float, default=math.inf, help="only runs whose cycles deviate by less")
-    words.add_argument("--scale", type=float, default=1.0, help="multiplies the log ratios of cycles")
-    asked = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
+    options.add_argument("--sessions", type=int, default=2000)
+    options.add_argument("--pool", default="aa", help="the case whose noise is used: aa or busy")
+    options.add_argument("--changes", default=",".join(TRUTHS), help=f"some of {', '.join(TRUTHS)}")
+    options.add_argument("--limit", type=float, default=DEFAULT_MAX_DURATION_NS / 1e9, help="seconds of a comparison")
+    options.add_argument("--tolerance", type=float, help="of every gate; as usual without it")
+    options.add_argument("--calmer", type=float, default=math.inf, help="only runs whose cycles deviate by less")
+    options.add_argument("--scale", type=float, default=1.0, help="multiplies the log ratios of cycles")
+    asked = options.parse_args()
     kept = {
         kind: [scaled(run, asked.scale) for run in runs if deviation_of(run) <= asked.calmer]
         for kind, runs in runs_of(asked.kept, asked.pool).items()

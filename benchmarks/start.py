@@ -70,14 +70,14 @@ WARM_UP_S = 0.3
 
 def main() -> None:
     """Measures, and prints the table."""
-    words = parser(__doc__)
-    ways = words.add_subparsers(dest="what", required=True)
+    options = parser(__doc__)
+    ways = options.add_subparsers(dest="what", required=True)
     plugin = ways.add_parser("plugin")
     for name in ("alone", "packages", "plugin"):
         plugin.add_argument(name, help="the Python of this environment")
     plugin.add_argument("--rounds", type=int, default=80)
     ways.add_parser("first").add_argument("--rounds", type=int, default=15)
-    asked = words.parse_args()
+    asked = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="fileperf-start-") as directory:
         if asked.what == "first":
             print(first(Path(directory), asked.rounds))

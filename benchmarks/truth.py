@@ -52,14 +52,14 @@ async def visit(client):
 
 def main() -> None:
     """Runs what the command line asks for, and prints its table."""
-    words = parser(__doc__)
-    words.add_argument("what", choices=("sums", "rate", "streams", "steps"))
-    words.add_argument("--requests", type=int, default=40_000)
-    words.add_argument("--seconds", type=int, default=5)
-    words.add_argument("--turns", type=int, default=5)
-    words.add_argument("--users", type=int, default=1)
-    words.add_argument("--generators", default="1,2,4", help="how many, in turn (default: 1,2,4)")
-    asked = words.parse_args()
+    options = parser(__doc__)
+    options.add_argument("what", choices=("sums", "rate", "streams", "steps"))
+    options.add_argument("--requests", type=int, default=40_000)
+    options.add_argument("--seconds", type=int, default=5)
+    options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--users", type=int, default=1)
+    options.add_argument("--generators", default="1,2,4", help="how many, in turn (default: 1,2,4)")
+    asked = options.parse_args()
     counts = [int(word) for word in asked.generators.split(",")]
     match asked.what:
         case "sums":
